@@ -1,0 +1,67 @@
+"""Collectives as rounds of transfers: who sends how much to whom, and how often.
+
+One file, one algorithm: a module with `OPERATIONS` (what it can do) and `rounds(operation, hosts)`. `hosts` are the ranks
+of the group, host by host in ring order. Sizes are shares of the collective's buffer, so a round fits any payload. Costs
+add the rounds up on an idle network, the engine plays them on the busy one. The folder is the registry.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Protocol, TypeAlias
+
+from sim.errors import PlanError
+
+Hosts: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`share` of the buffer goes from one rank to another; `steps` times the longest chain of waiting passes over it."""
+
+    source: int
+    target: int
+    share: float
+    steps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Transfers that go on together at one pace, `repeats` times."""
+
+    transfers: tuple[Transfer, ...]
+    repeats: int = 1
+
+
+class Collective(Protocol):
+    """What every module of this folder offers."""
+
+    OPERATIONS: tuple[str, ...]
+
+    def rounds(self, operation: str, hosts: Hosts) -> tuple[Round, ...]:
+        """Rounds of an operation over at least two ranks; raises PlanError where the hosts do not fit."""
+        ...
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Names of all collectives, sorted."""
+    return tuple(sorted(module.name for module in iter_modules(__path__)))
+
+
+def get(name: str) -> Collective:
+    """The collective of a name; raises PlanError."""
+    if name not in names():
+        raise PlanError(f"collective {name!r} is unknown; known: {', '.join(names())}")
+    return import_module(f"{__name__}.{name}")  # type: ignore[return-value]
+
+
+def rounds(name: str, operation: str, hosts: Hosts) -> tuple[Round, ...]:
+    """Rounds of an operation; a collective that cannot do the operation leaves it to the ring, as NCCL does."""
+    collective = get(name)
+    if operation not in collective.OPERATIONS:
+        collective = get("ring")
+    return collective.rounds(operation, hosts)

@@ -1,0 +1,19 @@
+"""Ring: every rank sends to the next one; the bandwidth-optimal choice (Patarasuk and Yuan, JPDC 2009)."""
+
+from __future__ import annotations
+
+from sim.collectives import Hosts, Round, Transfer
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
+
+
+def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
+    """One round of n transfers of 1/n of the buffer; n - 1 times, or 2 (n - 1) times for an all_reduce.
+
+    A piece of the buffer walks over the edges one by one, so each edge's latency is paid repeats / n times.
+    """
+    ring = [rank for host in hosts for rank in host]
+    n = len(ring)
+    repeats = 2 * (n - 1) if operation == "all_reduce" else n - 1
+    pairs = zip(ring, ring[1:] + ring[:1], strict=True)
+    return (Round(tuple(Transfer(a, b, 1 / n, repeats / n) for a, b in pairs), repeats),)

@@ -1,0 +1,51 @@
+"""Double binary tree between hosts, a chain inside each: log-many latencies instead of one per rank.
+
+Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 2009; the
+tree algorithm of NCCL. Each tree carries half of the buffer and a host is an inner node of at most one of them. Pieces
+are pipelined, so the depth is paid in latency only.
+"""
+
+from __future__ import annotations
+
+from sim.collectives import Hosts, Round, Transfer
+
+OPERATIONS = ("all_reduce",)
+
+
+def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
+    """One round: reduce up the chains and both trees, broadcast down again, all pipelined."""
+    heads = [host[0] for host in hosts]
+    n = len(heads)
+    edges = _parents(n)
+    deepest = max(edges, key=lambda edge: _depth(edges, edge[0]), default=(0, 0))[0]
+    path = _path(edges, deepest)
+    longest = max(hosts, key=len)
+    up = [Transfer(host[i + 1], host[i], 1.0, float(host is longest)) for host in hosts for i in range(len(host) - 1)]
+    up += [Transfer(heads[a], heads[b], 0.5, float(a in path)) for a, b in edges]
+    up += [Transfer(heads[(a + 1) % n], heads[(b + 1) % n], 0.5, 0.0) for a, b in edges]  # shifted: inner nodes become leaves
+    down = [Transfer(t.target, t.source, t.share, t.steps) for t in up]
+    return (Round(tuple(up + down)),)
+
+
+def _parents(n: int) -> list[tuple[int, int]]:
+    """(child, parent) of the binary tree in which place r stands at the height of its lowest set bit; 0 is the root."""
+    edges = []
+    for place in range(1, n):
+        bit = place & -place
+        parent = (place ^ bit) | (bit << 1)
+        edges.append((place, parent if parent < n else place ^ bit))
+    return edges
+
+
+def _path(edges: list[tuple[int, int]], place: int) -> set[int]:
+    """Places from one up to the root, the root left out: the children of the edges on the way."""
+    parents = dict(edges)
+    path = set()
+    while place in parents:
+        path.add(place)
+        place = parents[place]
+    return path
+
+
+def _depth(edges: list[tuple[int, int]], place: int) -> int:
+    return len(_path(edges, place))

@@ -1,0 +1,303 @@
+"""simulate(plan) -> Timeline: SimPy processes play the ranks' programs on the flow network.
+
+One process plays one class of alike ranks (`sim.folding`). Compute takes the time of the closed forms; while a data-parallel
+collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in order over
+their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins when all its ranks have come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import simpy
+
+from sim import costs, lowering, planfile, schedules
+from sim.folding import Carrier, Folding, Key, fold
+from sim.network import Network
+from sim.plan import Plan
+from sim.program import COMPUTE, Action
+from sim.timeline import Span, Timeline
+from sim.units import Seconds
+
+Steps: TypeAlias = Generator[simpy.Event, Any, None]
+
+
+def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
+    """Play one step of a plan. The same plan gives the same timeline, byte for byte."""
+    return _Run(plan, folding or fold(plan)).timeline()
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """One collective: who has come, when the network took it, and the events of its begin and end."""
+
+    begun: simpy.Event
+    done: simpy.Event
+    arrived: int = 0
+    started: Seconds = 0.0
+
+
+@dataclass(slots=True)
+class _Message:
+    """One message: when the network took it, and the event of its arrival."""
+
+    arrived: simpy.Event
+    started: Seconds = 0.0
+
+
+@dataclass(slots=True)
+class _Rank:
+    """The moving state of one class of ranks."""
+
+    name: int
+    rank: int
+    place: int
+    active: int = 0
+    outstanding: int = 0
+    slowdown: float = 0.0
+    changed: simpy.Event | None = None
+    meetings: dict[int, int] = field(default_factory=dict)
+    started: dict[tuple[int, str, int], _Meeting] = field(default_factory=dict)
+
+
+def _streams(folding: Folding) -> dict[int, int]:
+    """Data-parallel collectives of one group go over one stream, whatever their operation: carrier -> the stream's name."""
+    of_group: dict[str | int, int] = {}
+    return {index: of_group.setdefault(key[1], index) for key, index in folding.of.items() if key[0] == "dp"}
+
+
+class _Run:
+    """One simulation: its clock, its network and its spans live and die with it."""
+
+    def __init__(self, plan: Plan, folding: Folding):
+        self.plan, self.folding, self.config = plan, folding, plan.config
+        self.env = simpy.Environment()
+        self.network = Network(self.env, folding.capacities)
+        self.spans: list[Span] = []
+        self.meetings: dict[tuple[int, int], _Meeting] = {}
+        self.messages: dict[tuple[int, str, int, int], _Message] = {}
+        self.lanes: dict[int, simpy.Event] = {}
+        self.members: dict[int, list[_Rank]] = {}
+        self.seconds: dict[tuple[int, str, int], Seconds] = {}
+        self.streams = _streams(folding)
+        self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+        self.events = 0
+
+    def timeline(self) -> Timeline:
+        programs: dict[tuple[int, int], tuple[Action, ...]] = {}
+        ranks = []
+        for name, rank in enumerate(self.folding.representatives):
+            _, dp, place = self.config.place(rank)
+            key = place, self.config.num_microbatches[dp]
+            if key not in programs:
+                programs[key] = lowering.program(self.plan, *key)
+            ranks.append((_Rank(name, rank, place), programs[key]))
+        by_class = {rank.name: rank for rank, _ in ranks}
+        for index, carrier in enumerate(self.folding.carriers):
+            self.members[index] = [by_class[member] for member in carrier.members]
+        players = [self.env.process(self._play(rank, program)) for rank, program in ranks]
+        self.env.run(until=self.env.all_of(players))
+        return self._finished(ranks)
+
+    def _finished(self, ranks: list[tuple[_Rank, tuple[Action, ...]]]) -> Timeline:
+        step = max(span.end for span in self.spans)
+        for rank, _ in ranks:
+            end = max(span.end for span in self.spans if span.rank == rank.rank and span.lane != "send")
+            self._span(rank, "wait", "end of step", "bubble", end, step)
+        alike: list[list[int]] = [[] for _ in ranks]
+        for rank, name in enumerate(self.folding.classes):
+            alike[name].append(rank)
+        return Timeline(
+            name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
+            origin="simulated",
+            plan_digest=hashlib.sha256(planfile.question(self.plan).encode()).hexdigest()[:16],
+            step_s=step,
+            tokens=self.plan.workload.tokens,
+            flops=self.plan.workload.flops,
+            alike=tuple(tuple(group) for group in alike),
+            spans=tuple(self.spans),
+            events=self.events,
+        )
+
+    def _span(
+        self, rank: _Rank, lane: str, name: str, kind: str, start: Seconds, end: Seconds, action: Action | None = None
+    ) -> None:
+        if end > start:
+            stage, microbatch = (action.stage, action.microbatch) if action else (-1, -1)
+            self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch))
+
+    def _play(self, rank: _Rank, program: tuple[Action, ...]) -> Steps:
+        for action in program:
+            self.events += 1
+            if action.kind in COMPUTE or action.kind == "optimizer":
+                yield from self._compute(rank, action)
+            elif action.kind == "send" and self.overlaps_sends:
+                self.env.process(self._send(rank, action))
+            elif action.kind == "send":
+                start = self.env.now
+                yield from self._send(rank, action)
+                self._span(rank, "wait", str(action), "exposed", start, self.env.now, action)
+            elif action.kind == "recv":
+                yield from self._receive(rank, action)
+            elif action.kind == "collective":
+                meeting = self._meet(rank, action)
+                yield from self._await(rank, action, meeting, action.group)
+            elif action.kind == "start":
+                rank.outstanding += 1
+                rank.started[action.stage, action.operation, action.part] = self._meet(rank, action)
+            else:
+                meeting = rank.started[action.stage, action.operation, action.part]
+                yield from self._await(rank, action, meeting, "wait")
+
+    # compute
+
+    def _duration(self, rank: _Rank, action: Action) -> Seconds:
+        key = rank.name, action.kind, action.stage
+        if key not in self.seconds:
+            self.seconds[key] = self._whole(rank, action)
+        return self.seconds[key] / action.parts
+
+    def _whole(self, rank: _Rank, action: Action) -> Seconds:
+        device = self.plan.fleet.spec(self.plan.placement[rank.rank])
+        if action.kind == "optimizer":
+            stages = self.plan.stages_of(rank.place)
+            layers = sum(self.plan.stages[stage].layers for stage in stages)
+            last = self.config.num_stages - 1 in stages
+            return costs.optimizer_seconds(device, self.plan.workload, self.config, layers, 0 in stages, last)
+        layers = self.plan.stages[action.stage].layers
+        last = action.stage == self.config.num_stages - 1
+        both = costs.compute_seconds(device, self.plan.workload, self.config, layers, action.stage == 0, last)
+        return both[0] if action.kind == "F" else both[1]
+
+    def _compute(self, rank: _Rank, action: Action) -> Steps:
+        start, left = self.env.now, self._duration(rank, action)
+        while rank.outstanding:
+            slow = 1.0 + (rank.slowdown if rank.active else 0.0)
+            before = self.env.now
+            rank.changed = self.env.event()
+            timer = self.env.timeout(left * slow)
+            yield timer | rank.changed
+            left -= (self.env.now - before) / slow
+            if timer.processed:
+                left = 0.0
+                break
+        if left > 0.0:
+            yield self.env.timeout(left)
+        rank.changed = None
+        kind = action.kind
+        self._span(rank, "compute", str(action), kind, start, self.env.now, action if kind in COMPUTE else None)
+
+    # messages
+
+    def _message(self, carrier: int, action: Action) -> _Message:
+        key = carrier, action.operation, action.microbatch, action.stage
+        if key not in self.messages:
+            self.messages[key] = _Message(self.env.event())
+        return self.messages[key]
+
+    def _neighbour(self, rank: _Rank, place: int) -> int:
+        tp, dp, _ = self.config.place(rank.rank)
+        return self.config.rank(tp, dp, place)
+
+    def _send(self, rank: _Rank, action: Action) -> Steps:
+        index = self.folding.of["message", rank.rank, self._neighbour(rank, action.peer)]
+        carrier = self.folding.carriers[index]
+        message = self._message(index, action)
+        before, done = self.lanes.get(index), self.env.event()
+        self.lanes[index] = done
+        if before is not None and not before.processed:
+            yield before
+        message.started = self.env.now
+        yield from self._carry(carrier, action)
+        name = f"send {action.operation}{action.microbatch}"
+        self._span(rank, "send", name, "send", message.started, self.env.now, action)
+        message.arrived.succeed()
+        done.succeed()
+
+    def _receive(self, rank: _Rank, action: Action) -> Steps:
+        source = self._neighbour(rank, action.peer)
+        message = self._message(self.folding.of["message", source, rank.rank], action)
+        start = self.env.now
+        if not message.arrived.processed:
+            yield message.arrived
+        begun = min(max(start, message.started), self.env.now)
+        self._span(rank, "wait", f"wait {action.operation}{action.microbatch}", "bubble", start, begun, action)
+        self._span(rank, "wait", str(action), "exposed", begun, self.env.now, action)
+
+    def _carry(self, carrier: Carrier, action: Action) -> Steps:
+        """Overhead and latencies first, then the bytes; one leg after the other."""
+        if carrier.overhead:
+            yield self.env.timeout(action.count * carrier.overhead)
+        for leg in carrier.legs:
+            if leg.latency:
+                yield self.env.timeout(action.count * leg.latency)
+            self.events += 1
+            yield self.network.start(leg.use, action.count * action.nbytes * leg.share)
+
+    # collectives
+
+    def _carrier(self, rank: _Rank, action: Action) -> int:
+        tp, dp, place = self.config.place(rank.rank)
+        first = {
+            "tp": self.config.rank(0, dp, place),
+            "dp": self.config.rank(tp, 0, place),
+            "embedding": self.config.rank(tp, dp, 0),
+        }[action.group]
+        key: Key = (action.group, first, action.operation)
+        return self.folding.of[key]
+
+    def _meet(self, rank: _Rank, action: Action) -> _Meeting:
+        """Come to the next collective of a carrier; the last of its ranks to come starts it."""
+        index = self._carrier(rank, action)
+        turn = rank.meetings.get(index, 0)
+        rank.meetings[index] = turn + 1
+        meeting = self.meetings.get((index, turn))
+        if meeting is None:
+            meeting = self.meetings[index, turn] = _Meeting(self.env.event(), self.env.event())
+        meeting.arrived += 1
+        if meeting.arrived == len(self.members[index]):
+            self.env.process(self._collective(index, turn, meeting, action))
+        return meeting
+
+    def _collective(self, index: int, turn: int, meeting: _Meeting, action: Action) -> Steps:
+        carrier, lane = self.folding.carriers[index], self.streams.get(index, index)
+        before, done = self.lanes.get(lane), self.env.event()
+        self.lanes[lane] = done
+        if before is not None and not before.processed:
+            yield before
+        meeting.started = self.env.now
+        meeting.begun.succeed()
+        behind = action.kind == "start"
+        if behind:
+            self._overlap(index, 1, carrier.interference)
+        yield from self._carry(carrier, action)
+        if behind:
+            self._overlap(index, -1, carrier.interference)
+        for rank in self.members[index]:
+            lane_name = "tp" if action.group == "tp" else "dp"
+            self._span(rank, lane_name, str(action), "collective", meeting.started, self.env.now, action)
+        meeting.done.succeed()
+        done.succeed()
+        del self.meetings[index, turn]
+
+    def _overlap(self, index: int, change: int, interference: float) -> None:
+        """A collective of these ranks goes onto the network behind their compute, or leaves it."""
+        for rank in self.members[index]:
+            rank.active += change
+            rank.slowdown = interference
+            if change < 0:
+                rank.outstanding -= 1
+            if rank.changed is not None and not rank.changed.triggered:
+                rank.changed.succeed()
+
+    def _await(self, rank: _Rank, action: Action, meeting: _Meeting, lane: str) -> Steps:
+        start = self.env.now
+        if not meeting.done.processed:
+            yield meeting.done
+        begun = min(max(start, meeting.started), self.env.now)
+        self._span(rank, "wait", f"wait {action}", "bubble", start, begun)
+        if self.env.now > begun:
+            self._span(rank, "wait", str(action), "exposed", begun, self.env.now)

@@ -1,0 +1,219 @@
+"""Ranks that must behave alike, played once and counted many times.
+
+Colour refinement over ranks, their groups, the messages between pipeline neighbours, and links: two ranks share a colour while no
+difference in device, pipeline place, number of microbatches, group, route or contention tells them apart. The partition is
+equitable, so alike ranks do the same things at the same times, and a fair network gives alike flows the same rates: playing one
+rank of each class, with its flows' weights summed over the class on one link of each link class, is exact and not an
+approximation. `unfolded` puts every rank in a class of its own, for comparison.
+
+A route is what travels together: a collective of a group, or one rank's messages to a neighbour. Its legs have one rate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sim.plan import Group, Plan
+from sim.routes import Capacities, LinkName, Route, group_route, message_route
+from sim.units import BytesPerSecond
+
+Key: TypeAlias = tuple[str | int, ...]
+"""A carrier: ("tp" | "dp" | "embedding", first rank, operation) or ("message", source rank, target rank)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedLeg:
+    """A leg with links by number and weights counted over the class."""
+
+    use: tuple[tuple[int, float], ...]
+    share: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A class of collectives or messages: its legs, and the classes of the ranks that take part."""
+
+    legs: tuple[FoldedLeg, ...]
+    overhead: float
+    interference: float
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """`classes[rank]` is the class of a rank, `representatives[c]` one rank of it; carriers by class as `of` numbers them."""
+
+    classes: tuple[int, ...]
+    representatives: tuple[int, ...]
+    capacities: tuple[BytesPerSecond, ...]
+    carriers: tuple[Carrier, ...]
+    of: dict[Key, int]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Ranks of every class."""
+        count = Counter(self.classes)
+        return tuple(count[c] for c in range(len(self.representatives)))
+
+
+def carriers_of(plan: Plan) -> dict[Key, tuple[Route, tuple[int, ...]]]:
+    """Every collective and message that the programs of a plan can ask for: its route and the ranks that take part."""
+    config = plan.config
+    found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
+    tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_reduce",)
+    data = ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
+    for group in plan.groups:
+        if group.kind in ("tp", "dp"):
+            for operation in tensor if group.kind == "tp" else data:
+                found[(group.kind, group.ranks[0], operation)] = (group_route(plan, group, operation), group.ranks)
+        elif group.kind == "pp":
+            found |= _pipeline(plan, group)
+    return found
+
+
+def _pipeline(plan: Plan, group: Group) -> dict[Key, tuple[Route, tuple[int, ...]]]:
+    found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
+    ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
+    pairs = list(zip(ranks, ranks[1:], strict=False))
+    if plan.config.vpp > 1:
+        pairs.append((ranks[-1], ranks[0]))
+    for pair in [*pairs, *((b, a) for a, b in pairs)]:
+        source, target = (plan.placement[rank] for rank in pair)
+        nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
+        found[("message", *pair)] = (message_route(plan.fleet, source, target, nic), pair)
+    if plan.workload.model.tied_embeddings:
+        ends = Group("embedding", (ranks[0], ranks[-1]), group.nic, group.transport, "ring")
+        found[("embedding", ranks[0], "all_reduce")] = (group_route(plan, ends, "all_reduce"), ends.ranks)
+    return found
+
+
+def unfolded(plan: Plan) -> Folding:
+    """Every rank, carrier and link in a class of its own."""
+    carriers = carriers_of(plan)
+    links = _links(carriers)
+    return _folding(plan, carriers, list(range(len(plan.placement))), list(range(len(carriers))), list(range(len(links))))
+
+
+def fold(plan: Plan) -> Folding:
+    """The coarsest partition that colour refinement finds."""
+    carriers = carriers_of(plan)
+    links = _links(carriers)
+    number = {link: index for index, link in enumerate(links)}
+    capacities = Capacities(plan.fleet)
+    config = plan.config
+    rank_colour = _number(
+        [
+            (plan.fleet.spec(device), config.place(rank)[2], config.num_microbatches[config.place(rank)[1]])
+            for rank, device in enumerate(plan.placement)
+        ]
+    )
+    link_colour = _number([capacities(link) for link in links])
+    uses = [
+        tuple(tuple((number[link], _digits(weight)) for link, weight in leg.use) for leg in route.legs)
+        for route, _ in carriers.values()
+    ]
+    carrier_colour = _number(
+        [
+            (key[0], key[-1] if key[0] != "message" else "", len(ranks), route.overhead, route.interference,
+             tuple((leg.share, leg.latency) for leg in route.legs))
+            for key, (route, ranks) in carriers.items()
+        ]
+    )  # fmt: skip
+    rank_carriers: list[list[tuple[int, int]]] = [[] for _ in plan.placement]
+    link_carriers: list[list[tuple[int, int, float]]] = [[] for _ in links]
+    for index, (key, (_, ranks)) in enumerate(carriers.items()):
+        for position, rank in enumerate(ranks):
+            ordered = key[0] == "message" or key[0] == "embedding"
+            rank_carriers[rank].append((index, position if ordered else 0))
+        for leg, use in enumerate(uses[index]):
+            for link, weight in use:
+                link_carriers[link].append((index, leg, weight))
+    members = [(key[0] in ("message", "embedding"), ranks) for key, (_, ranks) in carriers.items()]
+    while True:
+        before = len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))
+        carrier_colour = _number(
+            [
+                (colour,
+                 tuple(rank_colour[r] for r in ranks) if ordered else tuple(sorted(rank_colour[r] for r in ranks)),
+                 tuple(tuple(sorted((link_colour[link], w) for link, w in leg)) for leg in use))
+                for colour, (ordered, ranks), use in zip(carrier_colour, members, uses, strict=True)
+            ]
+        )  # fmt: skip
+        rank_colour = _number(
+            [
+                (colour, tuple(sorted((carrier_colour[c], position) for c, position in mine)))
+                for colour, mine in zip(rank_colour, rank_carriers, strict=True)
+            ]
+        )
+        link_colour = _number(
+            [
+                (colour, tuple(sorted((carrier_colour[c], leg, weight) for c, leg, weight in mine)))
+                for colour, mine in zip(link_colour, link_carriers, strict=True)
+            ]
+        )
+        if (len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))) == before:
+            return _folding(plan, carriers, rank_colour, carrier_colour, link_colour)
+
+
+def _links(carriers: dict[Key, tuple[Route, tuple[int, ...]]]) -> list[LinkName]:
+    return list(dict.fromkeys(link for route, _ in carriers.values() for leg in route.legs for link, _ in leg.use))
+
+
+def _number(signatures: list[Hashable] | list[float]) -> list[int]:
+    """Equal signatures get equal numbers, in order of first appearance."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(signature, len(known)) for signature in signatures]
+
+
+def _digits(weight: float) -> float:
+    """Twelve digits: sums of equal shares in another order are still equal."""
+    return float(f"{weight:.12g}")
+
+
+def _folding(
+    plan: Plan,
+    carriers: dict[Key, tuple[Route, tuple[int, ...]]],
+    rank_colour: list[int],
+    carrier_colour: list[int],
+    link_colour: list[int],
+) -> Folding:
+    """The quotient: one rank, carrier and link of every class; weights on a link summed over all carriers of a class."""
+    links = _links(carriers)
+    first_of_class: dict[int, LinkName] = {}
+    for link, colour in zip(links, link_colour, strict=True):
+        first_of_class.setdefault(colour, link)
+    chosen = {link: colour for colour, link in first_of_class.items()}
+    weights: dict[tuple[int, int, int], float] = {}
+    first_carrier: dict[int, tuple[Route, tuple[int, ...]]] = {}
+    for colour, (route, ranks) in zip(carrier_colour, carriers.values(), strict=True):
+        first_carrier.setdefault(colour, (route, ranks))
+        for index, leg in enumerate(route.legs):
+            for link, weight in leg.use:
+                if link in chosen:
+                    place = (colour, index, chosen[link])
+                    weights[place] = weights.get(place, 0.0) + weight
+    uses: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for (colour, index, link_class), weight in sorted(weights.items()):
+        uses.setdefault((colour, index), []).append((link_class, weight))
+    folded = []
+    for colour in range(len(first_carrier)):
+        route, ranks = first_carrier[colour]
+        legs = tuple(
+            FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(route.legs)
+        )
+        folded.append(Carrier(legs, route.overhead, route.interference, tuple(dict.fromkeys(rank_colour[r] for r in ranks))))
+    representatives: dict[int, int] = {}
+    for rank, colour in enumerate(rank_colour):
+        representatives.setdefault(colour, rank)
+    capacities = Capacities(plan.fleet)
+    return Folding(
+        classes=tuple(rank_colour),
+        representatives=tuple(representatives[c] for c in range(len(representatives))),
+        capacities=tuple(capacities(first_of_class[c]) for c in range(len(first_of_class))),
+        carriers=tuple(folded),
+        of=dict(zip(carriers, carrier_colour, strict=True)),
+    )

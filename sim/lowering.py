@@ -1,0 +1,161 @@
+"""Plan -> the program of a rank: the schedule's compute, and the communication that makes it right.
+
+For every forward the activations are received before and sent after, for every backward the gradients; tensor-parallel
+collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
+reduces gradients bucket by bucket behind the last backward of each stage (`overlap_grad_reduce`), and gathers the
+parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
+a steady run. A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
+
+Ranks at the same pipeline place whose replicas have the same number of microbatches have the same program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim import memory, schedules
+from sim.model import Workload
+from sim.plan import GRADIENT_BYTES, ParallelConfig, Plan
+from sim.program import Action, Program
+from sim.units import Bytes
+
+BUCKET_PARAMETERS = 40e6
+"""Parameters of one gradient bucket: Megatron-LM's default, max(40 million, 1 million x dp) (megatron/core/distributed)."""
+
+
+def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations that one rank hands to the next stage: its slice of the sequence where sequence parallel, else all."""
+    whole = config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value
+    return whole / (config.tp if config.sequence_parallel else 1)
+
+
+def tensor_collectives(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool, backward: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """(operation, payload, count) of the tensor-parallel collectives of one microbatch on one stage.
+
+    Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
+    in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides behind the
+    product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    """
+    if config.tp == 1:
+        return ()
+    payload = float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
+    rounds = 2 * layers * (2 if backward and config.recompute == "full" else 1)
+    ends = int(first and not backward) + int(last and backward)
+    if not config.sequence_parallel:
+        return (("all_reduce", payload, float(rounds + ends)),)
+    gathers = rounds + int(last and not backward) + int(first and backward)
+    return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)))
+
+
+def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
+    """Gradient buckets of one stage; at most one a layer, so that each follows some layer's backward."""
+    parameters = memory.stage_parameters(workload, config, layers, first, last)
+    return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp))))
+
+
+def gradient_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
+    """Gradients of a stage on one rank, as they are reduced."""
+    return memory.stage_parameters(workload, config, layers, first, last) * GRADIENT_BYTES[config.gradient_precision]
+
+
+def parameter_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
+    """Weights of a stage on one rank, as they are gathered."""
+    return memory.stage_parameters(workload, config, layers, first, last) * workload.bytes_per_value
+
+
+def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Gradient of a tied embedding that the two end stages sum; 0 where there is none."""
+    if config.pp == 1 or not workload.model.tied_embeddings:
+        return 0.0
+    return workload.model.vocab * workload.model.hidden / config.tp * GRADIENT_BYTES[config.gradient_precision]
+
+
+def program(plan: Plan, place: int, microbatches: int) -> Program:
+    """The program of the ranks at pipeline place `place` whose replica plays `microbatches` microbatches."""
+    return tuple(_Lowering(plan, place, microbatches).actions())
+
+
+class _Lowering:
+    """Walks the schedule's actions of one place and puts the communication around them."""
+
+    def __init__(self, plan: Plan, place: int, microbatches: int):
+        self.workload, self.config, self.place = plan.workload, plan.config, place
+        self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
+        self.last_stage = plan.config.num_stages - 1
+        self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
+        self.last_microbatch = {stage: self._last("B", stage) for stage in self.stages}
+        self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
+        self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
+
+    def _last(self, kind: str, stage: int) -> int:
+        return [a.microbatch for a in self.compute if a.kind == kind and a.stage == stage][-1]
+
+    def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
+        return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
+
+    @property
+    def shares_state(self) -> bool:
+        return self.config.dp > 1 and self.config.zero_stage >= 1
+
+    def actions(self) -> Iterator[Action]:
+        gathers_ahead = self.shares_state and self.config.overlap_param_gather
+        if gathers_ahead:
+            for stage in self.stages:
+                yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
+        for action in self.compute:
+            yield from self._around(action, gathers_ahead)
+        yield from self._end()
+        if self.shares_state and not gathers_ahead:
+            for stage in self.stages:
+                yield self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
+
+    def _around(self, action: Action, gathers_ahead: bool) -> Iterator[Action]:
+        forward, stage, m = action.kind == "F", action.stage, action.microbatch
+        ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
+        payload = message_bytes(self.workload, self.config)
+        if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
+            yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
+        first_forward = forward and m == 0 and gathers_ahead
+        reduces = self.config.dp > 1 and self.config.overlap_grad_reduce
+        last_backward = action.kind == "B" and m == self.last_microbatch[stage] and reduces
+        parts = self.parts[stage] if first_forward or last_backward else 1
+        for part in range(parts):
+            if first_forward:
+                yield Action("wait", stage, part=part, parts=parts, group="dp", operation="all_gather")
+            yield Action(action.kind, stage, m, part, parts)
+            for operation, nbytes, count in tensor_collectives(*self._shape(stage), not forward):
+                share = count / parts
+                yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
+            if last_backward:
+                yield self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
+        if action.kind != "W" and 0 <= behind <= self.last_stage and self.config.pp > 1:
+            yield Action("send", stage, m, peer=behind % self.config.pp, operation=action.kind, nbytes=payload)
+
+    @property
+    def _reduction(self) -> str:
+        return "reduce_scatter" if self.config.zero_stage >= 1 else "all_reduce"
+
+    def _sync(self, kind: str, stage: int, operation: str, nbytes: Bytes) -> Iterator[Action]:
+        for part in range(self.parts[stage]):
+            yield self._bucket(kind, stage, part, operation, nbytes)
+
+    def _bucket(self, kind: str, stage: int, part: int, operation: str, nbytes: Bytes) -> Action:
+        parts = self.parts[stage]
+        return Action(kind, stage, part=part, parts=parts, group="dp", operation=operation, nbytes=nbytes / parts)
+
+    def _whole(self, stage: int, operation: str, nbytes: Bytes) -> Action:
+        return Action("collective", stage, group="dp", operation=operation, nbytes=nbytes)
+
+    def _end(self) -> Iterator[Action]:
+        """Reduce what is not reduced yet, sum the tied embedding, step the optimizer."""
+        for stage in self.stages:
+            if self.config.dp > 1 and self.config.overlap_grad_reduce:
+                yield from self._sync("wait", stage, self._reduction, 0.0)
+            elif self.config.dp > 1:
+                yield self._whole(stage, self._reduction, gradient_bytes(*self._shape(stage)))
+        tied = tied_bytes(self.workload, self.config)
+        if tied and (0 in self.stages or self.last_stage in self.stages):
+            yield Action("collective", group="embedding", operation="all_reduce", nbytes=tied)
+        yield Action("optimizer")

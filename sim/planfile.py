@@ -1,0 +1,207 @@
+"""plan.json: a plan as text and back. Self-contained: it alone can be simulated, exported and run.
+
+The same plan gives the same bytes. A file that is wrong gets one line for every fault (`sim.documents`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sim.cluster import parse_device
+from sim.documents import Document, check, parse, read_text
+from sim.errors import HolmesError, PlanError, TopologyError
+from sim.plan import Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
+from sim.schema import Count, Door, TopologyFacts, WorkloadFacts
+from sim.topology import from_document, workload_facts
+
+PLAN_FORMAT = "holmes-sim/plan/1"
+
+
+class ConfigFacts(Door):
+    """Parallel degrees and switches; `num_microbatches` has one number for each replica."""
+
+    tp: Count
+    pp: Count
+    dp: Count
+    cp: Count = 1
+    ep: Count = 1
+    vpp: Count = 1
+    schedule: str
+    microbatch_size: Count
+    num_microbatches: list[Count]
+    zero_stage: int = Field(1, ge=0, le=3)
+    recompute: str
+    sequence_parallel: bool
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    attention: str = "flash"
+    gradient_precision: str = "fp32"
+
+
+class StageFacts(Door):
+    """A range of layers: [first, past_last]."""
+
+    layers: tuple[int, int]
+
+
+class GroupFacts(Door):
+    """Ranks that communicate, in ring order."""
+
+    kind: Literal["tp", "pp", "dp", "cp", "ep"]
+    ranks: list[int]
+    nic: str
+    transport: Literal["intra_node", "rdma", "tcp"]
+    collective: str
+
+
+class PredictionFacts(Door):
+    """What the plan promises, by simulation."""
+
+    step_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    tflops_per_device: float
+    mfu: float
+    peak_memory_bytes: list[float]
+    bubble_fraction: float
+    exposed_communication_s: float
+    upper_bound_fraction: float
+
+
+class CertificateFacts(Door):
+    """How far the promise can be from the best of the searched space."""
+
+    status: Literal["optimal", "feasible"]
+    objective_s: float
+    lower_bound_s: float
+    gap: float
+    solver: str
+    seconds: float
+
+
+class MadeByFacts(Door):
+    """Who made the plan."""
+
+    strategy: str
+    version: str
+
+
+class PlanFacts(Door):
+    """A plan: who does what, for which workload, on which topology."""
+
+    format: Literal["holmes-sim/plan/1"]
+    topology: TopologyFacts
+    workload: WorkloadFacts
+    config: ConfigFacts
+    stages: list[StageFacts]
+    placement: list[str]
+    groups: list[GroupFacts]
+    prediction: PredictionFacts | None = None
+    certificate: CertificateFacts | None = None
+    made_by: MadeByFacts
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema of a plan file, for editors."""
+    schema = PlanFacts.model_json_schema()
+    schema["title"] = "holmes-sim plan"
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def facts(plan: Plan) -> dict[str, Any]:
+    """A plan as plain data, in the order of the file."""
+    data: dict[str, Any] = {
+        "format": PLAN_FORMAT,
+        "topology": plan.topology.facts(),
+        "workload": workload_facts(plan.workload),
+        "config": asdict(plan.config) | {"num_microbatches": list(plan.config.num_microbatches)},
+        "stages": [{"layers": [stage.first, stage.past_last]} for stage in plan.stages],
+        "placement": [str(device) for device in plan.placement],
+        "groups": [asdict(group) | {"ranks": list(group.ranks)} for group in plan.groups],
+    }
+    if plan.prediction is not None:
+        data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
+    if plan.certificate is not None:
+        data["certificate"] = asdict(plan.certificate)
+    data["made_by"] = asdict(plan.made_by)
+    return data
+
+
+def question(plan: Plan) -> str:
+    """Canonical text of what a simulation of the plan depends on: promise, certificate and author left out."""
+    data = facts(plan)
+    for key in ("prediction", "certificate", "made_by"):
+        data.pop(key, None)
+    return json.dumps(data, sort_keys=True)
+
+
+def to_json(plan: Plan) -> str:
+    """The text of plan.json: one key a line at the top, one line for each stage, group and list of devices."""
+    data = facts(plan)
+    lines = []
+    for key, value in data.items():
+        if key in ("stages", "groups"):
+            rows = ",\n".join(f"    {json.dumps(row)}" for row in value)
+            body = f"[\n{rows}\n  ]" if value else "[]"
+        elif isinstance(value, dict) and key != "topology":
+            rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
+            body = f"{{\n{rows}\n  }}"
+        else:
+            body = json.dumps(value)
+        lines.append(f"  {json.dumps(key)}: {body}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def load(path: str | Path) -> Plan:
+    """Read plan.json. Raises PlanError with one line for every fault."""
+    return from_text(str(path), read_text(path, PlanError))
+
+
+def from_text(name: str, text: str) -> Plan:
+    """The text of plan.json as a plan; `name` stands in error messages."""
+    try:
+        document = parse(name, text)
+        if isinstance(document.value, dict) and str(document.value.get("format", "")).startswith("holmes-sim/topology"):
+            raise PlanError(document.fault(("format",), "this is a topology; a plan is expected (holmes-sim plan makes one)"))
+        return _plan(document, check(document, PlanFacts))
+    except TopologyError as error:
+        raise PlanError(str(error)) from None
+
+
+def _plan(document: Document, data: PlanFacts) -> Plan:
+    inner = document.value
+    assert isinstance(inner, dict)
+    described = {**inner["topology"], "workload": inner["workload"]}
+    lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("topology",)}
+    lines |= {path: line for path, line in document.lines.items() if path[:1] == ("workload",)}
+    topology = from_document(Document(document.name, described, lines, []), Path(document.name).parent)
+    assert topology.workload is not None
+    prediction, certificate = None, None
+    if data.prediction is not None:
+        values = data.prediction.model_dump()
+        prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
+    if data.certificate is not None:
+        certificate = Certificate(**data.certificate.model_dump())
+    try:
+        config = data.config.model_dump()
+        return Plan(
+            topology=topology,
+            workload=topology.workload,
+            config=ParallelConfig(**config | {"num_microbatches": tuple(config["num_microbatches"])}),
+            stages=tuple(Stage(*stage.layers) for stage in data.stages),
+            placement=tuple(parse_device(text) for text in data.placement),
+            groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
+            prediction=prediction,
+            certificate=certificate,
+            made_by=MadeBy(**data.made_by.model_dump()),
+        )
+    except HolmesError as error:
+        key = str(error).split(":")[0].split("[")[0].split(".")[0]
+        path = (key,) if (key,) in document.lines else ()
+        raise PlanError(f"{document.name}:{document.line(path)}: {error}") from None

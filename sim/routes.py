@@ -1,0 +1,213 @@
+"""Which links a transfer uses, and how hard: the bridge from devices to the flow network.
+
+A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
+weight is 1 / efficiency of the link for the operation, split where several NICs carry the flow together. Links are named
+by tuples: ("port", cluster, node, device, way), ("host", ...) between a device and the NICs, ("nic", cluster, node, type, index, way),
+("leaf", cluster, type, leaf, way), ("trunk", a, b, type, way).
+
+Rails: a device uses the NICs near to it (device d of D and NIC i of N are near where d N // D = i, or the reverse); a
+collective with several members on a node uses the NICs near to any of them, as NCCL's channels do.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sim import collectives
+from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, trunk_between, trunk_path
+from sim.errors import PlanError
+from sim.plan import Group, Plan
+from sim.units import BytesPerSecond, Seconds
+
+LinkName: TypeAlias = tuple[str | int, ...]
+Use: TypeAlias = tuple[tuple[LinkName, float], ...]
+
+PCIE_EFFICIENCY = 0.8
+"""Share of PCIe's nominal rate that large copies reach (SimAI f5efb5a9, calbusbw.h: 25.6 of 32 GB/s)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Links and weights of one useful byte per second, latency of one step, overhead of one message or collective."""
+
+    use: Use
+    latency: Seconds
+    overhead: Seconds
+    interference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One round of a collective (or one message) on the network: `share` of the payload flows over `use` in one go."""
+
+    use: Use
+    share: float
+    latency: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """All legs of a collective or message, one after the other."""
+
+    legs: tuple[Leg, ...]
+    overhead: Seconds
+    interference: float
+
+    @property
+    def latency(self) -> Seconds:
+        """Overhead and latencies: what the smallest payload takes."""
+        return self.overhead + sum(leg.latency for leg in self.legs)
+
+
+def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
+    """Wire rate of a link in one direction."""
+    kind = link[0]
+    if kind == "trunk":
+        return trunk_between(fleet, str(link[1]), str(link[2]), str(link[3])).bandwidth
+    cluster = fleet.cluster(str(link[1]))
+    if kind == "port":
+        return cluster.node.intra_node.bandwidth
+    if kind == "host":
+        return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
+    nic = cluster.node.nic(str(link[3] if kind == "nic" else link[2]))
+    assert nic is not None
+    if kind == "nic":
+        return nic.bandwidth
+    assert cluster.fabric is not None
+    return nic.bandwidth * nic.count * cluster.fabric.nodes_per_leaf / cluster.fabric.oversubscription
+
+
+def near_nics(node_devices: int, nics: int, index: int) -> tuple[int, ...]:
+    """NICs near to a device of a node."""
+    if nics <= node_devices:
+        return (index * nics // node_devices,)
+    return tuple(i for i in range(nics) if i * node_devices // nics == index)
+
+
+def path(
+    fleet: Fleet, nic: str, source: Device, target: Device, operation: str,
+    near_source: tuple[int, ...], near_target: tuple[int, ...], members: int,
+) -> Path:  # fmt: skip
+    """Path of one transfer. `near_*` are the devices of each end's node whose NICs may carry it; `members` share the node."""
+    if (source.cluster, source.node) == (target.cluster, target.node):
+        return _inside(fleet.cluster(source.cluster).node.intra_node, source, target, operation, members)
+    here, there = _nic(fleet, source, nic), _nic(fleet, target, nic)
+    latency = max(here.spec.latency, there.spec.latency)
+    overhead = max(here.spec.overhead, there.spec.overhead)
+    use: dict[LinkName, float] = {}
+    for place, ends, used, way in ((source, near_source, here, "out"), (target, near_target, there, "in")):
+        cluster = fleet.cluster(place.cluster)
+        for index in ends:
+            key = ("host", place.cluster, place.node, index, way)
+            use[key] = use.get(key, 0.0) + 1 / len(ends)
+        rails = sorted({i for index in ends for i in near_nics(cluster.node.count, used.count, index)})
+        for rail in rails:
+            key = ("nic", place.cluster, place.node, nic, rail, way)
+            use[key] = 1 / len(rails) / used.spec.efficiency_of(operation)
+    latency += _between(fleet, source, target, nic, operation, use)
+    interference = max(here.spec.interference, there.spec.interference)
+    return Path(tuple(use.items()), latency, overhead, interference)
+
+
+def _nic(fleet: Fleet, device: Device, kind: str) -> Nic:
+    found = fleet.cluster(device.cluster).node.nic(kind)
+    if found is None:
+        raise PlanError(f"{device} has no {kind} NIC")
+    return found
+
+
+def _inside(link: LinkSpec, source: Device, target: Device, operation: str, members: int) -> Path:
+    """Inside a node: out of one port, into the other; where devices are joined in pairs, a group drives its pairs only."""
+    weight = 1 / link.efficiency_of(operation)
+    if link.pair_bandwidth:
+        weight *= link.bandwidth / min(link.bandwidth, (members - 1) * link.pair_bandwidth)
+    ports = tuple((("port", d.cluster, d.node, d.index, way), weight) for d, way in ((source, "out"), (target, "in")))
+    return Path(ports, link.latency, link.overhead, link.interference)
+
+
+def _between(
+    fleet: Fleet, source: Device, target: Device, nic: str, operation: str, use: dict[LinkName, float]
+) -> Seconds:
+    """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
+    trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
+    if trunks is None:
+        raise PlanError(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
+    here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
+    if trunks or _leaf(here, source) != _leaf(there, target):
+        for cluster, place, way in ((here, source, "up"), (there, target, "down")):
+            if cluster.fabric is not None:
+                use[("leaf", cluster.name, nic, _leaf(cluster, place), way)] = 1 / _nic(fleet, place, nic).spec.efficiency_of(
+                    operation
+                )
+    added = 0.0
+    for trunk, forward in trunks:
+        a, b = trunk.between if forward else trunk.between[::-1]
+        use[("trunk", a, b, nic, "out")] = 1 / _nic(fleet, source, nic).spec.efficiency_of(operation)
+        added += trunk.latency
+    return added
+
+
+def _leaf(cluster: Cluster, place: Device) -> int:
+    return place.node // cluster.fabric.nodes_per_leaf if cluster.fabric else 0
+
+
+def collective_route(fleet: Fleet, devices: tuple[tuple[Device, ...], ...], nic: str, name: str, operation: str) -> Route:
+    """Route of a collective over devices given host by host, in ring order."""
+    numbered: list[tuple[int, ...]] = []
+    flat: list[tuple[Device, int]] = []
+    for host, members in enumerate(devices):
+        numbered.append(tuple(range(len(flat), len(flat) + len(members))))
+        flat += [(device, host) for device in members]
+    legs, overhead, interference = [], 0.0, 0.0
+    indices = [tuple(device.index for device in members) for members in devices]
+    for current in collectives.rounds(name, operation, tuple(numbered)):
+        use: dict[LinkName, float] = {}
+        latency = 0.0
+        total = max(t.share for t in current.transfers)
+        for t in current.transfers:
+            (source, at), (target, to) = flat[t.source], flat[t.target]
+            step = path(fleet, nic, source, target, operation, indices[at], indices[to], len(devices[at]))
+            for link, weight in step.use:
+                use[link] = use.get(link, 0.0) + weight * t.share / total
+            latency += t.steps * step.latency
+            overhead = max(overhead, step.overhead)
+            interference = max(interference, step.interference)
+        legs.append(Leg(tuple(use.items()), total * current.repeats, latency))
+    return Route(tuple(legs), overhead, interference)
+
+
+def group_route(plan: Plan, group: Group, operation: str) -> Route:
+    """Route of a collective over a group of a plan."""
+    hosts = tuple(tuple(plan.placement[rank] for rank in host) for host in plan.hosts(group.ranks))
+    return collective_route(plan.fleet, hosts, group.nic, group.collective, operation)
+
+
+def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Route:
+    """Route of one message between two devices."""
+    step = path(fleet, nic, source, target, "send_recv", (source.index,), (target.index,), 2)
+    return Route((Leg(step.use, 1.0, step.latency),), step.overhead, step.interference)
+
+
+class Capacities:
+    """Wire rates of the links of a fleet, each looked up once."""
+
+    def __init__(self, fleet: Fleet):
+        self._of = functools.lru_cache(maxsize=None)(functools.partial(capacity, fleet))
+
+    def __call__(self, link: LinkName) -> BytesPerSecond:
+        return self._of(link)
+
+
+def idle_seconds(routes: tuple[Route, ...], nbytes: float, count: float, capacities: Capacities) -> Seconds:
+    """Seconds of `count` collectives of `nbytes` on an idle network, alike ones running side by side over all `routes`."""
+    total = routes[0].latency * count
+    for legs in zip(*(route.legs for route in routes), strict=True):
+        load: dict[LinkName, float] = {}
+        for leg in legs:
+            for link, weight in leg.use:
+                load[link] = load.get(link, 0.0) + weight
+        slowest = max(weight / capacities(link) for link, weight in load.items())
+        total += count * nbytes * legs[0].share * slowest
+    return total

@@ -1,0 +1,295 @@
+"""What a topology file and the catalogue may say: pydantic models at the door, frozen dataclasses inside.
+
+Every model forbids unknown keys. Quantities are text with a unit (`sim.units`). Where a catalogue name may stand, the facts
+may stand in place. `topology_schema()` is the JSON Schema for editors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from sim import units
+from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec
+from sim.model import MLP_KINDS, PRECISION_BYTES, Model
+
+TOPOLOGY_FORMAT = "holmes-sim/topology/1"
+
+
+def _quantity(kind: str) -> Any:
+    """The annotated type of a quantity: validated by `units.parse`, shown to editors as text with an example."""
+    accepted, example = units.KINDS[kind]
+    schema = {"type": "string", "description": f"a {kind} with its unit: {', '.join(accepted)}", "examples": [example]}
+
+    def positive(value: object) -> float:
+        si = units.parse(value, kind)
+        if si <= 0:
+            raise ValueError(f"{value!r} must be greater than zero")
+        return si
+
+    def not_negative(value: object) -> float:
+        return units.parse(value, kind)
+
+    return Annotated[float, BeforeValidator(not_negative if kind == "time" else positive), WithJsonSchema(schema)]
+
+
+Rate: Any = _quantity("rate")
+Size: Any = _quantity("size")
+Time: Any = _quantity("time")
+ComputeRate: Any = _quantity("compute rate")
+Power: Any = _quantity("power")
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    if value < 1:
+        raise ValueError(f"{value} must be at least 1")
+    return value
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    if not 0 < value <= 2:
+        raise ValueError(f"{value} must lie between 0 and 1 (a fitted one at most 2)")
+    return float(value)
+
+
+Count = Annotated[int, BeforeValidator(_whole)]
+Share = Annotated[float, BeforeValidator(_share)]
+PRECISIONS = tuple(PRECISION_BYTES)
+
+
+def _precision(value: object) -> object:
+    if value not in PRECISIONS:
+        raise ValueError(f"precision {value!r} is unknown; known: {', '.join(PRECISIONS)}")
+    return value
+
+
+Precision = Annotated[str, BeforeValidator(_precision), WithJsonSchema({"enum": list(PRECISIONS)})]
+
+
+class Door(BaseModel):
+    """Base of all models at the door: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GemmFacts(Door):
+    """The fitted curve of matrix products (see `sim.cluster.GemmCurve`)."""
+
+    launch: Time
+    compute_efficiency: Share
+    memory_efficiency: Share
+    wave_exponent: float = Field(0.0, ge=0, le=1)
+    tile: tuple[Count, Count] = (128, 256)
+
+
+class AttentionFacts(Door):
+    """Share of the dense peak that a fused attention kernel reaches, causal FLOPs counted."""
+
+    forward_efficiency: Share
+    backward_efficiency: Share
+
+
+class DeviceFacts(Door):
+    """An accelerator."""
+
+    name: str = "device"
+    vendor: str
+    compute_units: Count
+    peak: dict[Precision, ComputeRate]
+    memory: Size
+    memory_bandwidth: Rate
+    host_bandwidth: Rate
+    gemm: GemmFacts
+    attention: AttentionFacts
+    elementwise_efficiency: Share
+    watts: Power | None = None
+    sources: dict[str, str] = {}
+
+    def spec(self) -> DeviceSpec:
+        """The device as the simulator knows it."""
+        return DeviceSpec(
+            name=self.name,
+            vendor=self.vendor,
+            compute_units=self.compute_units,
+            peak=tuple(sorted(self.peak.items())),
+            memory=self.memory,
+            memory_bandwidth=self.memory_bandwidth,
+            host_bandwidth=self.host_bandwidth,
+            gemm=GemmCurve(**self.gemm.model_dump()),
+            attention_forward=self.attention.forward_efficiency,
+            attention_backward=self.attention.backward_efficiency,
+            elementwise_efficiency=self.elementwise_efficiency,
+            watts=self.watts,
+        )
+
+
+class EfficiencyFacts(Door):
+    """Share of the wire rate that large payloads reach, by operation."""
+
+    all_reduce: Share
+    all_gather: Share
+    reduce_scatter: Share
+    all_to_all: Share
+    send_recv: Share
+
+
+class LinkFacts(Door):
+    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch."""
+
+    name: str = "interconnect"
+    bandwidth: Rate
+    pair_bandwidth: Rate | None = None
+    latency: Time
+    overhead: Time
+    efficiency: EfficiencyFacts
+    interference: float = Field(ge=0, le=1)
+    sources: dict[str, str] = {}
+
+    def spec(self) -> LinkSpec:
+        """The interconnect as the simulator knows it."""
+        return LinkSpec(
+            name=self.name,
+            latency=self.latency,
+            overhead=self.overhead,
+            efficiency=tuple((name, getattr(self.efficiency, name)) for name in OPERATIONS),
+            interference=self.interference,
+            bandwidth=self.bandwidth,
+            pair_bandwidth=self.pair_bandwidth or 0.0,
+        )
+
+
+class NicTypeFacts(Door):
+    """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
+
+    name: str = "nic"
+    rdma: bool
+    latency: Time
+    overhead: Time
+    efficiency: EfficiencyFacts
+    interference: float = Field(ge=0, le=1)
+    sources: dict[str, str] = {}
+
+    def spec(self) -> LinkSpec:
+        """The NIC type as the simulator knows it."""
+        return LinkSpec(
+            name=self.name,
+            latency=self.latency,
+            overhead=self.overhead,
+            efficiency=tuple((name, getattr(self.efficiency, name)) for name in OPERATIONS),
+            interference=self.interference,
+            rdma=self.rdma,
+        )
+
+
+class ModelFacts(Door):
+    """A transformer language model's shape."""
+
+    name: str = "model"
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    ffn_hidden: Count
+    vocab: Count
+    mlp: str = Field("gelu", json_schema_extra={"enum": list(MLP_KINDS)})
+    tied_embeddings: bool = True
+    learned_positions: int = Field(0, ge=0)
+    experts: int = Field(0, ge=0)
+    experts_per_token: int = Field(0, ge=0)
+    sources: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelFacts:
+        self.model()
+        return self
+
+    def model(self) -> Model:
+        """The model as the simulator knows it."""
+        facts = self.model_dump(exclude={"sources"})
+        facts["kv_heads"] = self.kv_heads or self.heads
+        facts["head_dim"] = self.head_dim or 0
+        return Model(**facts)
+
+
+class DevicesFacts(Door):
+    """Which devices a node has, and how many."""
+
+    type: str | DeviceFacts
+    count: Count
+
+
+class NicFacts(Door):
+    """NICs of one type in a node: rate of one NIC in one direction, and how many."""
+
+    type: str
+    bandwidth: Rate
+    count: Count = 1
+
+
+class NodeFacts(Door):
+    """One node of a cluster."""
+
+    devices: DevicesFacts
+    intra_node: str | LinkFacts
+    nics: list[NicFacts] = []
+
+
+class FabricFacts(Door):
+    """Leaf switches of a cluster; absent means non-blocking."""
+
+    nodes_per_leaf: Count
+    oversubscription: float = Field(1.0, ge=1)
+
+
+class ClusterFacts(Door):
+    """Alike nodes under one fabric per NIC type."""
+
+    nodes: Count
+    node: NodeFacts
+    fabric: FabricFacts | None = None
+
+
+class TrunkFacts(Door):
+    """A link between two clusters; an ethernet link carries TCP between all their Ethernet NICs."""
+
+    between: tuple[str, str]
+    type: str
+    bandwidth: Rate
+    latency: Time
+
+
+class WorkloadFacts(Door):
+    """What is trained: a model of the catalogue, a path to a Hugging Face config.json, or the shape in place."""
+
+    model: str | ModelFacts
+    global_batch_size: Count
+    seq_len: Count
+    precision: Precision = "bf16"
+
+
+class TopologyFacts(Door):
+    """A whole scenario: clusters, links between them, and the workload to plan for."""
+
+    format: Literal["holmes-sim/topology/1"]
+    name: str
+    source: str = ""
+    communicator: Literal["vendor", "unified"] = Field(
+        "vendor", description="unified: one collective library joins accelerators of different vendors over RDMA"
+    )
+    clusters: dict[str, ClusterFacts] = Field(min_length=1)
+    links: list[TrunkFacts] = []
+    workload: WorkloadFacts | None = None
+
+
+def topology_schema() -> dict[str, Any]:
+    """JSON Schema of a topology file, for editors."""
+    schema = TopologyFacts.model_json_schema()
+    schema["title"] = "holmes-sim topology"
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema

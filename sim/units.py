@@ -1,0 +1,102 @@
+"""Quantities: SI floats inside, text with a unit at the door.
+
+Inside, every number is in seconds, bytes, bytes per second, FLOP per second or watts. At the door a quantity is text
+such as `200 Gbit/s`, `80 GiB` or `5 us`; a bare number is an error, because nobody can tell bits from bytes by its look.
+GB is 10^9 bytes, GiB is 2^30 bytes; bits are written `bit`, bytes `B`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TypeAlias
+
+Seconds: TypeAlias = float
+Bytes: TypeAlias = float
+BytesPerSecond: TypeAlias = float
+Flops: TypeAlias = float
+FlopsPerSecond: TypeAlias = float
+Watts: TypeAlias = float
+
+BITS_PER_BYTE = 8
+KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
+KIBI, MEBI, GIBI, TEBI = 2**10, 2**20, 2**30, 2**40
+MICRO, MILLI = 1e-6, 1e-3
+
+_DECIMAL = {"": 1.0, "k": KILO, "M": MEGA, "G": GIGA, "T": TERA, "P": PETA}
+_BINARY = {"Ki": KIBI, "Mi": MEBI, "Gi": GIBI, "Ti": TEBI}
+
+_BYTES = {f"{p}B": f for p, f in (_DECIMAL | _BINARY).items()}
+_RATES = {f"{unit}/s": f for unit, f in _BYTES.items()} | {
+    f"{p}bit/s": f / BITS_PER_BYTE for p, f in _DECIMAL.items()
+}
+_TIMES = {"s": 1.0, "ms": MILLI, "us": MICRO, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_FLOPS = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
+_WATTS = {"W": 1.0, "kW": KILO}
+
+KINDS: dict[str, tuple[dict[str, float], str]] = {
+    "rate": (_RATES, "200 Gbit/s"),
+    "size": (_BYTES, "80 GiB"),
+    "time": (_TIMES, "5 us"),
+    "compute rate": (_FLOPS, "312 TFLOP/s"),
+    "power": (_WATTS, "400 W"),
+}
+"""Kind of quantity -> (unit -> SI factor, an example of how to write one)."""
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]+)")
+
+
+def parse(value: object, kind: str) -> float:
+    """The SI value of a quantity of a kind (a key of `KINDS`). Raises ValueError saying what would be right."""
+    units, example = KINDS[kind]
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a {kind}: the unit is missing; write for example '{example}'")
+    match = _QUANTITY.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"{value!r} is not a {kind}; write for example '{example}'")
+    number, unit = match.groups()
+    if unit not in units:
+        raise ValueError(f"{value!r} is not a {kind}: unit {unit!r} is unknown here; write for example '{example}'")
+    si = float(number) * units[unit]
+    if not math.isfinite(si):
+        raise ValueError(f"{value!r} is too large")
+    return si
+
+
+def _scaled(value: float, unit: str) -> str:
+    for prefix in ("P", "T", "G", "M", "k"):
+        if abs(value) >= _DECIMAL[prefix]:
+            return f"{value / _DECIMAL[prefix]:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def rate_text(value: BytesPerSecond) -> str:
+    """Bytes per second as people write the rate of a network: `200 Gbit/s`."""
+    return _scaled(value * BITS_PER_BYTE, "bit/s")
+
+
+def bytes_per_second_text(value: BytesPerSecond) -> str:
+    """Bytes per second as people write the rate of an interconnect: `300 GB/s`."""
+    return _scaled(value, "B/s")
+
+
+def flops_text(value: FlopsPerSecond) -> str:
+    """FLOP per second: `312 TFLOP/s`."""
+    return _scaled(value, "FLOP/s")
+
+
+def size_text(value: Bytes) -> str:
+    """Bytes as people write memory: `80 GiB`."""
+    for prefix in ("Ti", "Gi", "Mi", "Ki"):
+        if abs(value) >= _BINARY[prefix]:
+            return f"{value / _BINARY[prefix]:.4g} {prefix}B"
+    return f"{value:.4g} B"
+
+
+def time_text(value: Seconds) -> str:
+    """Seconds in the unit that reads best: `7.74 s`, `12.5 ms`, `5 us`."""
+    if value == 0 or abs(value) >= 1:
+        return f"{value:.4g} s"
+    if abs(value) >= MILLI:
+        return f"{value / MILLI:.4g} ms"
+    return f"{value / MICRO:.4g} us"
