@@ -209,7 +209,7 @@ def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple
 
     The path of least latency, the widest and then the first of equal ones. Empty inside one cluster; None where there is no path.
     """
-    graph = nx.Graph()
+    graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(cluster.name for cluster in fleet.clusters)
     for trunk in fleet.trunks:
         if trunk.kind == kind:

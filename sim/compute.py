@@ -4,7 +4,7 @@ A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (ban
 (`sim.cluster.GemmCurve`); the forms and constants were fitted to measured bf16 products, see the catalogue. The fused attention
 core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the memory
 bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention
-(scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.5 times the bytes of a pass (it reads the saved input too), and
+(scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and
 the gradient accumulated in memory. Recomputation runs the forward again: all of it (full) or the attention core (selective).
 """
 
@@ -16,9 +16,14 @@ import math
 from sim.cluster import DeviceSpec
 from sim.model import Attention, Gemm, Kernel, Model, Workload, embedding_kernels, head_kernels, layer_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig
-from sim.units import Seconds
+from sim.units import MICRO, Seconds
 
-PASS_BACKWARD = 1.5
+PASS_LAUNCH: Seconds = 3 * MICRO
+"""Fixed time of a memory-bound kernel (NVIDIA aiconfigurator 095f58a, systems/*.yaml: 3 us beside 0.8 of the bandwidth)."""
+PASS_BACKWARD = 1.75
+"""Bytes of a pass's backward over its forward, counted on the passes of a GPT layer in units of s b h values: norms 6 / 4 (gradient
+and input read, gradient written), heads 9 / 6 and activation 16 / 8 (both with a bias gradient), dropout + residual 13 / 7 (mask
+applied, bias gradient, two branches added): 44 / 25."""
 FLASH_BACKWARD = 2.5
 UNFUSED_FORWARD_BYTES = 11.0
 """Bytes per attention score that an unfused core moves at 2 bytes a value: written, softmax and dropout in and out, mask, read."""
@@ -34,7 +39,7 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int) ->
     tiles = math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
     waves = math.ceil(tiles / device.compute_units)
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
-    flops = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
+    flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
     moved = float(gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * nbytes
     busy = max(
         flops / (device.peak_of(precision) * curve.compute_efficiency),
@@ -45,7 +50,7 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int) ->
 
 def pass_seconds(moved: float, device: DeviceSpec) -> Seconds:
     """Seconds to move bytes through memory in one elementwise pass."""
-    return moved / (device.memory_bandwidth * device.elementwise_efficiency)
+    return PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
 
 
 def attention_seconds(core: Attention, device: DeviceSpec, precision: str, kind: str, backward: bool) -> Seconds:

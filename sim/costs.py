@@ -6,20 +6,25 @@ the planner needs, so this is the only cost model there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from sim import compute, lowering, memory
+from sim import collectives, compute, lowering, memory, schedules
 from sim.cluster import Device, DeviceSpec, Fleet, common_transport
+from sim.errors import PlanError
 from sim.model import Workload
 from sim.plan import ParallelConfig, Plan
-from sim.routes import Capacities, Route, collective_route, idle_seconds, message_route
-from sim.units import FlopsPerSecond, Seconds
+from sim.routes import Capacities, Pace, collective_route, message_route, pace
+from sim.units import Bytes, Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Seconds of one stage on the ranks that hold it. forward and backward: one microbatch, tensor-parallel collectives included."""
+    """Seconds of one stage on the ranks that hold it.
+
+    forward and backward are of one microbatch, tensor-parallel collectives included; the sends are what a rank waits for its
+    messages to leave (0 where the schedule overlaps them); reduce and gather are whole, in `parts` buckets.
+    """
 
     forward: Seconds
     backward: Seconds
@@ -27,27 +32,43 @@ class StageCost:
     gather: Seconds
     optimizer: Seconds
     parts: int
+    send_forward: Seconds = 0.0
+    send_backward: Seconds = 0.0
 
     @property
     def both(self) -> Seconds:
         """One microbatch, forward and backward."""
         return self.forward + self.backward
 
-    def busy(self, microbatches: int, config: ParallelConfig) -> Seconds:
-        """Least seconds from the first forward (or gather) to the end of the optimizer on this stage.
+    @property
+    def slot(self) -> Seconds:
+        """What one microbatch takes of a rank's time."""
+        return self.both + self.send_forward + self.send_backward
 
-        Overlapped buckets are a two-machine flow shop of equal jobs: n compute parts of c/n and n collectives of r/n end
-        no sooner than c + r/n and c/n + r.
+    def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
+        """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
+
+        Gathers ahead of a forward in n parts of f/n are a two-machine flow shop: it ends no sooner than gather + f/n, nor
+        than one bucket and f.
         """
+        if not config.overlap_param_gather:
+            return fill
         n = self.parts
-        total = microbatches * self.both + self.optimizer
+        return max(fill, self.gather / n, self.gather + self.forward / n - self.forward)
+
+    def tail(self, config: ParallelConfig, tied: Seconds = 0.0) -> Seconds:
+        """Seconds from the end of the last backward (and its message) to the end of the step on this stage.
+
+        Reductions behind a backward of n parts of b/n end no sooner than b + r/n and b/n + r after its begin. `tied` is the
+        sum of a tied embedding's gradient, after the reduction.
+        """
+        n, behind = self.parts, self.backward + self.send_backward
+        rest = self.optimizer + tied
         if config.overlap_grad_reduce:
-            total += max(self.reduce / n, self.reduce + self.backward / n - self.backward)
+            rest += max(0.0, self.backward + self.reduce / n - behind, self.backward / n + self.reduce - behind)
         else:
-            total += self.reduce
-        if config.overlap_param_gather:
-            return total + max(self.gather / n, self.gather + self.forward / n - self.forward)
-        return total + self.gather
+            rest += self.reduce
+        return rest if config.overlap_param_gather else rest + self.gather
 
 
 def compute_seconds(
@@ -70,122 +91,223 @@ def optimizer_seconds(
     return compute.optimizer_seconds(device, memory.stage_parameters(workload, config, layers, first, last) / shared)
 
 
-class StageCosts:
-    """Costs of stages that stand on a given set of devices: `devices[d][t]` is the device of replica d, tensor rank t."""
+class Paces:
+    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of replica d, tensor-parallel rank t.
+
+    By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
+    """
 
     def __init__(
         self,
         fleet: Fleet,
-        workload: Workload,
         config: ParallelConfig,
         devices: tuple[tuple[Device, ...], ...],
-        capacities: Capacities | None = None,
-        collective: Callable[[str], str] = lambda kind: "ring",
+        capacities: Capacities,
+        chosen: Mapping[str, str] | None = None,
     ):
-        self.fleet, self.workload, self.config = fleet, workload, config
         self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
-        self.capacities = capacities or Capacities(fleet)
-        rings = [replica for replica in devices] if config.tp > 1 else []
-        lanes = list(zip(*devices, strict=True)) if config.dp > 1 else []
-        self._tp = {operation: self._routes(rings, operation, collective("tp")) for operation in _TENSOR} if rings else {}
-        self._dp = {operation: self._routes(lanes, operation, collective("dp")) for operation in _DATA} if lanes else {}
+        self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
+        rings = list({_alike(replica): replica for replica in devices}.values())
+        self._groups = {"tp": rings if config.tp > 1 else [], "dp": list(zip(*devices, strict=True)) if config.dp > 1 else []}
+        self._known: dict[tuple[str, str], dict[str, Pace]] = {}
 
-    def _routes(self, groups: list[tuple[Device, ...]], operation: str, collective: str) -> tuple[Route, ...]:
-        routes = []
-        for members in groups:
-            nic, _ = common_transport(self.fleet, members)
-            hosts: dict[tuple[str, int], list[Device]] = {}
-            for device in members:
-                hosts.setdefault((device.cluster, device.node), []).append(device)
-            by_host = tuple(tuple(host) for host in hosts.values())
-            routes.append(collective_route(self.fleet, by_host, nic, collective, operation))
-        return tuple(routes)
+    def _of(self, kind: str, operation: str) -> dict[str, Pace]:
+        """Pace of an operation under each collective that may be chosen, looked at when it is first asked for."""
+        if (kind, operation) not in self._known:
+            self._known[kind, operation] = self._options(kind, operation)
+        return self._known[kind, operation]
+
+    def _options(self, kind: str, operation: str) -> dict[str, Pace]:
+        """Data-parallel groups of a stage run side by side and share NICs; of tensor-parallel groups the slowest decides."""
+        hosts = [tuple(by_host(members)) for members in self._groups[kind]]
+        nics = [common_transport(self._fleet, members)[0] for members in self._groups[kind]]
+        found = {}
+        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, hosts[0]):
+            routes = [collective_route(self._fleet, host, nic, name, operation) for host, nic in zip(hosts, nics, strict=True)]
+            together = [tuple(routes)] if kind == "dp" else [(route,) for route in routes]
+            found[name] = max((pace(side, self._capacities) for side in together), key=lambda p: (p.per_byte, p.latency))
+        return found
+
+    def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
+        """Seconds of `count` collectives, under the best of those that may be chosen."""
+        return min(option.seconds(nbytes, count) for option in self._of(kind, operation).values())
+
+    def best(self, kind: str, work: list[tuple[str, Bytes, float]]) -> str:
+        """The collective that does all the work of a kind of group soonest; the ring where there is nothing to choose."""
+        totals: dict[str, Seconds] = {}
+        for name in collectives.names():
+            options = [(self._of(kind, operation).get(name), nbytes, count) for operation, nbytes, count in work]
+            if options and all(option is not None for option, _, _ in options):
+                totals[name] = sum(option.seconds(nbytes, count) for option, nbytes, count in options if option)
+        return min(totals, key=lambda name: (totals[name], name != "ring"), default="ring")
+
+
+def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:
+    """Replicas in the same places of their own nodes are joined alike."""
+    hosts: dict[tuple[str, int], int] = {}
+    return tuple((d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts)), d.index) for d in replica)
+
+
+def _choices(operation: str, hosts: tuple[tuple[Device, ...], ...]) -> list[str]:
+    """Collectives that the library can choose for an operation over these hosts, and that differ from the ring."""
+    first = 0
+    numbers = []
+    for host in hosts:
+        numbers.append(tuple(range(first, first + len(host))))
+        first += len(host)
+    usual = collectives.rounds("ring", operation, tuple(numbers))
+    names = ["ring"]
+    for name in collectives.names():
+        if not collectives.get(name).IN_LIBRARY:
+            continue
+        try:
+            if collectives.rounds(name, operation, tuple(numbers)) != usual:
+                names.append(name)
+        except PlanError:
+            continue
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class StageCosts:
+    """Costs of stages of any size on devices of given paces."""
+
+    workload: Workload
+    config: ParallelConfig
+    paces: Paces
 
     def of(self, layers: int, first: bool, last: bool) -> StageCost:
         """Costs of a stage of `layers` layers at an end of the pipeline or in its middle; the slowest device decides."""
         shape = (self.workload, self.config, layers, first, last)
-        pairs = [compute_seconds(spec, self.workload, self.config, layers, first, last) for spec in self.specs]
+        pairs = [compute_seconds(spec, *shape) for spec in self.paces.specs]
         times = [max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)]
-        if self._tp:
-            for direction, backward in enumerate((False, True)):
-                for operation, nbytes, count in lowering.tensor_collectives(*shape, backward):
-                    times[direction] += self._slowest(self._tp[operation], nbytes, count)
-        reduce = gather = 0.0
-        if self._dp:
-            sharded = self.config.zero_stage >= 1
-            operation = "reduce_scatter" if sharded else "all_reduce"
-            parts = lowering.buckets(*shape)
-            reduce = self._together(operation, lowering.gradient_bytes(*shape), parts)
-            gather = self._together("all_gather", lowering.parameter_bytes(*shape), parts) if sharded else 0.0
-        optimizer = max(optimizer_seconds(spec, self.workload, self.config, layers, first, last) for spec in self.specs)
-        return StageCost(times[0], times[1], reduce, gather, optimizer, lowering.buckets(*shape))
+        for direction, backward in enumerate((False, True)):
+            for operation, nbytes, count in lowering.tensor_collectives(*shape, backward):
+                times[direction] += self.paces.seconds("tp", operation, nbytes, count)
+        sync = {"reduce": 0.0, "all_gather": 0.0}
+        for operation, nbytes, count in synchronisation(*shape):
+            sync["all_gather" if operation == "all_gather" else "reduce"] += self.paces.seconds("dp", operation, nbytes, count)
+        optimizer = max(optimizer_seconds(spec, *shape) for spec in self.paces.specs)
+        return StageCost(times[0], times[1], sync["reduce"], sync["all_gather"], optimizer, lowering.buckets(*shape))
 
-    def _slowest(self, routes: tuple[Route, ...], nbytes: float, count: float) -> Seconds:
-        """Tensor-parallel groups of one stage stand on different devices; the slowest decides."""
-        distinct = tuple(dict.fromkeys(routes)) if len(routes) < 4 else routes[:1]
-        return max(idle_seconds((route,), nbytes, count, self.capacities) for route in distinct)
-
-    def _together(self, operation: str, nbytes: float, parts: int) -> Seconds:
-        """Data-parallel groups of one stage reduce side by side and share the NICs of their nodes."""
-        return idle_seconds(self._dp[operation], nbytes / parts, parts, self.capacities)
+    def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:
+        """The collective to choose for a kind of group of such a stage."""
+        shape = (self.workload, self.config, layers, first, last)
+        if kind == "tp":
+            both = (False, True)
+            return self.paces.best("tp", [work for way in both for work in lowering.tensor_collectives(*shape, way)])
+        return self.paces.best("dp", list(synchronisation(*shape)))
 
 
-_TENSOR = ("all_reduce", "all_gather", "reduce_scatter")
-_DATA = ("all_reduce", "all_gather", "reduce_scatter")
+def by_host(members: tuple[Device, ...]) -> Iterator[tuple[Device, ...]]:
+    """Devices host by host, in the order given."""
+    hosts: dict[tuple[str, int], list[Device]] = {}
+    for device in members:
+        hosts.setdefault((device.cluster, device.node), []).append(device)
+    return (tuple(host) for host in hosts.values())
+
+
+def synchronisation(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """(operation, payload, count) of the data-parallel collectives of one stage in one step, bucket by bucket."""
+    if config.dp == 1:
+        return ()
+    parts = lowering.buckets(workload, config, layers, first, last)
+    gradients = lowering.gradient_bytes(workload, config, layers, first, last) / parts
+    if config.zero_stage == 0:
+        return (("all_reduce", gradients, parts),)
+    parameters = lowering.parameter_bytes(workload, config, layers, first, last) / parts
+    return (("reduce_scatter", gradients, parts), ("all_gather", parameters, parts))
+
+
+def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
+    """Devices of a pipeline place: one row for each replica, one column for each tensor-parallel rank."""
+    config = plan.config
+    return tuple(tuple(plan.placement[config.rank(tp, dp, place)] for tp in range(config.tp)) for dp in range(config.dp))
 
 
 def stage_costs(plan: Plan) -> tuple[StageCost, ...]:
     """Costs of every pipeline place of a plan; the stages of a place (vpp) are added up."""
     config = plan.config
     capacities = Capacities(plan.fleet)
-    chosen = {group.kind: group.collective for group in plan.groups}
+    chosen = {(group.kind, config.place(group.ranks[0])[2]): group.collective for group in plan.groups}
+    waits = not schedules.get(config.schedule).OVERLAPS_SENDS
     found = []
     for place in range(config.pp):
-        devices = tuple(
-            tuple(plan.placement[config.rank(tp, dp, place)] for tp in range(config.tp)) for dp in range(config.dp)
-        )
-        costs = StageCosts(
-            plan.fleet, plan.workload, config, devices, capacities, lambda kind: chosen.get(kind, "ring")
-        )
+        fixed = {kind: chosen[kind, place] for kind in ("tp", "dp") if (kind, place) in chosen}
+        paces = Paces(plan.fleet, config, place_devices(plan, place), capacities, fixed)
+        costs = StageCosts(plan.workload, config, paces)
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        found.append(costs.of(layers, 0 in stages, config.num_stages - 1 in stages))
+        cost = costs.of(layers, 0 in stages, config.num_stages - 1 in stages)
+        ahead = message_seconds(plan, place, place + 1) if waits and place + 1 < config.pp else 0.0
+        back = message_seconds(plan, place, place - 1) if waits and place > 0 else 0.0
+        found.append(replace(cost, send_forward=ahead, send_backward=back))
     return tuple(found)
 
 
-def message_seconds(plan: Plan, place: int) -> Seconds:
-    """Seconds of the messages of all replicas from a pipeline place to the next one, sent side by side on an idle network."""
+def message_seconds(plan: Plan, source: int, target: int) -> Seconds:
+    """Seconds of the messages of all replicas from one pipeline place to another, side by side on an idle network."""
     config = plan.config
+    width = config.tp * config.dp
     nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
+    pairs = tuple(
+        (plan.placement[chain + source * width], plan.placement[chain + target * width], nics[chain]) for chain in range(width)
+    )
+    return messages_pace(plan.fleet, pairs, Capacities(plan.fleet)).seconds(lowering.message_bytes(plan.workload, config))
+
+
+def messages_pace(fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities) -> Pace:
+    """Pace of one message between each (source, target, NIC), side by side on an idle network.
+
+    Two devices of one node use the node's interconnect, whatever NIC their pipeline group has.
+    """
+    routes = [
+        message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic in pairs
+    ]
+    return pace(tuple(routes), capacities)
+
+
+def tied_seconds(plan: Plan) -> Seconds:
+    """Seconds of the sum of a tied embedding's gradient between the end stages, all chains side by side."""
+    nbytes = lowering.tied_bytes(plan.workload, plan.config)
+    if not nbytes:
+        return 0.0
     routes = []
-    for chain in range(config.tp * config.dp):
-        source, target = chain + place * config.tp * config.dp, chain + (place + 1) % config.pp * config.tp * config.dp
-        nic = _message_nic(plan, nics[chain], source, target)
-        routes.append(message_route(plan.fleet, plan.placement[source], plan.placement[target], nic))
-    return idle_seconds(tuple(routes), lowering.message_bytes(plan.workload, config), 1, Capacities(plan.fleet))
-
-
-def _message_nic(plan: Plan, nic: str, source: int, target: int) -> str:
-    """A pipeline group speaks over one NIC type; two of its ranks inside one node use the node's interconnect."""
-    a, b = plan.placement[source], plan.placement[target]
-    return "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic
+    for group in plan.groups:
+        if group.kind == "pp":
+            ends = tuple(plan.placement[rank] for rank in (group.ranks[0], group.ranks[-1]))
+            routes.append(collective_route(plan.fleet, tuple(by_host(ends)), group.nic, "ring", "all_reduce"))
+    return pace(tuple(routes), Capacities(plan.fleet)).seconds(nbytes)
 
 
 def step_seconds(plan: Plan) -> Seconds:
-    """Closed form of a step: the latest stage, fed by the stages before it, plus the sum of a tied embedding's gradient.
+    """Closed form of a step: the latest stage, fed by the stages before it.
 
-    A stage cannot begin before the first microbatch has passed all stages before it, nor end before its last gradient has
-    gone back through them; with v virtual stages a rank, one of v pieces is passed. Contention, interference and waiting for
-    later stages are left out, so the engine is never faster than this on the same plan (up to the tied embedding's overlap).
+    A stage cannot begin before the first microbatch has passed all stages before it; after its last backward its own
+    optimizer follows, and the backwards of the stages before it and then the first stage's. With v virtual stages a rank, one
+    of v pieces is passed. Contention between unlike flows, interference and waiting for later stages are left out, so the
+    engine is not faster than this on the same plan.
     """
-    config = plan.config
+    config, costs, tied = plan.config, stage_costs(plan), tied_seconds(plan)
+    waits = not schedules.get(config.schedule).OVERLAPS_SENDS
     microbatches = max(config.num_microbatches)
-    fill, latest = 0.0, 0.0
-    for place, cost in enumerate(stage_costs(plan)):
-        latest = max(latest, fill + cost.busy(microbatches, config))
-        fill += cost.both / config.vpp
-        if place + 1 < config.pp:
-            fill += 2 * message_seconds(plan, place)
+    there = back = latest = 0.0
+    last = config.pp - 1
+    for place, cost in enumerate(costs):
+        if place:
+            there += message_seconds(plan, place - 1, place)
+            back += message_seconds(plan, place, place - 1)
+        begun = cost.begin(there, config)
+        ended = begun + microbatches * cost.slot
+        own_message = cost.send_backward if waits else 0.0
+        after = [cost.tail(config, tied if place in (0, last) else 0.0)]
+        if place:
+            after.append(back - own_message + costs[0].tail(config, tied))
+        latest = max(latest, ended + max(after))
+        there = begun + cost.forward / config.vpp
+        back += cost.backward / config.vpp
     return latest
 
 
@@ -196,14 +318,15 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     collectives included, without bubble, pipeline or data-parallel communication. All devices of the fleet count.
     """
     config, workload = plan.config, plan.workload
-    rate: FlopsPerSecond = 0.0
+    rate = 0.0
     for cluster in plan.fleet.clusters:
         if all(name != workload.precision for name, _ in cluster.node.device.peak):
             continue
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _one_replica(config, width)
-        cost = StageCosts(plan.fleet, workload, alone, (ring,)).of(workload.model.layers, True, True)
+        paces = Paces(plan.fleet, alone, (ring,), Capacities(plan.fleet))
+        cost = StageCosts(workload, alone, paces).of(workload.model.layers, True, True)
         rate += cluster.devices / width * config.microbatch_size / cost.both
     return workload.global_batch_size / rate
 

@@ -108,8 +108,8 @@ class _Run:
             end = max(span.end for span in self.spans if span.rank == rank.rank and span.lane != "send")
             self._span(rank, "wait", "end of step", "bubble", end, step)
         alike: list[list[int]] = [[] for _ in ranks]
-        for rank, name in enumerate(self.folding.classes):
-            alike[name].append(rank)
+        for index, name in enumerate(self.folding.classes):
+            alike[name].append(index)
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
             origin="simulated",

@@ -12,7 +12,7 @@ A route is what travels together: a collective of a group, or one rank's message
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -163,7 +163,7 @@ def _links(carriers: dict[Key, tuple[Route, tuple[int, ...]]]) -> list[LinkName]
     return list(dict.fromkeys(link for route, _ in carriers.values() for leg in route.legs for link, _ in leg.use))
 
 
-def _number(signatures: list[Hashable] | list[float]) -> list[int]:
+def _number(signatures: Sequence[Hashable]) -> list[int]:
     """Equal signatures get equal numbers, in order of first appearance."""
     known: dict[Hashable, int] = {}
     return [known.setdefault(signature, len(known)) for signature in signatures]

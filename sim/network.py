@@ -69,7 +69,7 @@ class Network:
             flow.since, flow.rate = now, rate
             due = self.env.timeout(max(flow.remaining, 0.0) / rate)
             flow.due = due
-            due.callbacks.append(lambda event, flow=flow: self._arrive(flow, event))  # type: ignore[union-attr, misc]
+            due.callbacks.append(lambda event, flow=flow: self._arrive(flow, event))  # type: ignore[misc]
 
     def _joined(self, flows: list[Flow]) -> dict[Flow, None]:
         found = dict.fromkeys(flows)

@@ -100,12 +100,10 @@ def path(
     for place, ends, used, way in ((source, near_source, here, "out"), (target, near_target, there, "in")):
         cluster = fleet.cluster(place.cluster)
         for index in ends:
-            key = ("host", place.cluster, place.node, index, way)
-            use[key] = use.get(key, 0.0) + 1 / len(ends)
+            use["host", place.cluster, place.node, index, way] = 1 / len(ends)
         rails = sorted({i for index in ends for i in near_nics(cluster.node.count, used.count, index)})
         for rail in rails:
-            key = ("nic", place.cluster, place.node, nic, rail, way)
-            use[key] = 1 / len(rails) / used.spec.efficiency_of(operation)
+            use["nic", place.cluster, place.node, nic, rail, way] = 1 / len(rails) / used.spec.efficiency_of(operation)
     latency += _between(fleet, source, target, nic, operation, use)
     interference = max(here.spec.interference, there.spec.interference)
     return Path(tuple(use.items()), latency, overhead, interference)
@@ -200,14 +198,25 @@ class Capacities:
         return self._of(link)
 
 
-def idle_seconds(routes: tuple[Route, ...], nbytes: float, count: float, capacities: Capacities) -> Seconds:
-    """Seconds of `count` collectives of `nbytes` on an idle network, alike ones running side by side over all `routes`."""
-    total = routes[0].latency * count
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A collective or message on an idle network: seconds however small it is, and seconds for each byte."""
+
+    latency: Seconds
+    per_byte: Seconds
+
+    def seconds(self, nbytes: float, count: float = 1) -> Seconds:
+        """Seconds of `count` collectives of `nbytes` each, one after the other."""
+        return count * (self.latency + nbytes * self.per_byte)
+
+
+def pace(routes: tuple[Route, ...], capacities: Capacities) -> Pace:
+    """Pace of alike collectives that run side by side, one over each of `routes`, and share the links they have in common."""
+    per_byte = 0.0
     for legs in zip(*(route.legs for route in routes), strict=True):
         load: dict[LinkName, float] = {}
         for leg in legs:
             for link, weight in leg.use:
                 load[link] = load.get(link, 0.0) + weight
-        slowest = max(weight / capacities(link) for link, weight in load.items())
-        total += count * nbytes * legs[0].share * slowest
-    return total
+        per_byte += legs[0].share * max(weight / capacities(link) for link, weight in load.items())
+    return Pace(routes[0].latency, per_byte)

@@ -1,6 +1,7 @@
 """Collectives as rounds of transfers: who sends how much to whom, and how often.
 
-One file, one algorithm: a module with `OPERATIONS` (what it can do) and `rounds(operation, hosts)`. `hosts` are the ranks
+One file, one algorithm: a module with `OPERATIONS` (what it can do), `IN_LIBRARY` (whether NCCL and its kin do it by themselves;
+what they do not, a planner must not count on) and `rounds(operation, hosts)`. `hosts` are the ranks
 of the group, host by host in ring order. Sizes are shares of the collective's buffer, so a round fits any payload. Costs
 add the rounds up on an idle network, the engine plays them on the busy one. The folder is the registry.
 """
@@ -39,6 +40,7 @@ class Round:
 class Collective(Protocol):
     """What every module of this folder offers."""
 
+    IN_LIBRARY: bool
     OPERATIONS: tuple[str, ...]
 
     def rounds(self, operation: str, hosts: Hosts) -> tuple[Round, ...]:
@@ -56,7 +58,7 @@ def get(name: str) -> Collective:
     """The collective of a name; raises PlanError."""
     if name not in names():
         raise PlanError(f"collective {name!r} is unknown; known: {', '.join(names())}")
-    return import_module(f"{__name__}.{name}")  # type: ignore[return-value]
+    return import_module(f"{__name__}.{name}")
 
 
 def rounds(name: str, operation: str, hosts: Hosts) -> tuple[Round, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.collectives import Hosts, Round, Transfer
 
+IN_LIBRARY = True
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 
 

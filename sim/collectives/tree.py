@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sim.collectives import Hosts, Round, Transfer
 
+IN_LIBRARY = True
 OPERATIONS = ("all_reduce",)
 
 

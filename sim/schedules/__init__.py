@@ -32,7 +32,7 @@ class Schedule(Protocol):
 @functools.cache
 def _modules() -> dict[str, Schedule]:
     found = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    return {module.NAME: module for module in found}  # type: ignore[misc]
+    return {module.NAME: module for module in found}
 
 
 def names() -> tuple[str, ...]:

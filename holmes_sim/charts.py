@@ -1,0 +1,458 @@
+"""Pictures: the pipeline of a step, the fleet, and the placement of a plan on it.
+
+The only file that knows matplotlib. Everything here returns a `Figure` and leaves matplotlib's global state alone; a notebook
+shows it, `save` writes it. Colours are of Okabe and Ito's palette, which colour-blind readers can tell apart, and of viridis
+where a plan has more stages than that palette has colours. Pictures are 1,400 pixels wide, drawn in inches.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TypeAlias
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+
+from sim import report
+from sim.cluster import Cluster, Device, Fleet, Node, Trunk
+from sim.errors import HolmesError
+from sim.plan import ParallelConfig, Plan
+from sim.program import COMPUTE
+from sim.timeline import Span, Timeline
+from sim.topology import Topology
+from sim.units import bytes_per_second_text, flops_text, rate_text, size_text, time_text
+
+ENDINGS = ("png", "svg", "pdf")
+WIDTH, DPI = 14.0, 100
+MOST_ROWS = 32
+SKY, BLUE, GREEN, YELLOW = "#56B4E9", "#0072B2", "#009E73", "#F0E442"
+ORANGE, RED, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
+PALE, GREY, DARK = "#F1F1F1", "#BDBDBD", "#444444"
+
+KINDS = {
+    "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),
+    "tp": ("tensor-parallel collective (and strip 1)", ORANGE), "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
+    "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
+}  # fmt: skip
+"""What a bar of the pipeline picture can be -> its words in the legend and its colour, in drawing order."""
+DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "dp", "send")
+"""The order in which they are painted: a collective over the wait that it causes."""
+BAR = (0.0, 0.66)
+HEIGHTS = {"tp": (BAR, (0.7, 0.77)), "dp": ((0.79, 0.86),), "send": ((0.88, 0.95),)}
+"""Heights within a row: the bar, and thin strips below it for what goes on beside it."""
+
+STAGES = (SKY, ORANGE, GREEN, YELLOW, BLUE, RED, PURPLE, BLACK)
+NICS = {"infiniband": BLUE, "roce": ORANGE, "ethernet": GREEN, "slingshot": PURPLE, "omni-path": RED}
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a picture by the ending of its path, whole or not at all; the same picture gives the same bytes."""
+    target = Path(path)
+    ending = target.suffix[1:].lower()
+    if ending not in ENDINGS:
+        right = ", ".join(f".{known}" for known in ENDINGS)
+        raise HolmesError(f"{target}: a picture ends in one of {right}, not in {target.suffix or 'nothing'}")
+    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
+    picture = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "holmes-sim"}):
+        figure.savefig(picture, format=ending, metadata=undated)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(picture.getvalue())
+        partial.replace(target)
+    except OSError as error:
+        raise HolmesError(f"{target}: cannot be written: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# the pipeline of a step
+
+
+def pipeline(plan: Plan, timeline: Timeline) -> Figure:
+    """One step as a Gantt chart: a row for every class of alike ranks, in pipeline order. Raises HolmesError on strangers."""
+    ranks, world = sum(map(len, timeline.alike)), plan.config.world_size
+    if ranks != world:
+        raise HolmesError(f"the timeline has {ranks} ranks, the plan {world}; give the timeline of this plan")
+    rows = _rows(plan.config, timeline)
+    row_of = {group[0]: row for row, group in enumerate(rows)}
+    height = min(max(5.5 / len(rows), 0.3), 0.85)
+    space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(WIDTH, 1.9 + height * len(rows)), dpi=DPI, layout=space)
+    axes = figure.add_subplot(xlim=(0.0, timeline.step_s), ylim=(len(rows), -0.12), xlabel="time in the step (s)")
+    axes.set_yticks([row + BAR[1] / 2 for row in range(len(rows))], [_row_label(plan, group) for group in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    drawn = _bars(axes, plan.config, [span for span in timeline.spans if span.rank in row_of], row_of)
+    figure.suptitle(_pipeline_title(plan, timeline, len(rows)), fontsize=11)
+    handles = [Patch(facecolor=colour, label=words) for kind, (words, colour) in KINDS.items() if kind in drawn]
+    for handle in handles:
+        if handle.get_label() == "bubble":
+            handle.set(hatch="////", edgecolor=GREY, linewidth=0)
+    figure.legend(handles=handles, loc="outside lower center", ncol=5, frameon=False, fontsize=9)
+    figure.draw_without_rendering()  # settles the layout, so that what fits is known
+    _numbers(axes, timeline.spans, row_of)
+    return figure
+
+
+def _rows(config: ParallelConfig, timeline: Timeline) -> list[tuple[int, ...]]:
+    """The classes of ranks to show, by pipeline place; of too many, some of every place, or of places that lie evenly."""
+    by_place: dict[int, list[tuple[int, ...]]] = {}
+    for group in sorted(timeline.alike, key=lambda group: (config.place(group[0])[2], group[0])):
+        by_place.setdefault(config.place(group[0])[2], []).append(group)
+    places = sorted(by_place)
+    if len(places) > MOST_ROWS:
+        places = [places[i * (len(places) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
+    each = max(1, MOST_ROWS // len(places))
+    if sum(len(by_place[place]) for place in places) <= MOST_ROWS:
+        each = MOST_ROWS
+    return [group for place in places for group in by_place[place][:each]]
+
+
+def _row_label(plan: Plan, group: tuple[int, ...]) -> str:
+    stages = plan.stages_of(plan.config.place(group[0])[2])
+    clusters = "+".join(dict.fromkeys(plan.placement[rank].cluster for rank in group))
+    return f"stage{'s' if len(stages) > 1 else ''} {_list(stages)} · {clusters} ({_ranks(group)})"
+
+
+def _list(items: Iterable[object]) -> str:
+    """`3`, `0, 2`, `0, 4 … 28`."""
+    words = [str(item) for item in items]
+    return ", ".join(words) if len(words) <= 4 else f"{words[0]}, {words[1]} … {words[-1]}"
+
+
+def _ranks(group: tuple[int, ...]) -> str:
+    if len(group) == 1:
+        return f"rank {group[0]}"
+    if group[-1] - group[0] == len(group) - 1:
+        return f"ranks {group[0]}-{group[-1]}"
+    return f"{len(group)} ranks from {group[0]}"
+
+
+def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
+    config, numbers = plan.config, report.predict(plan, timeline)
+    counts = sorted(set(config.num_microbatches))
+    microbatches = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    virtual = f" with vpp {config.vpp}, later stages of a place paler" if config.vpp > 1 else ""
+    left_out = f" · {rows} of {len(timeline.alike)} classes of ranks shown" if rows < len(timeline.alike) else ""
+    return (
+        f"{plan.topology.name} · {plan.workload.model.name}: {timeline.origin} step {time_text(timeline.step_s)}, "
+        f"bubble {numbers.bubble_fraction:.1%}, exposed communication {numbers.exposed_communication_s / timeline.step_s:.1%}\n"
+        f"tp {config.tp} · pp {config.pp} · dp {config.dp} · {config.schedule}{virtual} · "
+        f"{microbatches} microbatches of {config.microbatch_size} a replica{left_out}"
+    )
+
+
+def _kind(span: Span) -> str:
+    """The key of `KINDS` of a span."""
+    return span.lane if span.lane in ("tp", "dp", "send") else span.kind
+
+
+def _bars(axes: Axes, config: ParallelConfig, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:
+    """Draw every span as a bar, one collection for each kind, named by its gid; returns the kinds drawn."""
+    by_kind: dict[str, list[Span]] = {}
+    for span in spans:
+        by_kind.setdefault(_kind(span), []).append(span)
+    framed = axes.get_xlim()[1] / 200  # a bar of this many seconds has room for a white frame
+    for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
+        bars = by_kind[kind]
+        corners = []
+        for low, high in HEIGHTS.get(kind, (BAR,)):
+            for span in bars:
+                top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
+                corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
+        drawn = PolyCollection(corners, facecolors=KINDS[kind][1], linewidths=0.0, zorder=2 + order / 10, gid=kind)
+        drawn.set_snap(False)  # many thin bars look like a tint, not like a few thick ones
+        drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
+        if kind in COMPUTE:
+            drawn.set_facecolor([_shade(KINDS[kind][1], max(span.stage, 0) // config.pp) for span in bars])
+            drawn.set(edgecolor="white", linewidths=[0.5 if span.seconds > framed else 0.0 for span in bars])
+        elif kind == "bubble":
+            drawn.set(hatch="////", edgecolor=GREY)
+        axes.add_collection(drawn, autolim=False)
+    return set(by_kind)
+
+
+def _numbers(axes: Axes, spans: Iterable[Span], row_of: Mapping[int, int]) -> None:
+    """The number of the microbatch on its compute, which a lowered program cuts into parts, where there is room for it."""
+    found: dict[tuple[int, str, int, int], list[Span]] = {}
+    for span in spans:
+        if span.kind in COMPUTE and span.rank in row_of:
+            found.setdefault((span.rank, span.kind, span.stage, span.microbatch), []).append(span)
+    pixels = axes.get_window_extent().width / axes.get_xlim()[1]
+    size = 8 if len(row_of) <= 12 else 7
+    for (rank, _, _, microbatch), parts in found.items():
+        text = str(microbatch)
+        if sum(part.seconds for part in parts) * pixels > (len(text) * 0.64 + 0.15) * size * DPI / 72:
+            middle = (parts[0].start + parts[-1].end) / 2, row_of[rank] + sum(BAR) / 2
+            axes.text(*middle, text, ha="center", va="center_baseline", fontsize=size, zorder=4).set_in_layout(False)
+
+
+def _shade(colour: str, step: int) -> str:
+    """A colour, paler for each later virtual stage of a rank."""
+    keep = 0.45 + 0.55 / (1 + step)
+    red, green, blue = (1 - (1 - part) * keep for part in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+# the fleet
+
+
+@dataclass(frozen=True, slots=True)
+class _Glyph:
+    """How a node is drawn, in inches: the width and height of a device, the gap between two, and their rows and columns."""
+
+    wide: float
+    high: float
+    gap: float
+    rows: int
+    columns: int
+
+    @property
+    def width(self) -> float:
+        """Width of a node."""
+        return self.columns * (self.wide + self.gap) + max(self.gap, 0.04)
+
+    @property
+    def height(self) -> float:
+        """Height of a node."""
+        return self.rows * (self.high + self.gap) + max(self.gap, 0.04)
+
+
+def topology(topology: Topology) -> Figure:
+    """The fleet: clusters with their nodes, devices, interconnect and NICs, and the trunks between them."""
+    return _picture(topology.fleet, None, f"{topology.name}: {_totals(topology)}", [])
+
+
+def placement(plan: Plan) -> Figure:
+    """The fleet with every device in the colour of its pipeline place, numbered; idle devices grey."""
+    config, fleet = plan.config, plan.fleet
+    colours = _stage_colours(config.pp)
+    handles = [Patch(facecolor=colour, label=_stage_words(plan, place)) for place, colour in enumerate(colours)]
+    if fleet.devices > config.world_size:
+        handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
+    title = (
+        f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices at work · "
+        f"tp {config.tp} · pp {config.pp} · dp {config.dp}"
+    )
+    paint = {device: (config.place(rank)[2], colours[config.place(rank)[2]]) for rank, device in enumerate(plan.placement)}
+    return _picture(fleet, paint, title, handles)
+
+
+Paint: TypeAlias = dict[Device, tuple[int, str]]
+"""Pipeline place and colour of the devices that work."""
+
+
+def _totals(topology: Topology) -> str:
+    """The sums over the fleet, for the title."""
+    fleet = topology.fleet
+    nodes = sum(cluster.nodes for cluster in fleet.clusters)
+    memory = sum(cluster.devices * cluster.node.device.memory for cluster in fleet.clusters)
+    wished = [topology.workload.precision] if topology.workload else ["bf16", "fp16", "fp32"]
+    peaks = [dict(cluster.node.device.peak) for cluster in fleet.clusters]
+    precision = next((name for name in wished if all(name in peak for peak in peaks)), None)
+    flops = sum(c.devices * peak[precision] for c, peak in zip(fleet.clusters, peaks, strict=True)) if precision else 0.0
+    words = [_count(fleet.devices, "device"), f"{_count(nodes, 'node')} in {_count(len(fleet.clusters), 'cluster')}"]
+    words += [size_text(memory), f"{flops_text(flops)} {precision}"] if precision else [size_text(memory)]
+    return " · ".join(words)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("s" if number != 1 else "")
+
+
+def _stage_colours(places: int) -> list[str]:
+    if places <= len(STAGES):
+        return list(STAGES[:places])
+    return [to_hex(matplotlib.colormaps["viridis"](place / (places - 1))) for place in range(places)]
+
+
+def _stage_words(plan: Plan, place: int) -> str:
+    stages = plan.stages_of(place)
+    layers = [f"{plan.stages[stage].first}-{plan.stages[stage].past_last - 1}" for stage in stages]
+    return f"stage{'s' if len(stages) > 1 else ''} {_list(stages)}: layers {_list(layers)}"
+
+
+def _glyph(node: Node, most: int) -> _Glyph:
+    """How to draw a node where the largest cluster draws `most` of them: devices as squares, or as strips of a small box."""
+    if most > 32:
+        return _Glyph(0.32 / node.count, 0.28, 0.0, 1, node.count)
+    rows = max(r for r in range(1, node.count + 1) if node.count % r == 0 and (r == 1 or 2 * r * r <= node.count))
+    size, gap = (0.24, 0.04) if most <= 8 else (0.17, 0.03)
+    return _Glyph(size, size, gap, rows, node.count // rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Where a cluster is drawn: left edge, width, its node glyph, nodes drawn, nodes in a row, and its lines of facts."""
+
+    cluster: Cluster
+    left: float
+    wide: float
+    glyph: _Glyph
+    drawn: int
+    columns: int
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def area(self) -> float:
+        """Height of the nodes, with the gaps between them and below."""
+        return math.ceil(self.drawn / self.columns) * (self.glyph.height + 0.1) + 0.05
+
+
+def _boxes(fleet: Fleet, total: float, condense: bool) -> list[_Box]:
+    drawn = [1 if condense and cluster.nodes > 8 else cluster.nodes for cluster in fleet.clusters]
+    room = (total - 0.5) / len(drawn) - 0.5
+    glyphs = [_glyph(cluster.node, max(drawn)) for cluster in fleet.clusters]
+    fits = [max(1, int((room - 0.3) / (glyph.width + 0.1))) for glyph in glyphs]
+    columns = [_even(count, fit) for count, fit in zip(drawn, fits, strict=True)]
+    wide = min(room, max(4.2, *(n * (glyph.width + 0.1) + 0.4 for n, glyph in zip(columns, glyphs, strict=True))))
+    left = (total - len(drawn) * (wide + 0.5) + 0.5) / 2
+    return [
+        _Box(cluster, left + index * (wide + 0.5), wide, glyphs[index], drawn[index], columns[index], _facts(cluster))
+        for index, cluster in enumerate(fleet.clusters)
+    ]
+
+
+def _even(count: int, fit: int) -> int:
+    """Nodes in a row: at most `fit`, and of those the most that leaves full rows, unless that takes many more rows."""
+    full = max(n for n in range(1, fit + 1) if count % n == 0)
+    return full if 2 * full > fit or full == count else min(fit, count)
+
+
+def _facts(cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """What stands in a cluster's box below its nodes: (text, colour of its mark or nothing)."""
+    node = cluster.node
+    peak = next(((name, rate) for name, rate in node.device.peak if name in ("bf16", "fp16")), node.device.peak[0])
+    lines = [(f"{node.device.name} · {size_text(node.device.memory)} · {flops_text(peak[1])} {peak[0]}", "")]
+    lines.append((f"in a node: {node.intra_node.name} · {bytes_per_second_text(node.intra_node.bandwidth)} a device", ""))
+    lines += [(f"{nic.count} × {rate_text(nic.bandwidth)} {nic.kind} a node", NICS.get(nic.kind, DARK)) for nic in node.nics]
+    if cluster.fabric:
+        lines.append((f"{cluster.fabric.nodes_per_leaf} nodes a leaf · {cluster.fabric.oversubscription:g} : 1 above it", ""))
+    return tuple(lines)
+
+
+def _picture(fleet: Fleet, paint: Paint | None, title: str, handles: Sequence[Patch]) -> Figure:
+    """Clusters side by side, trunks as brackets below them, the legend at the foot. The axes are in inches, y downward."""
+    total = max(WIDTH, 0.5 + len(fleet.clusters) * 3.9)
+    boxes, levels = _boxes(fleet, total, condense=paint is None), _levels(fleet)
+    area = max(box.area for box in boxes)
+    bottom = 1.45 + area + 0.26 * max(len(box.facts) for box in boxes) + 0.1
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    in_a_row = max(1, int((total - 0.5) / (0.7 + 0.085 * longest)))
+    foot = 0.3 + 0.25 * math.ceil(len(handles) / in_a_row) if handles else 0.1
+    height = bottom + (0.5 + 0.42 * max(levels.values()) if levels else 0.1) + foot
+    figure = Figure(figsize=(total, height), dpi=DPI)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, total), ylim=(height, 0))
+    axes.set_axis_off()
+    axes.text(total / 2, 0.32, title, ha="center", va="center", fontsize=12)
+    for box in boxes:
+        _draw_box(axes, box, 0.6, bottom, 1.45 + area)
+        _draw_nodes(axes, box, 1.4, paint)
+    _draw_trunks(axes, boxes, fleet.trunks, levels, bottom)
+    if handles:
+        figure.legend(handles=handles, loc="lower center", ncol=in_a_row, frameon=False, fontsize=9, handlelength=1.2)
+    return figure
+
+
+def _draw_box(axes: Axes, box: _Box, top: float, bottom: float, facts_at: float) -> None:
+    axes.add_patch(_rounded(box.left, top, box.wide, bottom - top, PALE, GREY, 0.1))
+    cluster, x = box.cluster, box.left + 0.2
+    axes.text(x, top + 0.25, cluster.name, fontsize=13, fontweight="bold", va="center")
+    words = f"{_count(cluster.nodes, 'node')} × {_count(cluster.node.count, 'device')} = {cluster.devices:,}"
+    axes.text(x, top + 0.53, words, fontsize=10, va="center", color=DARK)
+    for index, (text, mark) in enumerate(box.facts):
+        y = facts_at + 0.1 + 0.26 * index
+        if mark:
+            axes.add_patch(Rectangle((x, y - 0.06), 0.12, 0.12, facecolor=mark))
+        axes.text(x + (0.2 if mark else 0), y, text, fontsize=10, va="center")
+
+
+def _rounded(x: float, y: float, wide: float, high: float, face: str, edge: str, corner: float) -> FancyBboxPatch:
+    style = f"round,pad=0,rounding_size={corner}"
+    return FancyBboxPatch((x, y), wide, high, boxstyle=style, facecolor=face, edgecolor=edge, linewidth=0.8)
+
+
+def _draw_nodes(axes: Axes, box: _Box, top: float, paint: Paint | None) -> None:
+    glyph, start = box.glyph, box.left + 0.2
+    if box.drawn < box.cluster.nodes:
+        axes.text(start, top + glyph.height / 2, f"{box.cluster.nodes} ×", fontsize=16, va="center")
+        start += 0.2 + 0.14 * len(f"{box.cluster.nodes} ×")
+        for shift in (0.1, 0.05):  # a pack of nodes
+            axes.add_patch(_rounded(start + shift, top - shift, glyph.width, glyph.height, "white", GREY, 0.03))
+    for node in range(box.drawn):
+        x = start + node % box.columns * (glyph.width + 0.1)
+        y = top + node // box.columns * (glyph.height + 0.1)
+        axes.add_patch(_rounded(x, y, glyph.width, glyph.height, "white", DARK, 0.03))
+        if paint is None:
+            _draw_ports(axes, box, x, y + glyph.height)
+        marks = [(paint or {}).get(Device(box.cluster.name, node, index)) for index in range(box.cluster.node.count)]
+        _draw_devices(axes, glyph, marks, GREY if paint is not None else DARK, x, y)
+
+
+def _draw_ports(axes: Axes, box: _Box, x: float, y: float) -> None:
+    """The NICs of a node, as ports at its lower edge."""
+    kinds = [nic.kind for nic in box.cluster.node.nics for _ in range(nic.count)]
+    pitch = box.glyph.width / (len(kinds) + 1)
+    for index, kind in enumerate(kinds):
+        wide = min(0.07, 0.7 * pitch)
+        left = x + pitch * (index + 1) - wide / 2
+        axes.add_patch(Rectangle((left, y - 0.02), wide, 0.07, facecolor=NICS.get(kind, DARK), linewidth=0))
+
+
+def _draw_devices(axes: Axes, glyph: _Glyph, marks: Sequence[tuple[int, str] | None], blank: str, x: float, y: float) -> None:
+    """The devices of one node, the number of its place on each; narrow ones of one place as one strip with one number."""
+    edge = (glyph.width - glyph.columns * (glyph.wide + glyph.gap) + glyph.gap) / 2
+    runs = [(mark, 1) for mark in marks] if glyph.gap else [(mark, len(list(run))) for mark, run in groupby(marks)]
+    index = 0
+    for mark, length in runs:
+        row, column = divmod(index, glyph.columns)
+        left, top = x + edge + column * (glyph.wide + glyph.gap), y + edge + row * (glyph.high + glyph.gap)
+        wide, index = length * glyph.wide, index + length
+        axes.add_patch(Rectangle((left, top), wide, glyph.high, facecolor=mark[1] if mark else blank, linewidth=0))
+        if mark and wide >= 0.15:
+            middle = left + wide / 2, top + glyph.high / 2
+            size = 8 if wide >= 0.24 else 6
+            axes.text(*middle, str(mark[0]), fontsize=size, ha="center", va="center_baseline", color=_ink(mark[1]))
+
+
+def _ink(colour: str) -> str:
+    """Black or white, whichever reads better on a colour."""
+    red, green, blue = to_rgb(colour)
+    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "white"
+
+
+def _levels(fleet: Fleet) -> dict[int, int]:
+    """Trunk by index -> how deep its bracket hangs; short ones hang high, and brackets that overlap never share a level."""
+    place = {cluster.name: index for index, cluster in enumerate(fleet.clusters)}
+    ends = [tuple(sorted(place[name] for name in trunk.between)) for trunk in fleet.trunks]
+    levels: dict[int, int] = {}
+    for index in sorted(range(len(ends)), key=lambda index: (ends[index][1] - ends[index][0], ends[index], index)):
+        low, high = ends[index]
+        taken = {levels[other] for other in levels if ends[other][0] < high and low < ends[other][1]}
+        levels[index] = next(level for level in range(len(ends)) if level not in taken)
+    return levels
+
+
+def _draw_trunks(axes: Axes, boxes: Sequence[_Box], trunks: Sequence[Trunk], levels: Mapping[int, int], bottom: float) -> None:
+    """Brackets between boxes. A deep one leaves a box nearer to its middle than a high one, so that lines do not cross."""
+    boxed = {box.cluster.name: index for index, box in enumerate(boxes)}
+    for index, trunk in enumerate(trunks):
+        low, high = sorted(boxed[name] for name in trunk.between)
+        inward = 0.9 + 0.25 * levels[index]
+        start, end = boxes[low].left + boxes[low].wide - inward, boxes[high].left + inward
+        y, colour = bottom + 0.35 + 0.42 * levels[index], NICS.get(trunk.kind, DARK)
+        axes.plot([start, start, end, end], [bottom, y, y, bottom], color=colour, linewidth=2.5, solid_joinstyle="round")
+        words = f"{trunk.kind} · {rate_text(trunk.bandwidth)} · {time_text(trunk.latency)}"
+        axes.text((start + end) / 2, y - 0.06, words, fontsize=10, ha="center", va="bottom", color=DARK)

@@ -1,0 +1,96 @@
+"""The only file that knows PuLP: build a mixed-integer programme, solve it, say how good the answer is.
+
+HiGHS solves; CBC stands in where HiGHS is not installed. PuLP calls a solution "Optimal" also when a time limit stopped the
+search, so status and bound are read from the solver itself (HiGHS) or from PuLP's solution status (CBC, which tells no bound).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pulp
+
+Expression: TypeAlias = pulp.LpAffineExpression
+Variable: TypeAlias = pulp.LpVariable
+Constraint: TypeAlias = pulp.LpConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What the solver found. `proved`: no better one exists; `bound`: no solution is below it (-inf where none is told)."""
+
+    objective: float
+    bound: float
+    proved: bool
+    solver: str
+
+
+class Programme:
+    """A minimisation under construction. Variables and constraints carry names, so that it can be read."""
+
+    def __init__(self, name: str):
+        self._problem = pulp.LpProblem(name, pulp.LpMinimize)
+
+    def integer(self, name: str, low: int, up: int) -> Variable:
+        """A whole number from low to up."""
+        return self._problem.add_variable(name, low, up, pulp.LpInteger)
+
+    def binary(self, name: str) -> Variable:
+        """0 or 1."""
+        return self._problem.add_variable(name, 0, 1, pulp.LpInteger)
+
+    def real(self, name: str, low: float = 0.0) -> Variable:
+        """A real number of at least low."""
+        return self._problem.add_variable(name, low)
+
+    def require(self, name: str, constraint: Constraint) -> None:
+        """A named constraint: `total(...) <= total(...)`."""
+        self._problem.addConstraint(constraint, name)
+
+    def minimise(self, expression: Expression) -> None:
+        """The objective."""
+        self._problem.setObjective(expression)
+
+    def solve(self, time_limit: float) -> Solution | None:
+        """The best solution found within `time_limit` seconds, or None where there is none."""
+        highs = pulp.HiGHS(msg=False, timeLimit=max(time_limit, 0.1), threads=1)
+        return self._highs(highs) if highs.available() else self._cbc(time_limit)
+
+    def _highs(self, solver: pulp.HiGHS) -> Solution | None:
+        self._problem.solve(solver)
+        if self._problem.sol_status not in _FOUND:
+            return None
+        info = self._problem.solverModel.getInfo()
+        proved = self._problem.sol_status == pulp.LpSolutionOptimal and info.mip_gap <= 1e-4
+        return Solution(float(info.objective_function_value), float(info.mip_dual_bound), proved, "HiGHS")
+
+    def _cbc(self, time_limit: float) -> Solution | None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces that 4.0 ships no CBC; we pin below 4
+            solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=max(time_limit, 0.1), threads=1)
+        self._problem.solve(solver)
+        if self._problem.sol_status not in _FOUND:
+            return None
+        objective = float(pulp.value(self._problem.objective))
+        proved = self._problem.sol_status == pulp.LpSolutionOptimal
+        return Solution(objective, objective if proved else -math.inf, proved, "CBC")
+
+
+_FOUND = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+
+
+def total(terms: Iterable[tuple[Variable, float]], constant: float = 0.0) -> Expression:
+    """Sum of coefficient x variable, plus a constant; a variable may come several times."""
+    sums: dict[Variable, float] = {}
+    for variable, coefficient in terms:
+        sums[variable] = sums.get(variable, 0.0) + coefficient
+    return pulp.LpAffineExpression(list(sums.items()), constant)
+
+
+def count(variable: Variable) -> int:
+    """Value of a whole variable in the solution."""
+    return round(variable.varValue or 0.0)

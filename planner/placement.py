@@ -1,0 +1,84 @@
+"""Stages on clusters -> Plan: the device of every rank, the NIC and the collective of every group.
+
+Tensor-parallel groups stand inside a node, the replicas of a stage side by side under one fabric, stages one after the other:
+each stage takes the next free slots of its cluster. Every group gets the fastest NIC that all its members share, and the
+collective that needs the least time in a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.question import Question
+from planner.shapes import Shape, slot
+from sim import __version__, costs
+from sim.cluster import Device
+from sim.errors import PlanError
+from sim.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.routes import Capacities
+
+
+def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str) -> Plan:
+    """The plan of a pipeline given as (cluster, layers) of every place. Raises PlanError where it cannot be."""
+    fleet = question.topology.fleet
+    taken: dict[str, int] = {}
+    devices: list[Device] = []
+    for name, _ in stages:
+        start = taken.get(name, 0)
+        taken[name] = start + shape.dp
+        for replica in range(shape.dp):
+            devices += slot(fleet.cluster(name), shape.tp, start + replica)
+    return assemble(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+
+
+def assemble(
+    question: Question, shape: Shape, layers: tuple[int, ...], devices: tuple[Device, ...], strategy: str
+) -> Plan:
+    """The plan that puts rank r on devices[r], with so many layers at every pipeline place. Raises PlanError."""
+    config = shape.config(question.workload, len(layers))
+    plan = Plan(
+        topology=question.topology,
+        workload=question.workload,
+        config=config,
+        stages=_stages(layers, config),
+        placement=devices,
+        groups=groups_of(question.topology.fleet, config, devices),
+        made_by=MadeBy(strategy, __version__),
+    )
+    return _with_collectives(plan)
+
+
+def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:
+    """Layers of every place, cut into vpp virtual stages as evenly as whole layers allow."""
+    if min(layers) < config.vpp:
+        raise PlanError(f"a pipeline place of {min(layers)} layers cannot be cut into vpp {config.vpp} stages")
+    stages, first = [], 0
+    for chunk in range(config.vpp):
+        for count in layers:
+            past = first + count * (chunk + 1) // config.vpp - count * chunk // config.vpp
+            stages.append(Stage(first, past))
+            first = past
+    return tuple(stages)
+
+
+def _with_collectives(plan: Plan) -> Plan:
+    """Choose the collective of every tensor- and data-parallel group, place by place."""
+    config = plan.config
+    capacities = Capacities(plan.fleet)
+    chosen: dict[tuple[str, int], str] = {}
+    for place in range(config.pp):
+        stages = plan.stages_of(place)
+        layers = sum(plan.stages[stage].layers for stage in stages)
+        ends = 0 in stages, config.num_stages - 1 in stages
+        paces = costs.Paces(plan.fleet, config, costs.place_devices(plan, place), capacities)
+        stage_costs = costs.StageCosts(plan.workload, config, paces)
+        for kind, degree in (("tp", config.tp), ("dp", config.dp)):
+            if degree > 1:
+                chosen[kind, place] = stage_costs.collective(kind, layers, *ends)
+
+    def with_choice(group: Group) -> Group:
+        name = chosen.get((group.kind, config.place(group.ranks[0])[2]))
+        return group if name is None else replace(group, collective=name)
+
+    return replace(plan, groups=tuple(with_choice(group) for group in plan.groups))
+

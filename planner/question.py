@@ -1,0 +1,44 @@
+"""What is asked of the planner: a topology, a workload, and dimensions that the user has pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from sim.cluster import Cluster
+from sim.model import Workload
+from sim.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Dimensions of the plan that are given; None leaves the choice to the planner."""
+
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    vpp: int | None = None
+    microbatch_size: int | None = None
+    schedule: str | None = None
+    recompute: str | None = None
+    zero_stage: int | None = None
+
+    def __str__(self) -> str:
+        given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))
+        return " ".join(f"--{name} {value}" for name, value in given if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A planning task. `time_limit` is in seconds."""
+
+    topology: Topology
+    workload: Workload
+    wishes: Wishes = Wishes()
+    time_limit: float = 30.0
+
+    def clusters(self) -> Iterator[Cluster]:
+        """Clusters whose devices can compute at the workload's precision."""
+        for cluster in self.topology.fleet.clusters:
+            if self.workload.precision in dict(cluster.node.device.peak):
+                yield cluster

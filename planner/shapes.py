@@ -1,0 +1,124 @@
+"""Every (tp, dp, microbatch size, recomputation, schedule) that divides the model, the batch and the machines.
+
+pp is left to the stage model, which decides how many stages stand on which class of machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.question import Question
+from sim.cluster import Cluster, Device
+from sim.errors import Infeasible
+from sim.model import Workload
+from sim.plan import USUAL_GRADIENTS, ParallelConfig
+
+MICROBATCH_SIZES = (1, 2, 4, 8, 16)
+RECOMPUTE = ("none", "full")
+"""With a fused attention core, selective recomputation is the same as none, so it is not searched unless it is pinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All degrees but pp."""
+
+    tp: int
+    dp: int
+    microbatch_size: int
+    recompute: str
+    schedule: str
+    vpp: int
+    zero_stage: int
+
+    def microbatches(self, workload: Workload) -> int:
+        """Microbatches of every replica."""
+        return workload.global_batch_size // (self.dp * self.microbatch_size)
+
+    def config(self, workload: Workload, pp: int) -> ParallelConfig:
+        """The configuration with a pipeline of pp places."""
+        return ParallelConfig(
+            tp=self.tp,
+            pp=pp,
+            dp=self.dp,
+            vpp=self.vpp,
+            schedule=self.schedule,
+            microbatch_size=self.microbatch_size,
+            num_microbatches=(self.microbatches(workload),) * self.dp,
+            zero_stage=self.zero_stage,
+            recompute=self.recompute,
+            sequence_parallel=self.tp > 1,
+            gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+        )
+
+
+def slots(cluster: Cluster, tp: int) -> int:
+    """Tensor-parallel groups that a cluster can hold, each inside one node."""
+    return cluster.nodes * (cluster.node.count // tp)
+
+
+def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
+    """Devices of a slot; slots fill one node after the other."""
+    node, place = divmod(index, cluster.node.count // tp)
+    return tuple(Device(cluster.name, node, place * tp + i) for i in range(tp))
+
+
+def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
+    """All shapes to try; replicas of a stage stand in one cluster, or anywhere if `across`. Raises Infeasible where none is left."""
+    found = False
+    for tp in _tensor_degrees(question):
+        for dp in _data_degrees(question, tp, across):
+            for size in _sizes(question, dp):
+                for recompute in (question.wishes.recompute,) if question.wishes.recompute else RECOMPUTE:
+                    found = True
+                    vpp = question.wishes.vpp or 1
+                    schedule = question.wishes.schedule or ("interleaved" if vpp > 1 else "1f1b")
+                    zero = 1 if question.wishes.zero_stage is None else question.wishes.zero_stage
+                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero)
+    if not found:
+        raise Infeasible(_why_none(question))
+
+
+def _tensor_degrees(question: Question) -> list[int]:
+    """Degrees that fit inside some node and divide heads, MLP and vocabulary; powers of two unless pinned."""
+    model = question.workload.model
+    largest = max((cluster.node.count for cluster in question.clusters()), default=0)
+    wished = question.wishes.tp
+    degrees = [wished] if wished else [2**i for i in range(largest.bit_length())]
+    return [
+        tp for tp in degrees if tp <= largest and not any(size % tp for size in (model.heads, model.ffn_hidden, model.vocab))
+    ]
+
+
+def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:
+    room = [slots(cluster, tp) for cluster in question.clusters()]
+    most = sum(room) if across else max(room, default=0)
+    wished = question.wishes.dp
+    degrees = [wished] if wished else range(1, most + 1)
+    return [dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0]
+
+
+def _sizes(question: Question, dp: int) -> list[int]:
+    share = question.workload.global_batch_size // dp
+    wished = question.wishes.microbatch_size
+    return [size for size in ((wished,) if wished else MICROBATCH_SIZES) if share % size == 0]
+
+
+def _why_none(question: Question) -> str:
+    workload, wishes = question.workload, question.wishes
+    if not any(True for _ in question.clusters()):
+        return f"no cluster of {question.topology.name} has devices with {workload.precision}; choose another precision"
+    most = max(slots(cluster, wishes.tp or 1) for cluster in question.clusters())
+    parts = [f"no layout fits {str(wishes) or 'the workload'}"]
+    if wishes.tp and not _tensor_degrees(question):
+        widest = max(cluster.node.count for cluster in question.clusters())
+        parts.append(
+            f"tp {wishes.tp} must fit inside a node ({widest} devices) and divide heads {workload.model.heads}, "
+            f"ffn_hidden {workload.model.ffn_hidden} and vocab {workload.model.vocab}"
+        )
+    elif wishes.dp and wishes.dp > most:
+        parts.append(f"dp {wishes.dp} x tp {wishes.tp or 1} replicas do not fit one cluster, which holds {most}; lower dp")
+    else:
+        product = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("microbatch size", wishes.microbatch_size)) if v)
+        parts.append(f"{product or 'every dp'} must divide global_batch_size {workload.global_batch_size}")
+    return "; ".join(parts)

@@ -1,0 +1,95 @@
+"""holmes: data-parallel groups inside one NIC environment, the pipeline across them, layers by the speed of each environment.
+
+Holmes (arXiv 2312.03549, section 3): cross-cluster pipeline parallelism with automatic NIC selection, and the self-adapting
+partition that gives environment i floor(alpha x S(i) / sum of S x layers) layers, alpha = 1.05, S(i) its measured speed, the
+rest to the last. The released code (zhejianglab/Holmes dadcc08) takes these numbers from the user; with S measured and alpha = 1 it
+gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of the environment's own homogeneous cluster under the
+same shape. Inside an environment layers are spread evenly over its stages, and all machines take part.
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.placement import build
+from planner.question import Question
+from planner.shapes import Shape, shapes
+from planner.stages import ClassOption, Workshop, options
+from planner.verify import fastest, fits
+from sim import costs
+from sim.errors import Infeasible, PlanError
+from sim.plan import Plan
+
+ALPHA = 1.05
+RANKED = 12
+PLAYED = 3
+
+
+def plan(question: Question, workshop: Workshop) -> Plan:
+    """The fastest layout that the rule gives. Raises Infeasible where none fits."""
+    ranked = []
+    for shape in shapes(question):
+        classes = options(workshop, shape)
+        stages = _stages(question, classes)
+        if stages is not None:
+            ranked.append((_seconds(workshop, shape, classes, stages), shape, stages))
+    ranked.sort(key=lambda item: item[0])
+    found: list[tuple[float, Plan]] = []
+    for _, shape, stages in ranked:
+        if len(found) >= RANKED:
+            break
+        try:
+            candidate = build(question, shape, stages, "holmes")
+        except PlanError:
+            continue
+        if fits(candidate):
+            found.append((costs.step_seconds(candidate), candidate))
+    best = fastest(found, PLAYED)
+    if best is None:
+        raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch; use strategy certified")
+    return best
+
+
+def layers_by_speed(speeds: list[float], layers: int) -> list[int]:
+    """floor(alpha x S(i) / sum of S x layers) for every environment but the last, which takes the rest."""
+    given = [math.floor(ALPHA * speed / sum(speeds) * layers) for speed in speeds[:-1]]
+    return [*given, layers - sum(given)]
+
+
+def _stages(question: Question, classes: list[ClassOption]) -> tuple[tuple[str, int], ...] | None:
+    """(cluster, layers) of every pipeline place, or None where the rule leaves a stage without layers."""
+    layers = question.workload.model.layers
+    pp = sum(option.capacity for option in classes)
+    if len(classes) < len(list(question.clusters())) or question.wishes.pp not in (None, pp) or pp > layers:
+        return None
+    shares = layers_by_speed([_speed(option, layers) for option in classes], layers)
+    stages: list[tuple[str, int]] = []
+    for option, share in zip(classes, shares, strict=True):
+        if share < option.capacity:
+            return None
+        for place in range(option.capacity):
+            even, more = divmod(share, option.capacity)
+            stages.append((option.cluster.name, even + (place >= option.capacity - more)))
+    shape = classes[0].shape
+    if shape.vpp > 1 and (shape.microbatches(question.workload) % pp or min(k for _, k in stages) < shape.vpp):
+        return None
+    return tuple(stages)
+
+
+def _speed(option: ClassOption, layers: int) -> float:
+    """Samples per second of an environment alone, up to a constant: an even pipeline over its own stages."""
+    cost = option.cost("middle", math.ceil(layers / option.capacity))
+    config = option.config
+    fill = (option.capacity - 1) * cost.both / option.shape.vpp
+    return 1 / (cost.begin(0.0, config) + option.microbatches * cost.slot + fill + cost.tail(config))
+
+
+def _seconds(workshop: Workshop, shape: Shape, classes: list[ClassOption], stages: tuple[tuple[str, int], ...]) -> float:
+    """Closed form of a pipeline: the slowest stage (messages over borders included) for every microbatch, and each stage once."""
+    by_name = {option.cluster.name: option for option in classes}
+    costs_of = [(by_name[name], by_name[name].cost("middle", layers)) for name, layers in stages]
+    borders = [workshop.message(a.cluster, b.cluster, shape) for a, b in zip(classes, classes[1:], strict=False)]
+    slowest = max(max(cost.slot, cost.both + max(borders, default=0.0)) for _, cost in costs_of)
+    fill = sum(cost.both for _, cost in costs_of) / shape.vpp
+    tail = max(cost.tail(option.config) for option, cost in costs_of)
+    return (shape.microbatches(workshop.question.workload) - 1) * slowest + fill + tail

@@ -1,0 +1,74 @@
+"""megatron: ranks in the default order tp-cp-ep-dp-pp over the nodes as listed, even layers; blind to NICs and devices.
+
+Megatron-LM (Narayanan et al., arXiv 2104.04473; megatron/core/parallel_state.py) numbers ranks over the hosts as the launcher
+lists them and gives every stage the same number of layers. All devices are used. Degrees, microbatch size and recomputation are
+the best of those that fit, as a careful user would tune them: ranked by a closed form that takes all devices for the slowest, the
+first few then by their real closed form, the best of these by simulation.
+"""
+
+from __future__ import annotations
+
+from planner.placement import assemble
+from planner.question import Question
+from planner.shapes import Shape, shapes, slot, slots
+from planner.stages import ClassOption, Workshop
+from planner.verify import fastest, fits
+from sim import costs
+from sim.cluster import Device
+from sim.errors import Infeasible, PlanError
+from sim.plan import Plan
+
+RANKED = 12
+PLAYED = 3
+
+
+def plan(question: Question, workshop: Workshop) -> Plan:
+    """The fastest even layout of this rank order. Raises Infeasible where none fits."""
+    ranked = sorted(_ranked(question, workshop), key=lambda item: item[0])
+    found: list[tuple[float, Plan]] = []
+    for _, shape, pp in ranked:
+        if len(found) >= RANKED:
+            break
+        try:
+            candidate = _build(question, shape, pp)
+        except PlanError:
+            continue
+        if fits(candidate):
+            found.append((costs.step_seconds(candidate), candidate))
+    best = fastest(found, PLAYED)
+    if best is None:
+        raise Infeasible(
+            "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory; "
+            "use strategy certified"
+        )
+    return best
+
+
+def _ranked(question: Question, workshop: Workshop) -> list[tuple[float, Shape, int]]:
+    """(seconds, shape, pp) of every even layout over all devices, as if all devices were the slowest."""
+    layers, found = question.workload.model.layers, []
+    clusters = list(question.clusters())
+    for shape in shapes(question, across=True):
+        if any(cluster.node.count % shape.tp for cluster in clusters):
+            continue
+        pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.dp)
+        if rest or pp < 1 or layers % pp or question.wishes.pp not in (None, pp) or layers // pp < shape.vpp:
+            continue
+        m = shape.microbatches(question.workload)
+        if shape.vpp > 1 and m % pp:
+            continue
+        classes = [ClassOption(workshop, cluster, shape, []) for cluster in clusters]
+        slowest = max(option.layer_seconds for option in classes) * layers / pp
+        found.append(((m + (pp - 1) / shape.vpp) * slowest, shape, pp))
+    return found
+
+
+def _build(question: Question, shape: Shape, pp: int) -> Plan:
+    devices: list[Device] = []
+    for cluster in question.clusters():
+        for index in range(slots(cluster, shape.tp)):
+            devices += slot(cluster, shape.tp, index)
+    layers = (question.workload.model.layers // pp,) * pp
+    return assemble(question, shape, layers, tuple(devices), "megatron")
+
+

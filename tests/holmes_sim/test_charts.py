@@ -1,0 +1,243 @@
+"""Pictures: bars equal spans, places stand on their devices, files are whole, repeatable or not there."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from holmes_sim import charts
+from sim import engine, topology
+from sim.cluster import Device
+from sim.errors import HolmesError
+from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.timeline import Span, Timeline
+
+TOPOLOGIES = Path(__file__).parents[2] / "topologies"
+
+TINY = """
+format: holmes-sim/topology/1
+name: tiny
+source: made up
+clusters:
+  left: &cluster
+    nodes: 1
+    node:
+      devices: {type: a100-sxm4-80gb, count: 2}
+      intra_node: nvlink3
+      nics: [{type: ethernet, bandwidth: 100 Gbit/s, count: 1}]
+  right: *cluster
+links: [{between: [left, right], type: ethernet, bandwidth: 100 Gbit/s, latency: 50 us}]
+workload: {model: gpt-1.7b, global_batch_size: 4, seq_len: 1024, precision: bf16}
+"""
+
+
+def plan_of(path: Path, tp: int, pp: int, dp: int, **more: object) -> Plan:
+    read = topology.load(path)
+    assert read.workload is not None
+    config = ParallelConfig(tp, pp, dp, num_microbatches=(read.workload.global_batch_size // dp,) * dp, **more)  # type: ignore[arg-type]
+    every = [Device(c.name, n, i) for c in read.fleet.clusters for n in range(c.nodes) for i in range(c.node.count)]
+    placement = tuple(every[: config.world_size])
+    cuts = [read.workload.model.layers * i // config.num_stages for i in range(config.num_stages + 1)]
+    stages = tuple(Stage(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+    return Plan(read, read.workload, config, stages, placement, groups_of(read.fleet, config, placement), MadeBy("test", "0"))
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY.replace("&cluster", "").replace("*cluster", TINY[TINY.index("&cluster") + 8 : TINY.index("  right")]))
+    return plan_of(path, 1, 2, 1)
+
+
+def timeline_of(*spans: Span, alike: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> Timeline:
+    return Timeline("tiny", "simulated", "", max(span.end for span in spans), 1, 1.0, alike, spans)
+
+
+def bars(figure: Figure, kind: str) -> list[tuple[float, float, float, float]]:
+    (drawn,) = (c for c in main_axes(figure).collections if c.get_gid() == kind)
+    assert isinstance(drawn, PolyCollection)
+    boxes = [path.get_extents() for path in drawn.get_paths()]
+    return [(round(b.x0, 9), round(b.x1, 9), round(b.y0, 9), round(b.y1, 9)) for b in boxes]
+
+
+def main_axes(figure: Figure) -> Axes:
+    return figure.axes[0]
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in main_axes(figure).texts]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def png(figure: Figure) -> bytes:
+    written = io.BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
+
+
+def test_every_span_is_a_bar_where_it_happened(plan: Plan) -> None:
+    figure = charts.pipeline(
+        plan,
+        timeline_of(
+            Span(0, "compute", "F0", "F", 0.0, 1.0, 0, 0),
+            Span(0, "send", "send F0", "send", 1.0, 1.5, 0, 0),
+            Span(0, "wait", "send F0", "exposed", 1.0, 1.5, 0, 0),
+            Span(0, "tp", "tp all_reduce", "collective", 1.25, 1.5),
+            Span(0, "dp", "dp all_reduce", "collective", 3.0, 4.0),
+            Span(1, "wait", "wait F0", "bubble", 0.0, 1.0, 1, 0),
+            Span(1, "compute", "B0", "B", 2.0, 3.5, 1, 0),
+            Span(1, "compute", "optimizer", "optimizer", 3.5, 4.0),
+        ),
+    )
+    assert bars(figure, "F") == [(0.0, 1.0, 0.0, 0.66)]
+    assert bars(figure, "send") == [(1.0, 1.5, 0.88, 0.95)]
+    assert bars(figure, "exposed") == [(1.0, 1.5, 0.0, 0.66)]
+    assert bars(figure, "tp") == [(1.25, 1.5, 0.0, 0.66), (1.25, 1.5, 0.7, 0.77)]
+    assert bars(figure, "dp") == [(3.0, 4.0, 0.79, 0.86)]
+    assert bars(figure, "bubble") == [(0.0, 1.0, 1.0, 1.66)]
+    assert bars(figure, "B") == [(2.0, 3.5, 1.0, 1.66)]
+    assert bars(figure, "optimizer") == [(3.5, 4.0, 1.0, 1.66)]
+    assert main_axes(figure).get_xlim() == (0.0, 4.0)
+
+
+def test_bars_of_a_simulated_step_are_its_spans(plan: Plan) -> None:
+    timeline = engine.simulate(plan)
+    figure = charts.pipeline(plan, timeline)
+    for kind in ("F", "B", "bubble", "exposed", "optimizer"):
+        expected = sorted((round(s.start, 9), round(s.end, 9)) for s in timeline.spans if s.kind == kind)
+        assert sorted((start, end) for start, end, _, _ in bars(figure, kind)) == expected
+
+
+def test_the_pipeline_names_its_rows_times_and_colours(plan: Plan) -> None:
+    figure = charts.pipeline(plan, engine.simulate(plan))
+    axes = main_axes(figure)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0 · left (rank 0)", "stage 1 · left (rank 1)"]
+    assert axes.get_xlabel() == "time in the step (s)"
+    title = figure.get_suptitle()
+    assert title.startswith("tiny · gpt-1.7b: simulated step ")
+    assert "tp 1 · pp 2 · dp 1 · 1f1b · 4 microbatches of 1 a replica" in title
+    assert legend(figure)[:2] == ["forward", "backward"]
+    assert "bubble" in legend(figure)
+    assert sorted(texts(figure)) == ["0", "0", "0", "0", "1", "1", "1", "1", "2", "2", "2", "2", "3", "3", "3", "3"]
+
+
+def test_a_box_too_narrow_for_its_number_has_none(plan: Plan) -> None:
+    wide, narrow = Span(0, "compute", "F0", "F", 0.0, 10.0, 0, 0), Span(1, "compute", "F1", "F", 0.0, 0.01, 1, 1)
+    assert texts(charts.pipeline(plan, timeline_of(wide, narrow))) == ["0"]
+
+
+def test_virtual_stages_of_a_place_share_its_row() -> None:
+    plan = plan_of(TOPOLOGIES / "holmes-infiniband-4.yaml", 2, 2, 8, vpp=3, schedule="interleaved", sequence_parallel=True)
+    rows = [label.get_text() for label in main_axes(charts.pipeline(plan, engine.simulate(plan))).get_yticklabels()]
+    assert rows[0].startswith("stages 0, 2, 4 · ib (")
+    assert rows[-1].startswith("stages 1, 3, 5 · ib (")
+
+
+def test_a_thousand_devices_are_a_row_a_stage() -> None:
+    plan = plan_of(TOPOLOGIES / "dgx-a100-128.yaml", 8, 16, 8, sequence_parallel=True)
+    rows = [label.get_text() for label in main_axes(charts.pipeline(plan, engine.simulate(plan))).get_yticklabels()]
+    assert rows[0] == "stage 0 · main (ranks 0-63)"
+    assert rows[15] == "stage 15 · main (ranks 960-1023)"
+    assert len(rows) == 16
+
+
+def test_too_many_classes_of_ranks_thin_out_and_say_so() -> None:
+    plan = plan_of(TOPOLOGIES / "holmes-infiniband-8.yaml", 1, 2, 32)
+    alike = tuple((rank,) for rank in range(64))
+    spans = (Span(rank, "compute", "F0", "F", 0.0, 1.0, rank // 32, 0) for rank in range(64))
+    figure = charts.pipeline(plan, timeline_of(*spans, alike=alike))
+    rows = [label.get_text() for label in main_axes(figure).get_yticklabels()]
+    assert [row[:7] for row in rows] == ["stage 0"] * 16 + ["stage 1"] * 16
+    assert "32 of 64 classes of ranks shown" in figure.get_suptitle()
+
+
+def test_the_timeline_of_another_plan_is_refused(plan: Plan) -> None:
+    strange = replace(engine.simulate(plan), alike=((0,), (1,), (2,)))
+    with pytest.raises(HolmesError) as caught:
+        charts.pipeline(plan, strange)
+    assert str(caught.value) == "the timeline has 3 ranks, the plan 2; give the timeline of this plan"
+
+
+def test_the_fleet_says_what_its_clusters_and_trunks_are() -> None:
+    found = texts(charts.topology(topology.load(TOPOLOGIES / "holmes-hybrid-4.yaml")))
+    assert found[0] == "holmes-hybrid-4: 32 devices · 4 nodes in 2 clusters · 2.5 TiB · 9.984 PFLOP/s fp16"
+    for words in (
+        "ib",
+        "roce",
+        "2 nodes × 8 devices = 16",
+        "a100-sxm4-80gb · 80 GiB · 312 TFLOP/s bf16",
+        "in a node: nvlink3 · 300 GB/s a device",
+        "4 × 200 Gbit/s infiniband a node",
+        "2 × 200 Gbit/s roce a node",
+        "ethernet · 50 Gbit/s · 50 us",
+    ):
+        assert words in found
+
+
+def test_many_nodes_are_one_node_and_a_factor() -> None:
+    figure = charts.topology(topology.load(TOPOLOGIES / "hethub-768.yaml"))
+    assert {"16 ×", "80 ×"} <= set(texts(figure))
+    assert sum(isinstance(patch, Rectangle) for patch in main_axes(figure).patches) < 50
+
+
+def test_every_topology_can_be_drawn() -> None:
+    for path in sorted(TOPOLOGIES.glob("*.yaml")):
+        assert png(charts.topology(topology.load(path)))
+
+
+def test_working_devices_have_their_stage_and_idle_ones_are_grey(plan: Plan) -> None:
+    figure = charts.placement(plan)
+    assert legend(figure) == ["stage 0: layers 0-11", "stage 1: layers 12-23", "idle: 2 devices"]
+    devices = [p for p in main_axes(figure).patches if isinstance(p, Rectangle) and round(p.get_width(), 6) == 0.24]
+    red_green_blue = [tuple(round(255 * part) for part in patch.get_facecolor()[:3]) for patch in devices]
+    assert red_green_blue == [(86, 180, 233), (230, 159, 0), (189, 189, 189), (189, 189, 189)]
+    assert [text for text in texts(figure) if text.isdigit()] == ["0", "1"]
+
+
+def test_a_big_fleet_has_one_box_a_node() -> None:
+    plan = plan_of(TOPOLOGIES / "dgx-a100-128.yaml", 8, 16, 8, sequence_parallel=True)
+    figure = charts.placement(plan)
+    assert [text for text in texts(figure) if text.isdigit()] == [str(stage) for stage in range(16) for _ in range(8)]
+    assert legend(figure)[15] == "stage 15: layers 90-95"
+
+
+@pytest.mark.parametrize("ending", charts.ENDINGS)
+def test_the_same_picture_gives_the_same_bytes(plan: Plan, tmp_path: Path, ending: str) -> None:
+    for name in ("first", "second"):
+        charts.save(charts.pipeline(plan, engine.simulate(plan)), tmp_path / f"{name}.{ending}")
+    first = (tmp_path / f"first.{ending}").read_bytes()
+    assert first == (tmp_path / f"second.{ending}").read_bytes()
+    assert first[:5] in (b"\x89PNG\r", b"<?xml", b"%PDF-")
+
+
+def test_a_picture_that_fails_leaves_the_old_file(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "fleet.png"
+    target.write_bytes(b"old")
+
+    def full(self: Path, _: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(HolmesError) as caught:
+        charts.save(charts.topology(plan.topology), target)
+    assert str(caught.value) == f"{target}: cannot be written: No space left on device"
+    assert target.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.png", "tiny.yaml"]
+
+
+@pytest.mark.parametrize(("name", "ending"), [("fleet.gif", ".gif"), ("fleet", "nothing")])
+def test_an_unknown_ending_is_refused(plan: Plan, tmp_path: Path, name: str, ending: str) -> None:
+    with pytest.raises(HolmesError) as caught:
+        charts.save(charts.topology(plan.topology), tmp_path / name)
+    assert str(caught.value) == f"{tmp_path / name}: a picture ends in one of .png, .svg, .pdf, not in {ending}"
+    assert not (tmp_path / name).exists()

@@ -1,0 +1,106 @@
+"""Folding is exact: ranks that nothing tells apart are played once, and nobody can see it in the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.cluster import Device, Fabric, Fleet, Trunk
+from sim.engine import simulate
+from sim.folding import fold, unfolded
+from sim.plan import Plan
+from sim.timeline import Timeline
+
+Make = Callable[..., object]
+
+
+def history(timeline: Timeline, rank: int) -> list[tuple[str, str, str, int, int]]:
+    """What a rank did, in order of start, without the times."""
+    return sorted((span.lane, span.name, span.kind, span.stage, span.microbatch) for span in timeline.of(rank))
+
+
+def times(timeline: Timeline, rank: int) -> list[float]:
+    """Begin and end of everything a rank did, lane by lane."""
+    spans = sorted(timeline.of(rank), key=lambda s: (s.lane, s.name, s.kind, s.stage, s.microbatch, s.start))
+    return [moment for span in spans for moment in (span.start, span.end)]
+
+
+def without_dust(timeline: Timeline) -> Timeline:
+    """Spans shorter than a billionth of the step are rounding of equal times; which of them exist is not told apart."""
+    kept = tuple(span for span in timeline.spans if span.seconds > 1e-9 * timeline.step_s)
+    return Timeline(
+        timeline.name, timeline.origin, timeline.plan_digest, timeline.step_s, timeline.tokens, timeline.flops,
+        timeline.alike, kept, timeline.events,
+    )  # fmt: skip
+
+
+def assert_alike(plan: Plan) -> None:
+    folded, whole = without_dust(simulate(plan, fold(plan))), without_dust(simulate(plan, unfolded(plan)))
+    assert folded.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
+    for rank in range(plan.config.world_size):
+        assert history(folded, rank) == history(whole, rank)
+        assert times(folded, rank) == pytest.approx(times(whole, rank), rel=1e-9, abs=1e-9 * whole.step_s)
+
+
+@given(data=st.data())
+def test_folded_and_unfolded_timelines_are_equal_for_every_rank(data: st.DataObject, plans: Make) -> None:
+    assert_alike(data.draw(plans()))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved"])
+def test_sixty_four_ranks_on_two_clusters_fold_exactly(
+    schedule: str, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    ethernet = make_nic("ethernet", 3e9, latency=5e-5, overhead=3e-5, efficiency=0.8)
+    east = make_cluster("east", 4, 8, (make_nic("infiniband", 2.5e10, 4, latency=1e-5), ethernet), fabric=Fabric(2, 2.0))
+    west = make_cluster("west", 4, 8, (make_nic("roce", 2.5e10, 2, latency=1e-5), ethernet))
+    machines = make_fleet(east, west, trunks=(Trunk(("east", "west"), "ethernet", 5e9, 1e-3),))
+    assert_alike(make_plan(machines, tp=4, pp=4, dp=4, microbatches=4, schedule=schedule, shape={"tied_embeddings": True}))
+
+
+def test_a_uniform_cluster_folds_to_one_class_a_pipeline_place(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=8, devices=8)), tp=4, pp=4, dp=4, microbatches=4)
+    folding = fold(plan)
+    assert folding.sizes == (16, 16, 16, 16)
+    assert folding.representatives == (0, 16, 32, 48)
+
+
+def test_without_folding_every_rank_is_a_class(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=2, devices=4)), tp=2, pp=2, dp=2)
+    assert unfolded(plan).classes == (0, 1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_replica_with_more_microbatches_is_told_apart(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=4, devices=1)), pp=1, dp=4, microbatches=(2, 2, 3, 2))
+    assert fold(plan).classes[2] not in {fold(plan).classes[rank] for rank in (0, 1, 3)}
+
+
+def test_a_replica_on_another_device_is_told_apart(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+) -> None:
+    fast, slow = make_cluster("fast", 2, 2), make_cluster("slow", 1, 2, spec=make_device("slow", 1e12))
+    trunk = Trunk(("fast", "slow"), "infiniband", 1e11, 0.0)
+    plan = make_plan(make_fleet(fast, slow, trunks=(trunk,)), tp=2, dp=3)
+    assert [len(set(fold(plan).classes[2 * r : 2 * r + 2])) for r in range(3)] == [1, 1, 1]
+    assert fold(plan).classes[4] not in fold(plan).classes[:4]
+
+
+def test_ranks_behind_a_narrower_leaf_are_told_apart(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """Nodes 0 and 1 share a leaf; node 2 has the next one to itself. Pipelines 0 -> 1 stay under one leaf, 2 -> 3 do not."""
+    machines = make_fleet(make_cluster(nodes=4, devices=1, fabric=Fabric(3, 8.0)))
+    assert len(fold(make_plan(machines, pp=2, dp=2)).representatives) == 4
+
+
+def test_a_fleet_of_a_thousand_alike_ranks_has_two_classes(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    machines: Fleet = make_fleet(make_cluster(nodes=128, devices=8))
+    assert fold(make_plan(machines, tp=8, pp=2, dp=64)).sizes == (512, 512)
+
+
+def test_a_replica_whose_messages_cross_a_trunk_is_told_apart(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """Replica 0 stays on its node, replica 1 sends its activations over the trunk: the same program, another route."""
+    machines = make_fleet(make_cluster("a", 1, 3), make_cluster("b", 1, 1), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),))
+    crossing = (Device("a", 0, 0), Device("a", 0, 2), Device("a", 0, 1), Device("b", 0, 0))
+    assert len(fold(make_plan(machines, pp=2, dp=2, placement=crossing)).representatives) == 4
