@@ -1,0 +1,58 @@
+"""holmes-sim: simulate and plan the training of large models on clusters that are not uniform.
+
+    import holmes_sim as hs
+    topology = hs.load("topologies/holmes-hybrid-4.yaml")
+    answer = hs.plan(topology)
+    run = hs.simulate(answer.plan)
+
+The names below are public; what is not listed may change.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def _check_neighbours() -> None:
+    """`sim` and `planner` are plain names: make sure, before any import, that they are the ones installed with this package."""
+    home = Path(__file__).resolve().parent.parent
+    for name in ("sim", "planner"):
+        spec = find_spec(name)
+        found = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
+        if found != home / name:
+            where = f"found {found} first" if found else "it is not installed"
+            raise ImportError(f"holmes_sim needs its own package {name!r} at {home / name}, but {where}; rename or move the other one")
+
+
+_check_neighbours()
+
+_PUBLIC = {
+    "load": "holmes_sim.commands",
+    "plan": "holmes_sim.commands",
+    "simulate": "holmes_sim.commands",
+    "read_plan": "holmes_sim.commands",
+    "write": "holmes_sim.files",
+    "Wishes": "planner.question",
+    "Topology": "sim.topology",
+    "Plan": "sim.plan",
+    "Timeline": "sim.timeline",
+    "HolmesError": "sim.errors",
+    "Infeasible": "sim.errors",
+}
+__all__ = [*_PUBLIC]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used, so that the command line starts fast."""
+    if name == "__version__":
+        return import_module("sim").__version__
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'holmes_sim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_PUBLIC, "__version__"])

@@ -11,7 +11,7 @@ import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
@@ -42,7 +42,8 @@ PALE, GREY, DARK = "#F1F1F1", "#BDBDBD", "#444444"
 
 KINDS = {
     "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),
-    "tp": ("tensor-parallel collective (and strip 1)", ORANGE), "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
+    "tp": ("tensor-parallel collective (and strip 1)", ORANGE),
+    "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
     "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
 }  # fmt: skip
 """What a bar of the pipeline picture can be -> its words in the legend and its colour, in drawing order."""
@@ -156,32 +157,48 @@ def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
 
 def _kind(span: Span) -> str:
     """The key of `KINDS` of a span."""
-    return span.lane if span.lane in ("tp", "dp", "send") else span.kind
+    return span.lane if span.lane in ("tp", "dp") else span.kind
 
 
 def _bars(axes: Axes, config: ParallelConfig, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:
-    """Draw every span as a bar, one collection for each kind, named by its gid; returns the kinds drawn."""
+    """Draw the spans as bars, one collection for each kind, named by its gid; returns the kinds drawn."""
     by_kind: dict[str, list[Span]] = {}
     for span in spans:
         by_kind.setdefault(_kind(span), []).append(span)
     framed = axes.get_xlim()[1] / 200  # a bar of this many seconds has room for a white frame
     for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
-        bars = by_kind[kind]
+        bars = _joined(by_kind[kind])
+        heights = HEIGHTS.get(kind, (BAR,))
         corners = []
-        for low, high in HEIGHTS.get(kind, (BAR,)):
+        for low, high in heights:
             for span in bars:
                 top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
                 corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
-        drawn = PolyCollection(corners, facecolors=KINDS[kind][1], linewidths=0.0, zorder=2 + order / 10, gid=kind)
+        drawn = PolyCollection(corners, facecolors=KINDS[kind][1], edgecolors="face", zorder=2 + order / 10, gid=kind)
+        # what is short on the network is still seen in its strip; a bar is as wide as it lasts
+        drawn.set_linewidth([0.0 if height == BAR else 0.3 for height in heights for _ in bars])
         drawn.set_snap(False)  # many thin bars look like a tint, not like a few thick ones
         drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
         if kind in COMPUTE:
             drawn.set_facecolor([_shade(KINDS[kind][1], max(span.stage, 0) // config.pp) for span in bars])
-            drawn.set(edgecolor="white", linewidths=[0.5 if span.seconds > framed else 0.0 for span in bars])
+            drawn.set(edgecolor="white", linewidth=[0.5 if span.seconds > framed else 0.0 for span in bars])
         elif kind == "bubble":
             drawn.set(hatch="////", edgecolor=GREY)
         axes.add_collection(drawn, autolim=False)
     return set(by_kind)
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans of one kind, those that touch and are of one microbatch joined: parts would show as stripes."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.rank, span.start)):
+        last = found[-1] if found else None
+        alike = last and (last.rank, last.stage, last.microbatch) == (span.rank, span.stage, span.microbatch)
+        if last and alike and math.isclose(last.end, span.start, rel_tol=1e-9):
+            found[-1] = replace(last, end=span.end)
+        else:
+            found.append(span)
+    return found
 
 
 def _numbers(axes: Axes, spans: Iterable[Span], row_of: Mapping[int, int]) -> None:

@@ -43,9 +43,9 @@ class Programme:
         """0 or 1."""
         return self._problem.add_variable(name, 0, 1, pulp.LpInteger)
 
-    def real(self, name: str, low: float = 0.0) -> Variable:
-        """A real number of at least low."""
-        return self._problem.add_variable(name, low)
+    def real(self, name: str, low: float = 0.0, up: float = math.inf) -> Variable:
+        """A real number between low and up."""
+        return self._problem.add_variable(name, low, up if math.isfinite(up) else None)
 
     def require(self, name: str, constraint: Constraint) -> None:
         """A named constraint: `total(...) <= total(...)`."""

@@ -35,7 +35,7 @@ class Question:
     topology: Topology
     workload: Workload
     wishes: Wishes = Wishes()
-    time_limit: float = 30.0
+    time_limit: float = 50.0
 
     def clusters(self) -> Iterator[Cluster]:
         """Clusters whose devices can compute at the workload's precision."""

@@ -28,9 +28,10 @@ this shape whose classes stand in this order and whose stages grow within a clas
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import permutations
 
 from planner.milp import Expression, Programme, Variable, count, total
@@ -39,10 +40,10 @@ from planner.shapes import Shape, slot, slots
 from sim import memory, schedules
 from sim.cluster import Cluster, Device, common_transport
 from sim.costs import Paces, StageCost, StageCosts, by_host, messages_pace
-from sim.errors import PlanError
+from sim.errors import HolmesError, Infeasible, PlanError
 from sim.lowering import message_bytes, tied_bytes
 from sim.model import Workload
-from sim.plan import ParallelConfig
+from sim.plan import ParallelConfig, Plan
 from sim.routes import Capacities, Pace, collective_route, pace
 
 
@@ -58,13 +59,27 @@ class Assignment:
 
 
 class Workshop:
-    """Paces and costs that many shapes share: built once for a question."""
+    """What many shapes and strategies share, built once for a question. `progress` is told now and then how far things are."""
 
-    def __init__(self, question: Question):
-        self.question = question
+    def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
+        self.question, self.progress = question, progress
+        self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
         self._paces: dict[tuple[str, int, int, int], Paces] = {}
         self._messages: dict[tuple[str, str, int, int, str], Pace | None] = {}
+
+    def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
+        """What a strategy answers, thought out once; raises again what it raised."""
+        if strategy not in self._answers:
+            self.progress(f"strategy {strategy}")
+            try:
+                self._answers[strategy] = think()
+            except Infeasible as error:
+                self._answers[strategy] = error
+        found = self._answers[strategy]
+        if isinstance(found, HolmesError):
+            raise found
+        return found
 
     def paces(self, cluster: Cluster, shape: Shape) -> Paces:
         """Paces of the first stage that stands on a cluster."""
@@ -183,7 +198,13 @@ class ClassOption:
         """Microbatches that any stage must hold: one under 1F1B, all under GPipe."""
         return self.microbatches if self.shape.schedule == "gpipe" else 1
 
-    @cached_property
+    def entry(self, role: str, layers: int) -> tuple[float, float]:
+        """(forward, backward) seconds of the virtual stage that work enters first: all of the stage where vpp is 1."""
+        share = (layers // self.shape.vpp) / layers
+        cost = self.cost(role, layers)
+        return cost.forward * share, cost.backward * share
+
+    @functools.cached_property
     def layer_seconds(self) -> float:
         """Seconds of one microbatch on one layer, forward and backward: what no stage of the class can beat."""
         return self.cost("middle", 2).both - self.cost("middle", 1).both
@@ -217,7 +238,8 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
     """A lower bound on the step of a shape without solving: stages always at work, layers divided at will.
 
     Either the pipeline stays in one class, where equal stages must also fill and drain it; or it crosses, and the stages at
-    both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds a layer.
+    both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds a layer, and one
+    such stage holds a layer at least.
     """
     question = workshop.question
     layers, m, pinned = question.workload.model.layers, shape.microbatches(question.workload), question.wishes.pp
@@ -232,7 +254,8 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
         waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
         pairs = [(a, b) for a in classes for b in classes if a is not b]
         border = min(workshop.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
-        bound = min(bound, m * (layers + 2 * border * speeds[-1]) / sum(speeds))
+        crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
+        bound = min(bound, m * crossing)
     return bound
 
 
@@ -249,9 +272,10 @@ def orders(workshop: Workshop, classes: list[ClassOption]) -> list[tuple[ClassOp
     return [best, best[::-1]]
 
 
-def _greedy_order(classes: list[ClassOption], price: object) -> tuple[ClassOption, ...]:
+def _greedy_order(
+    classes: list[ClassOption], price: Callable[[tuple[ClassOption, ...]], float]
+) -> tuple[ClassOption, ...]:
     """Insert class after class where it lengthens the path least."""
-    assert callable(price)
     path: tuple[ClassOption, ...] = ()
     for option in classes:
         path = min((path[:i] + (option,) + path[i:] for i in range(len(path) + 1)), key=price)
@@ -294,9 +318,9 @@ class _StageModel:
         }
         self.possible = all(any(self.sizes[role, i] for i in range(len(order))) for role in ("first", "last"))
         if self.possible:
-            self._build()
+            self._build(cutoff)
 
-    def _build(self) -> None:
+    def _build(self, cutoff: float) -> None:
         self.programme = Programme("stages")
         p, classes = self.programme, range(len(self.order))
         self.first = {(i, k): p.binary(f"first[{self.names[i]},{k}]") for i in classes for k in self.sizes["first", i]}
@@ -307,7 +331,7 @@ class _StageModel:
             for k in self.sizes["middle", i]
         }
         self.chain = {(i, k): p.binary(f"z[{self.names[i]},{k}]") for i, k in self.middle}
-        self.step, self.tied, self.crosses = p.real("step"), p.real("tied"), p.real("crosses")
+        self.step, self.tied, self.crosses = p.real("step", up=cutoff), p.real("tied"), p.real("crosses")
         p.minimise(total([(self.step, 1.0)]))
         self._shape()
         self._order()
@@ -381,15 +405,14 @@ class _StageModel:
         body = self._first(lambda cost: self.order[0].microbatches * cost.slot)
         body += self._detour("first", self.first) + self._border_behind_first()
         self._bound("first", there + body + tail)
-        vpp = self.order[0].shape.vpp
-        there += self._first(lambda cost: cost.forward / vpp) + self._messages(self.first, +1)
-        back = self._first(lambda cost: cost.backward / vpp) + self._messages(self.first, +1)
+        there += self._entered(self.first, "first", 0)
+        back = self._entered(self.first, "first", 1)
         for i, option in enumerate(self.order):
             if self.sizes["middle", i]:
                 self._class_bounds(i, option, there, back, tail)
-            mine = [((c, k), v) for (c, k), v in self.middle.items() if c == i]
-            there += [(v, option.cost("middle", k).forward / vpp + option.message) for (_, k), v in mine]
-            back += [(v, option.cost("middle", k).backward / vpp + option.message) for (_, k), v in mine]
+            mine = {(c, k): v for (c, k), v in self.middle.items() if c == i}
+            there += self._entered(mine, "middle", 0)
+            back += self._entered(mine, "middle", 1)
         m = self.order[0].microbatches
         ending = [(v, m * self.order[i].cost("last", k).slot) for (i, k), v in self.last.items()]
         ending += self._detour("last", self.last) + self._border_before_last()
@@ -478,37 +501,38 @@ class _StageModel:
         tail: list[tuple[Variable, float]],
     ) -> None:
         """Bounds of the largest middle stage of a class, which stands last of its class; its values follow the chain."""
-        m, config, vpp = option.microbatches, option.config, option.shape.vpp
-        mine = [(k, v) for (c, k), v in self.middle.items() if c == i]
-        before = [(v, option.cost("middle", k).forward / vpp + option.message) for k, v in mine]
-        behind = [(v, option.cost("middle", k).backward / vpp + option.message) for k, v in mine]
-        body = self._largest(i, lambda cost: m * cost.slot - cost.forward / vpp - option.message)
+        m, config = option.microbatches, option.config
+        cost = functools.partial(option.cost, "middle")
+        mine = {(c, k): v for (c, k), v in self.middle.items() if c == i}
+        before, behind = self._entered(mine, "middle", 0), self._entered(mine, "middle", 1)
+        body = self._largest(i, lambda k: m * cost(k).slot - option.entry("middle", k)[0] - option.message)
         body += self._detour(f"middle[{self.names[i]}]", {(i, k): self.chain[i, k] for k in self.sizes["middle", i][:1]}, 2.0)
         body += self._border_behind_middle(i)
-        own = self._largest(i, lambda cost: cost.tail(config))
+        own = self._largest(i, lambda k: cost(k).tail(config))
         self._bound(f"middle[{self.names[i]}]", there + before + body + own)
         message = option.message if option.waits else 0.0
-        undo = self._largest(i, lambda cost: -cost.backward / vpp - option.message - message)
+        undo = self._largest(i, lambda k: -option.entry("middle", k)[1] - option.message - message)
         self._bound(f"middle_back[{self.names[i]}]", there + before + body + back + behind + undo + tail)
-        gathered = self._largest(i, lambda cost: cost.begin(0.0, config) + m * cost.slot + cost.tail(config))
+        gathered = self._largest(i, lambda k: cost(k).begin(0.0, config) + m * cost(k).slot + cost(k).tail(config))
         self._bound(f"gather[{self.names[i]}]", gathered)
 
-    def _largest(self, i: int, value: object) -> list[tuple[Variable, float]]:
+    def _largest(self, i: int, value: Callable[[int], float]) -> list[tuple[Variable, float]]:
         """A value of the largest middle stage of a class, as increments along the chain; 0 where the class has none."""
-        assert callable(value)
         terms, before = [], 0.0
         for k in self.sizes["middle", i]:
-            now = value(self.order[i].cost("middle", k))
+            now = value(k)
             terms.append((self.chain[i, k], now - before))
             before = now
         return terms
 
-    def _first(self, value: object) -> list[tuple[Variable, float]]:
-        assert callable(value)
+    def _first(self, value: Callable[[StageCost], float]) -> list[tuple[Variable, float]]:
         return [(v, value(self.order[i].cost("first", k))) for (i, k), v in self.first.items()]
 
-    def _messages(self, ends: dict[tuple[int, int], Variable], sign: int) -> list[tuple[Variable, float]]:
-        return [(v, sign * self.order[i].message) for (i, _), v in ends.items()]
+    def _entered(
+        self, stages: dict[tuple[int, int], Variable], role: str, direction: int
+    ) -> list[tuple[Variable, float]]:
+        """What the first (or last) microbatch takes through stages and the messages behind them."""
+        return [(v, self.order[i].entry(role, k)[direction] + self.order[i].message) for (i, k), v in stages.items()]
 
     def _own_messages(self, ends: dict[tuple[int, int], Variable]) -> list[tuple[Variable, float]]:
         return [(v, self.order[i].message if self.order[i].waits else 0.0) for (i, _), v in ends.items()]

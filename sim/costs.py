@@ -176,10 +176,11 @@ class StageCosts:
     config: ParallelConfig
     paces: Paces
 
-    def of(self, layers: int, first: bool, last: bool) -> StageCost:
-        """Costs of a stage of `layers` layers at an end of the pipeline or in its middle; the slowest device decides."""
+    def of(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> StageCost:
+        """Costs of a stage of `layers` layers at an end of the pipeline or in its middle; the slowest of `specs` decides."""
         shape = (self.workload, self.config, layers, first, last)
-        pairs = [compute_seconds(spec, *shape) for spec in self.paces.specs]
+        specs = specs or self.paces.specs
+        pairs = [compute_seconds(spec, *shape) for spec in specs]
         times = [max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)]
         for direction, backward in enumerate((False, True)):
             for operation, nbytes, count in lowering.tensor_collectives(*shape, backward):
@@ -187,7 +188,7 @@ class StageCosts:
         sync = {"reduce": 0.0, "all_gather": 0.0}
         for operation, nbytes, count in synchronisation(*shape):
             sync["all_gather" if operation == "all_gather" else "reduce"] += self.paces.seconds("dp", operation, nbytes, count)
-        optimizer = max(optimizer_seconds(spec, *shape) for spec in self.paces.specs)
+        optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
         return StageCost(times[0], times[1], sync["reduce"], sync["all_gather"], optimizer, lowering.buckets(*shape))
 
     def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:
@@ -210,15 +211,17 @@ def by_host(members: tuple[Device, ...]) -> Iterator[tuple[Device, ...]]:
 def synchronisation(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, Bytes, float], ...]:
-    """(operation, payload, count) of the data-parallel collectives of one stage in one step, bucket by bucket."""
+    """(operation, payload, count) of the data-parallel collectives of one stage in one step; bucket by bucket where overlapped."""
     if config.dp == 1:
         return ()
-    parts = lowering.buckets(workload, config, layers, first, last)
-    gradients = lowering.gradient_bytes(workload, config, layers, first, last) / parts
+    buckets = lowering.buckets(workload, config, layers, first, last)
+    reduced = buckets if config.overlap_grad_reduce else config.vpp
+    gradients = lowering.gradient_bytes(workload, config, layers, first, last) / reduced
     if config.zero_stage == 0:
-        return (("all_reduce", gradients, parts),)
-    parameters = lowering.parameter_bytes(workload, config, layers, first, last) / parts
-    return (("reduce_scatter", gradients, parts), ("all_gather", parameters, parts))
+        return (("all_reduce", gradients, reduced),)
+    gathered = buckets if config.overlap_param_gather else config.vpp
+    parameters = lowering.parameter_bytes(workload, config, layers, first, last) / gathered
+    return (("reduce_scatter", gradients, reduced), ("all_gather", parameters, gathered))
 
 
 def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
@@ -227,35 +230,78 @@ def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
     return tuple(tuple(plan.placement[config.rank(tp, dp, place)] for tp in range(config.tp)) for dp in range(config.dp))
 
 
-def stage_costs(plan: Plan) -> tuple[StageCost, ...]:
-    """Costs of every pipeline place of a plan; the stages of a place (vpp) are added up."""
+def replicas(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Replicas by class: alike are those with equal devices at every place and equally many microbatches."""
     config = plan.config
-    capacities = Capacities(plan.fleet)
-    chosen = {(group.kind, config.place(group.ranks[0])[2]): group.collective for group in plan.groups}
-    waits = not schedules.get(config.schedule).OVERLAPS_SENDS
-    found = []
-    for place in range(config.pp):
-        fixed = {kind: chosen[kind, place] for kind in ("tp", "dp") if (kind, place) in chosen}
-        paces = Paces(plan.fleet, config, place_devices(plan, place), capacities, fixed)
-        costs = StageCosts(plan.workload, config, paces)
-        stages = plan.stages_of(place)
+    classes: dict[object, list[int]] = {}
+    for dp in range(config.dp):
+        devices = (plan.placement[config.rank(tp, dp, place)] for place in range(config.pp) for tp in range(config.tp))
+        key = config.num_microbatches[dp], tuple(plan.fleet.spec(device) for device in devices)
+        classes.setdefault(key, []).append(dp)
+    return tuple(tuple(alike) for alike in classes.values())
+
+
+class PlanCosts:
+    """Closed forms of a plan: costs of its stages on a class of replicas, and of the messages between them."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.capacities = plan, Capacities(plan.fleet)
+        chosen = {(group.kind, plan.config.place(group.ranks[0])[2]): group.collective for group in plan.groups}
+        self._chosen = [
+            {kind: chosen[kind, place] for kind in ("tp", "dp") if (kind, place) in chosen} for place in range(plan.config.pp)
+        ]
+        self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
+        self._paces = [
+            Paces(plan.fleet, plan.config, place_devices(plan, place), self.capacities, self._chosen[place])
+            for place in range(plan.config.pp)
+        ]
+
+    def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
+        """Cost of a pipeline place on replicas that are alike: of all its stages (vpp), or of the one that work enters first."""
+        plan, config = self.plan, self.plan.config
+        stages = plan.stages_of(place)[:1] if entry else plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = costs.of(layers, 0 in stages, config.num_stages - 1 in stages)
-        ahead = message_seconds(plan, place, place + 1) if waits and place + 1 < config.pp else 0.0
-        back = message_seconds(plan, place, place - 1) if waits and place > 0 else 0.0
-        found.append(replace(cost, send_forward=ahead, send_backward=back))
-    return tuple(found)
+        ranks = (config.rank(tp, alike[0], place) for tp in range(config.tp))
+        specs = tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
+        cost = StageCosts(plan.workload, config, self._paces[place]).of(
+            layers, 0 in stages, config.num_stages - 1 in stages, specs
+        )
+        if schedules.get(config.schedule).OVERLAPS_SENDS:
+            return cost
+        ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
+        return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
 
+    def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
+        """Seconds of the messages of alike replicas from one pipeline place to another, side by side on an idle network."""
+        plan, config = self.plan, self.plan.config
+        width = config.tp * config.dp
+        chains = [tp + config.tp * dp for dp in alike for tp in range(config.tp)]
+        pairs = tuple(
+            (plan.placement[c + source * width], plan.placement[c + target * width], self._nics[c]) for c in chains
+        )
+        return messages_pace(plan.fleet, pairs, self.capacities).seconds(lowering.message_bytes(plan.workload, config))
 
-def message_seconds(plan: Plan, source: int, target: int) -> Seconds:
-    """Seconds of the messages of all replicas from one pipeline place to another, side by side on an idle network."""
-    config = plan.config
-    width = config.tp * config.dp
-    nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
-    pairs = tuple(
-        (plan.placement[chain + source * width], plan.placement[chain + target * width], nics[chain]) for chain in range(width)
-    )
-    return messages_pace(plan.fleet, pairs, Capacities(plan.fleet)).seconds(lowering.message_bytes(plan.workload, config))
+    def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
+        """Closed form of a step for a class of replicas: its latest stage, fed by the stages before it."""
+        config = self.plan.config
+        microbatches = config.num_microbatches[alike[0]]
+        waits = not schedules.get(config.schedule).OVERLAPS_SENDS
+        there = back = latest = first_tail = 0.0
+        for place in range(config.pp):
+            cost, entry = self.stage(place, alike), self.stage(place, alike, entry=True)
+            if place:
+                there += self.message(place - 1, place, alike)
+                back += self.message(place, place - 1, alike)
+            else:
+                first_tail = cost.tail(config, tied)
+            begun = cost.begin(there, config)
+            after = [cost.tail(config, tied if place in (0, config.pp - 1) else 0.0)]
+            if place:
+                after.append(back - (cost.send_backward if waits else 0.0) + first_tail)
+            latest = max(latest, begun + microbatches * cost.slot + max(after))
+            there = begun + entry.forward
+            back += entry.backward
+        return latest
 
 
 def messages_pace(fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities) -> Pace:
@@ -283,32 +329,15 @@ def tied_seconds(plan: Plan) -> Seconds:
 
 
 def step_seconds(plan: Plan) -> Seconds:
-    """Closed form of a step: the latest stage, fed by the stages before it.
+    """Closed form of a step: that of its slowest class of replicas.
 
     A stage cannot begin before the first microbatch has passed all stages before it; after its last backward its own
-    optimizer follows, and the backwards of the stages before it and then the first stage's. With v virtual stages a rank, one
-    of v pieces is passed. Contention between unlike flows, interference and waiting for later stages are left out, so the
-    engine is not faster than this on the same plan.
+    optimizer follows, and the backwards of the stages before it and then the first stage's. With virtual stages only the
+    first of every place is passed. Contention between unlike flows, interference and waiting for later stages are left
+    out, so the engine is not faster than this on the same plan.
     """
-    config, costs, tied = plan.config, stage_costs(plan), tied_seconds(plan)
-    waits = not schedules.get(config.schedule).OVERLAPS_SENDS
-    microbatches = max(config.num_microbatches)
-    there = back = latest = 0.0
-    last = config.pp - 1
-    for place, cost in enumerate(costs):
-        if place:
-            there += message_seconds(plan, place - 1, place)
-            back += message_seconds(plan, place, place - 1)
-        begun = cost.begin(there, config)
-        ended = begun + microbatches * cost.slot
-        own_message = cost.send_backward if waits else 0.0
-        after = [cost.tail(config, tied if place in (0, last) else 0.0)]
-        if place:
-            after.append(back - own_message + costs[0].tail(config, tied))
-        latest = max(latest, ended + max(after))
-        there = begun + cost.forward / config.vpp
-        back += cost.backward / config.vpp
-    return latest
+    found, tied = PlanCosts(plan), tied_seconds(plan)
+    return max(found.step(alike, tied) for alike in replicas(plan))
 
 
 def upper_bound_seconds(plan: Plan) -> Seconds:

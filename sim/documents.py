@@ -22,10 +22,17 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class Document:
-    """A parsed file that remembers the line of every key."""
+    """A parsed file that remembers the line of every key; `outer` is its place where it is part of a larger file."""
 
-    def __init__(self, name: str, value: object, lines: Mapping[Path_, int], duplicates: list[tuple[Path_, int]]):
-        self.name, self.value, self.lines, self.duplicates = name, value, lines, duplicates
+    def __init__(
+        self,
+        name: str,
+        value: object,
+        lines: Mapping[Path_, int],
+        duplicates: list[tuple[Path_, int]],
+        outer: Path_ = (),
+    ):
+        self.name, self.value, self.lines, self.duplicates, self.outer = name, value, lines, duplicates, outer
 
     def line(self, path: Iterable[str | int]) -> int:
         """Line of a key, or of the nearest place above it that exists."""
@@ -37,7 +44,7 @@ class Document:
     def fault(self, path: Iterable[str | int], message: str) -> str:
         """One line that names the place of a fault."""
         where = tuple(path)
-        key = key_text(where)
+        key = key_text((*self.outer, *where))
         return f"{self.name}:{self.line(where)}: {key + ': ' if key else ''}{message}"
 
 
@@ -94,38 +101,40 @@ def parse(name: str, text: str) -> Document:
     return Document(name, value, lines, duplicates)
 
 
-def check(document: Document, schema: type[Checked]) -> Checked:
-    """The document as `schema`; raises TopologyError with one line for every fault of the file."""
-    faults = [document.fault(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
+def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_, str]] = ()) -> Checked:
+    """The document as `schema`; raises TopologyError with one line for every fault of the file, `more` of them (place, text) included."""
+    faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else type(document.value).__name__
         raise TopologyError(document.fault((), f"a mapping of keys is expected here, not {kind}"))
+    checked = None
     try:
         checked = schema.model_validate(document.value)
     except ValidationError as error:
-        seen = dict.fromkeys(_faults(document, error, schema))
-        raise TopologyError("\n".join([*faults, *seen])) from None
-    if faults:
-        raise TopologyError("\n".join(faults))
+        faults += _faults(document, error, schema)
+    faults += more
+    if faults or checked is None:
+        lines = dict.fromkeys(document.fault(*fault) for fault in sorted(faults, key=lambda fault: document.line(fault[0])))
+        raise TopologyError("\n".join(lines))
     return checked
 
 
-def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[str]:
-    """One line for every fault; for a union (a name or facts in place) the branch that fits what was written."""
+def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[Path_, str]]:
+    """(place, text) of every fault; for a union (a name or facts in place) the branch that fits what was written."""
     lines = []
     for item in error.errors(include_url=False):
-        place, branch = _real_place(document.value, item["loc"])
+        place, branch = _real_place(document.value, item["loc"], item["type"] == "missing")
         written = _value_at(document.value, place)
         if branch == "str" and isinstance(written, dict):
             continue
         if branch and branch != "str" and not isinstance(written, dict) and item["type"] in {"model_type", "dict_type"}:
             continue
-        lines.append(document.fault(place, _message(item, written, schema)))
+        lines.append((place, _message(item, written, schema)))
     return lines
 
 
-def _real_place(value: object, loc: tuple[str | int, ...]) -> tuple[Path_, str]:
-    """Drop from pydantic's location the names of union branches, which are not keys of the document."""
+def _real_place(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[Path_, str]:
+    """Drop from pydantic's location the names of union branches, which are not keys of the document; a missing key is one."""
     place: list[str | int] = []
     branch = ""
     for index, part in enumerate(loc):
@@ -134,7 +143,7 @@ def _real_place(value: object, loc: tuple[str | int, ...]) -> tuple[Path_, str]:
         if inside:
             value = value[part]  # type: ignore[index]
             place.append(part)
-        elif isinstance(value, dict) and index == len(loc) - 1:
+        elif missing and index == len(loc) - 1:
             place.append(part)
         else:
             branch = str(part)

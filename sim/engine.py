@@ -7,7 +7,6 @@ their own lane and hold the sender unless the schedule overlaps them; a receive 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -105,7 +104,7 @@ class _Run:
     def _finished(self, ranks: list[tuple[_Rank, tuple[Action, ...]]]) -> Timeline:
         step = max(span.end for span in self.spans)
         for rank, _ in ranks:
-            end = max(span.end for span in self.spans if span.rank == rank.rank and span.lane != "send")
+            end = max(span.end for span in self.spans if span.rank == rank.rank and span.kind != "send")
             self._span(rank, "wait", "end of step", "bubble", end, step)
         alike: list[list[int]] = [[] for _ in ranks]
         for index, name in enumerate(self.folding.classes):
@@ -113,7 +112,7 @@ class _Run:
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
             origin="simulated",
-            plan_digest=hashlib.sha256(planfile.question(self.plan).encode()).hexdigest()[:16],
+            plan_digest=planfile.digest(self.plan),
             step_s=step,
             tokens=self.plan.workload.tokens,
             flops=self.plan.workload.flops,
@@ -213,7 +212,7 @@ class _Run:
         message.started = self.env.now
         yield from self._carry(carrier, action)
         name = f"send {action.operation}{action.microbatch}"
-        self._span(rank, "send", name, "send", message.started, self.env.now, action)
+        self._span(rank, "send" if action.operation == "F" else "return", name, "send", message.started, self.env.now, action)
         message.arrived.succeed()
         done.succeed()
 
@@ -278,7 +277,8 @@ class _Run:
             self._overlap(index, -1, carrier.interference)
         for rank in self.members[index]:
             lane_name = "tp" if action.group == "tp" else "dp"
-            self._span(rank, lane_name, str(action), "collective", meeting.started, self.env.now, action)
+            of = action if action.group == "tp" else None
+            self._span(rank, lane_name, str(action), "collective", meeting.started, self.env.now, of)
         meeting.done.succeed()
         done.succeed()
         del self.meetings[index, turn]

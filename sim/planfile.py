@@ -5,19 +5,21 @@ The same plan gives the same bytes. A file that is wrong gets one line for every
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from sim.cluster import parse_device
-from sim.documents import Document, check, parse, read_text
+from sim.documents import Document, Path_, check, parse, read_text
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.plan import Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
-from sim.schema import Count, Door, TopologyFacts, WorkloadFacts
-from sim.topology import from_document, workload_facts
+from sim.schema import Count, Door, Flag, TopologyFacts, Whole, WorkloadFacts
+from sim.topology import from_document, workload_facts, workload_from
 
 PLAN_FORMAT = "holmes-sim/plan/1"
 
@@ -34,11 +36,11 @@ class ConfigFacts(Door):
     schedule: str
     microbatch_size: Count
     num_microbatches: list[Count]
-    zero_stage: int = Field(1, ge=0, le=3)
+    zero_stage: Whole = 1
     recompute: str
-    sequence_parallel: bool
-    overlap_grad_reduce: bool = True
-    overlap_param_gather: bool = True
+    sequence_parallel: Flag
+    overlap_grad_reduce: Flag = True
+    overlap_param_gather: Flag = True
     attention: str = "flash"
     gradient_precision: str = "fp32"
 
@@ -141,6 +143,11 @@ def question(plan: Plan) -> str:
     return json.dumps(data, sort_keys=True)
 
 
+def digest(plan: Plan) -> str:
+    """Short name of a plan by its content: equal for plans whose simulations must be equal."""
+    return hashlib.sha256(question(plan).encode()).hexdigest()[:16]
+
+
 def to_json(plan: Plan) -> str:
     """The text of plan.json: one key a line at the top, one line for each stage, group and list of devices."""
     data = facts(plan)
@@ -175,33 +182,47 @@ def from_text(name: str, text: str) -> Plan:
 
 
 def _plan(document: Document, data: PlanFacts) -> Plan:
-    inner = document.value
-    assert isinstance(inner, dict)
-    described = {**inner["topology"], "workload": inner["workload"]}
-    lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("topology",)}
-    lines |= {path: line for path, line in document.lines.items() if path[:1] == ("workload",)}
-    topology = from_document(Document(document.name, described, lines, []), Path(document.name).parent)
-    assert topology.workload is not None
+    assert isinstance(document.value, dict)
+    inside = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("topology",)}
+    described = Document(document.name, document.value["topology"], inside, [], ("topology",))
+    topology = from_document(described, Path(document.name).parent)
     prediction, certificate = None, None
     if data.prediction is not None:
         values = data.prediction.model_dump()
         prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
     if data.certificate is not None:
         certificate = Certificate(**data.certificate.model_dump())
-    try:
-        config = data.config.model_dump()
+    placement = []
+    for rank, text in enumerate(data.placement):
+        with _at(document, ("placement", rank)):
+            placement.append(parse_device(text))
+    with _at(document, ("workload", "model")):
+        workload = workload_from(data.workload, Path(document.name).parent)
+    with _at(document, ("config",)):
+        values = data.config.model_dump()
+        config = ParallelConfig(**values | {"num_microbatches": tuple(values["num_microbatches"])})
+    with _at(document, ()):
         return Plan(
-            topology=topology,
-            workload=topology.workload,
-            config=ParallelConfig(**config | {"num_microbatches": tuple(config["num_microbatches"])}),
+            topology=replace(topology, workload=workload),
+            workload=workload,
+            config=config,
             stages=tuple(Stage(*stage.layers) for stage in data.stages),
-            placement=tuple(parse_device(text) for text in data.placement),
+            placement=tuple(placement),
             groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
             prediction=prediction,
             certificate=certificate,
             made_by=MadeBy(**data.made_by.model_dump()),
         )
+
+
+@contextmanager
+def _at(document: Document, path: Path_) -> Iterator[None]:
+    """Give an error its place in the file; one that begins with a key (`stages[2].layers: ...`) names its own."""
+    try:
+        yield
     except HolmesError as error:
-        key = str(error).split(":")[0].split("[")[0].split(".")[0]
-        path = (key,) if (key,) in document.lines else ()
-        raise PlanError(f"{document.name}:{document.line(path)}: {error}") from None
+        key, _, text = str(error).partition(": ")
+        top = re.split(r"[.\[]", key)[0]
+        if not path and (top,) in document.lines:
+            raise PlanError(f"{document.name}:{document.line((top,))}: {key}: {text}") from None
+        raise PlanError(document.fault(path, str(error))) from None

@@ -57,7 +57,37 @@ def _share(value: object) -> object:
     return float(value)
 
 
+def _not_negative(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    if value < 0:
+        raise ValueError(f"{value} must not be negative")
+    return value
+
+
+def _number(least: float, most: float) -> BeforeValidator:
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{value!r} is not a number")
+        if not least <= value <= most:
+            raise ValueError(f"{value} must be at least {least:g}" + (f" and at most {most:g}" if most < MOST else ""))
+        return float(value)
+
+    return BeforeValidator(check)
+
+
+def _flag(value: object) -> object:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+MOST = 1e6
 Count = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(_not_negative)]
+Part = Annotated[float, _number(0, 1)]
+Ratio = Annotated[float, _number(1, MOST)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
 Share = Annotated[float, BeforeValidator(_share)]
 PRECISIONS = tuple(PRECISION_BYTES)
 
@@ -83,7 +113,7 @@ class GemmFacts(Door):
     launch: Time
     compute_efficiency: Share
     memory_efficiency: Share
-    wave_exponent: float = Field(0.0, ge=0, le=1)
+    wave_exponent: Part = 0.0
     tile: tuple[Count, Count] = (128, 256)
 
 
@@ -147,7 +177,7 @@ class LinkFacts(Door):
     latency: Time
     overhead: Time
     efficiency: EfficiencyFacts
-    interference: float = Field(ge=0, le=1)
+    interference: Part
     sources: dict[str, str] = {}
 
     def spec(self) -> LinkSpec:
@@ -171,7 +201,7 @@ class NicTypeFacts(Door):
     latency: Time
     overhead: Time
     efficiency: EfficiencyFacts
-    interference: float = Field(ge=0, le=1)
+    interference: Part
     sources: dict[str, str] = {}
 
     def spec(self) -> LinkSpec:
@@ -198,10 +228,10 @@ class ModelFacts(Door):
     ffn_hidden: Count
     vocab: Count
     mlp: str = Field("gelu", json_schema_extra={"enum": list(MLP_KINDS)})
-    tied_embeddings: bool = True
-    learned_positions: int = Field(0, ge=0)
-    experts: int = Field(0, ge=0)
-    experts_per_token: int = Field(0, ge=0)
+    tied_embeddings: Flag = True
+    learned_positions: Whole = 0
+    experts: Whole = 0
+    experts_per_token: Whole = 0
     sources: dict[str, str] = {}
 
     @model_validator(mode="after")
@@ -244,7 +274,7 @@ class FabricFacts(Door):
     """Leaf switches of a cluster; absent means non-blocking."""
 
     nodes_per_leaf: Count
-    oversubscription: float = Field(1.0, ge=1)
+    oversubscription: Ratio = 1.0
 
 
 class ClusterFacts(Door):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sim import catalog, huggingface
-from sim.cluster import Cluster, DeviceSpec, Fabric, Fleet, LinkSpec, Nic, Node, Trunk
+from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
 from sim.documents import Document, Path_, check, parse, read_text, suggestion
 from sim.errors import TopologyError
 from sim.model import Model, Workload
-from sim.schema import ClusterFacts, DeviceFacts, LinkFacts, ModelFacts, TopologyFacts, TrunkFacts, WorkloadFacts
+from sim.schema import ClusterFacts, DeviceFacts, LinkFacts, ModelFacts, TopologyFacts, WorkloadFacts
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-Spec = TypeVar("Spec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +42,40 @@ def load(path: str | Path) -> Topology:
 
 def from_document(document: Document, folder: Path = Path(".")) -> Topology:
     """A parsed document as a topology; model paths are looked up beside the file. Raises TopologyError."""
-    return _Reader(document, folder).topology(check(document, TopologyFacts))
+    facts = check(document, TopologyFacts, _faults(document.value, folder))
+    clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
+    trunks = tuple(Trunk(link.between, link.type, link.bandwidth, link.latency) for link in facts.links)
+    workload = None
+    if facts.workload is not None:
+        try:
+            workload = workload_from(facts.workload, folder)
+        except TopologyError as error:
+            raise TopologyError(document.fault(("workload", "model"), str(error))) from None
+    written = dict(document.value) if isinstance(document.value, dict) else {}
+    written.pop("workload", None)
+    fleet = Fleet(facts.name, clusters, trunks, facts.communicator)
+    return Topology(facts.name, facts.source, fleet, workload, json.dumps(written))
 
 
 def load_model(name: str, folder: Path = Path(".")) -> Model:
     """A model of the catalogue, or a Hugging Face config.json; raises TopologyError where it is neither."""
+    for _, fault in _unknown_model(name, folder):
+        raise TopologyError(fault)
     if name in catalog.names("models"):
         return catalog.model(name)
-    for path in (folder / name, Path(name)):
-        if path.exists():
-            return huggingface.read(path)
-    near = suggestion(name, catalog.names("models"))
-    raise TopologyError(f"model {name!r} is neither in the catalogue nor a path to a config.json{near}")
+    return huggingface.read(folder / name if (folder / name).exists() else name)
+
+
+def _unknown_model(name: str, folder: Path) -> Iterator[tuple[Path_, str]]:
+    if name not in catalog.names("models") and not (folder / name).exists() and not Path(name).exists():
+        near = suggestion(name, catalog.names("models"))
+        yield ("workload", "model"), f"model {name!r} is neither in the catalogue nor a path to a config.json{near}"
+
+
+def workload_from(facts: WorkloadFacts, folder: Path = Path(".")) -> Workload:
+    """A workload as the simulator knows it. Raises TopologyError where the model is not to be found."""
+    model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
+    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
@@ -75,85 +96,72 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
     }
 
 
-class _Reader:
-    """Turns checked facts into values and collects what the schema alone cannot see."""
+def _cluster(name: str, facts: ClusterFacts) -> Cluster:
+    node = facts.node
+    device = node.devices.type.spec() if isinstance(node.devices.type, DeviceFacts) else catalog.device(node.devices.type)
+    intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
+    nics = tuple(Nic(catalog.nic(nic.type), nic.bandwidth, nic.count) for nic in node.nics)
+    fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
+    return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric)
 
-    def __init__(self, document: Document, folder: Path):
-        self.document, self.folder = document, folder
-        self.faults: list[str] = []
 
-    def topology(self, facts: TopologyFacts) -> Topology:
-        clusters = tuple(c for name, cf in facts.clusters.items() for c in self._cluster(name, cf))
-        trunks = tuple(t for index, tf in enumerate(facts.links) for t in self._trunk(index, tf, facts))
-        workload = self._workload(facts.workload) if facts.workload else None
-        if self.faults:
-            raise TopologyError("\n".join(self.faults))
-        document = dict(self.document.value) if isinstance(self.document.value, dict) else {}
-        document.pop("workload", None)
-        fleet = Fleet(facts.name, clusters, trunks, facts.communicator)
-        return Topology(facts.name, facts.source, fleet, workload, json.dumps(document))
+def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
+    """(place, text) of what the schema cannot see: names that do not exist, links that join nothing.
 
-    def _fault(self, path: Path_, message: str) -> None:
-        self.faults.append(self.document.fault(path, message))
+    Walks the raw document, so that these faults are told together with those of the schema; what is malformed is passed over.
+    """
+    clusters = _mapping(_mapping(value).get("clusters"))
+    for name, cluster in clusters.items():
+        yield from _cluster_faults(str(name), _mapping(cluster))
+    model = _mapping(_mapping(value).get("workload")).get("model")
+    if isinstance(model, str):
+        yield from _unknown_model(model, folder)
+    links = _mapping(value).get("links")
+    for index, link in enumerate(links if isinstance(links, list) else []):
+        yield from _link_faults(("links", index), _mapping(link), clusters)
 
-    def _known(self, path: Path_, read: Callable[[], Spec]) -> Spec | None:
-        try:
-            return read()
-        except TopologyError as error:
-            self._fault(path, str(error))
-            return None
 
-    def _cluster(self, name: str, facts: ClusterFacts) -> Iterator[Cluster]:
-        at: Path_ = ("clusters", name)
-        if not _CLUSTER_NAME.fullmatch(name):
-            self._fault(at, f"cluster name {name!r} may hold letters, digits, '.', '_' and '-' only")
-        device = self._device((*at, "node", "devices", "type"), facts.node.devices.type)
-        intra = self._interconnect((*at, "node", "intra_node"), facts.node.intra_node)
-        nics = []
-        for index, nic in enumerate(facts.node.nics):
-            place = (*at, "node", "nics", index, "type")
-            spec = self._known(place, lambda kind=nic.type: catalog.nic(kind))  # type: ignore[misc]
-            if any(nic.type == earlier.type for earlier in facts.node.nics[:index]):
-                self._fault(place, f"NIC type {nic.type!r} is listed twice; write it once with its count")
-            if spec is not None:
-                nics.append(Nic(spec, nic.bandwidth, nic.count))
-        if facts.nodes > 1 and not facts.node.nics:
-            self._fault((*at, "node"), f"{facts.nodes} nodes without NICs cannot be joined; list nics")
-        fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
-        if device is not None and intra is not None:
-            yield Cluster(name, facts.nodes, Node(device, facts.node.devices.count, intra, tuple(nics)), fabric)
+def _mapping(value: object) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
 
-    def _device(self, path: Path_, facts: str | DeviceFacts) -> DeviceSpec | None:
-        if isinstance(facts, DeviceFacts):
-            return facts.spec()
-        return self._known(path, lambda: catalog.device(facts))
 
-    def _interconnect(self, path: Path_, facts: str | LinkFacts) -> LinkSpec | None:
-        if isinstance(facts, LinkFacts):
-            return facts.spec()
-        return self._known(path, lambda: catalog.link(facts))
+def _nic_types(cluster: object) -> list[Any]:
+    nics = _mapping(_mapping(cluster).get("node")).get("nics")
+    return [_mapping(nic).get("type") for nic in nics] if isinstance(nics, list) else []
 
-    def _trunk(self, index: int, facts: TrunkFacts, topology: TopologyFacts) -> Iterator[Trunk]:
-        at: Path_ = ("links", index)
-        spec = self._known((*at, "type"), lambda: catalog.nic(facts.type))
-        if facts.between[0] == facts.between[1]:
-            self._fault((*at, "between"), f"a link joins two different clusters, not {facts.between[0]!r} to itself")
-        for end, name in enumerate(facts.between):
-            cluster = topology.clusters.get(name)
-            if cluster is None:
-                near = suggestion(name, topology.clusters)
-                self._fault((*at, "between", end), f"cluster {name!r} does not exist{near}")
-            elif spec is not None and all(nic.type != facts.type for nic in cluster.node.nics):
-                self._fault((*at, "type"), f"the nodes of cluster {name!r} have no {facts.type} NIC to use this link with")
-        if spec is not None:
-            yield Trunk(facts.between, facts.type, facts.bandwidth, facts.latency)
 
-    def _workload(self, facts: WorkloadFacts) -> Workload | None:
-        if isinstance(facts.model, ModelFacts):
-            model: Model | None = facts.model.model()
-        else:
-            name = facts.model
-            model = self._known(("workload", "model"), lambda: load_model(name, self.folder))
-        if model is None:
-            return None
-        return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)
+def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+    at: Path_ = ("clusters", name)
+    if not _CLUSTER_NAME.fullmatch(name):
+        yield at, f"cluster name {name!r} may hold letters, digits, '.', '_' and '-' only"
+    node = _mapping(cluster.get("node"))
+    yield from _unknown("devices", (*at, "node", "devices", "type"), _mapping(node.get("devices")).get("type"))
+    yield from _unknown("links", (*at, "node", "intra_node"), node.get("intra_node"))
+    types = _nic_types(cluster)
+    for index, kind in enumerate(types):
+        place = (*at, "node", "nics", index, "type")
+        yield from _unknown("nics", place, kind)
+        if kind in types[:index]:
+            yield place, f"NIC type {kind!r} is listed twice; write it once with its count"
+    nodes = cluster.get("nodes")
+    if isinstance(nodes, int) and nodes > 1 and node and not types:
+        yield (*at, "node"), f"{nodes} nodes without NICs cannot be joined; list nics"
+
+
+def _unknown(folder: str, place: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+    if isinstance(name, str) and name not in catalog.names(folder):
+        near = suggestion(name, catalog.names(folder))
+        yield place, f"{catalog.KINDS[folder]} {name!r} is not in the catalogue{near}"
+
+
+def _link_faults(at: Path_, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+    kind, between = link.get("type"), link.get("between")
+    yield from _unknown("nics", (*at, "type"), kind)
+    ends = between if isinstance(between, list) else []
+    if len(ends) == 2 and ends[0] == ends[1]:
+        yield (*at, "between"), f"a link joins two different clusters, not {ends[0]!r} to itself"
+    for end, name in enumerate(ends):
+        if isinstance(name, str) and name not in clusters:
+            yield (*at, "between", end), f"cluster {name!r} does not exist{suggestion(name, map(str, clusters))}"
+        elif name in clusters and kind in catalog.names("nics") and kind not in _nic_types(clusters[name]):
+            yield (*at, "type"), f"the nodes of cluster {name!r} have no {kind} NIC to use this link with"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -119,7 +120,7 @@ def plan(
     )  # fmt: skip
     workload = Workload(model(sum(layers), **(shape or {})), sum(numbers) * microbatch_size, seq_len, precision)
     cuts = [sum(layers[:index]) for index in range(len(layers) + 1)]
-    stages = tuple(Stage(first, past_last) for first, past_last in zip(cuts, cuts[1:], strict=False))
+    stages = tuple(Stage(first, past_last) for first, past_last in pairwise(cuts))
     placement = placement or every_device(machines)[: degrees.world_size]
     groups = groups_of(machines, degrees, placement)
     groups = tuple(replace(group, collective=(collective or {}).get(group.kind, "ring")) for group in groups)
@@ -139,7 +140,7 @@ def _fits(candidate: Plan) -> bool:
 
 @st.composite
 def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fleet:
-    """One to three clusters that differ in device, NICs, fabric and size, joined in a chain by Ethernet (and now and then RDMA)."""
+    """One to three clusters of different devices, NICs, fabrics and sizes, in a chain joined by Ethernet, some by RDMA too."""
     slow = st.sampled_from([0.0, 0.0, 0.15]) if interference else st.just(0.0)
     found: list[Cluster] = []
     for name in "abc"[: draw(st.integers(1, 3))]:
@@ -166,7 +167,7 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
     kinds = draw(st.sampled_from([("ethernet",), ("ethernet", "infiniband")]))
     trunks = tuple(
         Trunk((a.name, b.name), kind, draw(st.sampled_from([1e9, 2e10])), draw(st.sampled_from([0.0, 1e-4])))
-        for a, b in zip(found, found[1:], strict=False)
+        for a, b in pairwise(found)
         for kind in kinds
         if kind == "ethernet" or (a.node.nic(kind) and b.node.nic(kind))
     )

@@ -9,6 +9,8 @@ same answer on any machine; the time limit is a safety beyond that.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import heapq
 import itertools
 import math
@@ -19,18 +21,20 @@ from planner.placement import build
 from planner.question import Question
 from planner.shapes import Shape, shapes
 from planner.stages import Assignment, ClassOption, Workshop, alone, options, orders, quick_bound, solve
-from planner.strategies import holmes, megatron
+from planner.strategies import get
 from planner.verify import fits, play, step
 from sim import costs
 from sim.errors import Infeasible, PlanError
-from sim.plan import Certificate, Plan
+from sim.plan import Certificate, MadeBy, Plan
 from sim.units import size_text
 
-PROGRAMMES = 300
+PROGRAMMES = 200
 PLAYS = 12
 """At most so many programmes are solved, and so many plans are played without finding a faster one."""
 
 
+DIVE = 0.97
+"""What promises to be faster than the best plan by this factor is not kept waiting."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
 
@@ -62,6 +66,12 @@ class _Search:
         if bound < self.cutoff:
             heapq.heappush(self.heap, (bound, next(self.order), item))
 
+    def state(self) -> str:
+        """Where the search stands, for people who wait."""
+        best = f"best step {step(self.best):.4g} s" if self.best is not None else "no plan yet"
+        bound = f", bound {self.heap[0][0]:.4g} s" if self.heap else ""
+        return f"{self.programmes} stage programmes solved, {best}{bound}"
+
     def offer(self, played: Plan) -> bool:
         """Keep a played plan if it is the fastest."""
         better = step(played) < self.cutoff
@@ -73,28 +83,34 @@ class _Search:
 def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest plan found, with its certificate. Raises Infeasible where no plan fits."""
     search = _Search(question, workshop, time.monotonic() + question.time_limit)
-    for strategy in (holmes, megatron):
-        try:
-            search.offer(strategy.plan(question, workshop))
-        except Infeasible:
-            continue
+    for name in ("holmes", "megatron"):
+        with contextlib.suppress(Infeasible):
+            search.offer(workshop.answer(name, functools.partial(get(name).plan, question, workshop)))
     for shape in shapes(question):
         classes = options(workshop, shape)
         search.push(quick_bound(workshop, shape, classes), (shape, classes))
-    while search.heap and search.left > 0 and search.idle_plays < PLAYS:
-        bound, _, item = heapq.heappop(search.heap)
-        if bound >= search.cutoff:
+    while search.heap and search.heap[0][0] < search.cutoff and search.left > 0 and search.idle_plays < PLAYS:
+        entry = heapq.heappop(search.heap)
+        try:
+            _look(search, entry[2])
+        except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
+            heapq.heappush(search.heap, entry)
             break
-        if isinstance(item, Plan):
-            better = search.offer(play(item))
-            search.idle_plays = 0 if better else search.idle_plays + 1
-        else:
-            _expand(search, item)
+        workshop.progress(search.state())
     return _answer(search)
 
 
+def _look(search: _Search, item: object) -> None:
+    """Look closer at the most promising thing: play a plan, build an assignment, or solve a shape."""
+    if isinstance(item, Plan):
+        better = search.offer(play(item))
+        search.idle_plays = 0 if better else search.idle_plays + 1
+    else:
+        _expand(search, item)
+
+
 def _expand(search: _Search, item: object) -> None:
-    """Solve a shape, or turn an assignment into a plan."""
+    """Solve a shape, or turn an assignment into a plan; a plan far better than the best is played at once, to prune by it."""
     assert isinstance(item, tuple)
     if isinstance(item[1], Assignment):
         shape, assignment = item
@@ -102,8 +118,13 @@ def _expand(search: _Search, item: object) -> None:
             plan = build(search.question, shape, assignment.stages, "certified")
         except PlanError:
             return
-        if fits(plan):
-            search.push(max(assignment.seconds, costs.step_seconds(plan)), plan)
+        if not fits(plan):
+            return
+        seconds = max(assignment.seconds, costs.step_seconds(plan))
+        if seconds < DIVE * search.cutoff:
+            search.offer(play(plan))
+        else:
+            search.push(seconds, plan)
         return
     shape, classes = item
     if search.programmes >= PROGRAMMES:
@@ -126,7 +147,10 @@ def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
         if assignment is not None:
             bound = min(bound, assignment.bound)
             search.solvers[assignment.solver] = None
-            search.push(assignment.seconds, (shape, assignment))
+            if assignment.seconds < DIVE * search.cutoff:
+                _expand(search, (shape, assignment))
+            else:
+                search.push(assignment.seconds, (shape, assignment))
     return bound
 
 
@@ -145,7 +169,7 @@ def _answer(search: _Search) -> Plan:
         solver="+".join(sorted(search.solvers)) or "none",
         seconds=search.question.time_limit,
     )
-    return replace(search.best, certificate=certificate)
+    return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
 def _why_none(search: _Search) -> str:
@@ -165,7 +189,7 @@ def _why_none(search: _Search) -> str:
     text = (
         f"memory: {question.workload.model.name} does not fit {question.topology.name}. The nearest layout (tp {shape.tp}, dp {shape.dp}, "
         f"microbatch size {shape.microbatch_size}, recompute {shape.recompute}) puts {layers} layers on a stage and needs "
-        f"{size_text(option.bytes_at('middle', layers))} of a {device.name} with {size_text(device.memory)}, {size_text(max(over, 0.0))} too much"
+        f"{size_text(option.bytes_at('middle', layers))} of device {device.name} with {size_text(device.memory)}, {size_text(max(over, 0.0))} too much"
     )
     fitting = option.layers("middle", math.inf)
     if fitting:

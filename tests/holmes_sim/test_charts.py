@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
@@ -14,28 +17,13 @@ from matplotlib.patches import Rectangle
 
 from holmes_sim import charts
 from sim import engine, topology
-from sim.cluster import Device
+from sim.cluster import Device, Trunk
 from sim.errors import HolmesError
 from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 from sim.timeline import Span, Timeline
 
+Make = Callable[..., Any]
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
-
-TINY = """
-format: holmes-sim/topology/1
-name: tiny
-source: made up
-clusters:
-  left: &cluster
-    nodes: 1
-    node:
-      devices: {type: a100-sxm4-80gb, count: 2}
-      intra_node: nvlink3
-      nics: [{type: ethernet, bandwidth: 100 Gbit/s, count: 1}]
-  right: *cluster
-links: [{between: [left, right], type: ethernet, bandwidth: 100 Gbit/s, latency: 50 us}]
-workload: {model: gpt-1.7b, global_batch_size: 4, seq_len: 1024, precision: bf16}
-"""
 
 
 def plan_of(path: Path, tp: int, pp: int, dp: int, **more: object) -> Plan:
@@ -45,15 +33,16 @@ def plan_of(path: Path, tp: int, pp: int, dp: int, **more: object) -> Plan:
     every = [Device(c.name, n, i) for c in read.fleet.clusters for n in range(c.nodes) for i in range(c.node.count)]
     placement = tuple(every[: config.world_size])
     cuts = [read.workload.model.layers * i // config.num_stages for i in range(config.num_stages + 1)]
-    stages = tuple(Stage(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+    stages = tuple(Stage(a, b) for a, b in pairwise(cuts))
     return Plan(read, read.workload, config, stages, placement, groups_of(read.fleet, config, placement), MadeBy("test", "0"))
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY.replace("&cluster", "").replace("*cluster", TINY[TINY.index("&cluster") + 8 : TINY.index("  right")]))
-    return plan_of(path, 1, 2, 1)
+def plan(make_plan: Make, make_fleet: Make, make_cluster: Make) -> Plan:
+    """Two stages on one of two clusters of two devices."""
+    trunk = Trunk(("left", "right"), "infiniband", 1e10, 5e-5)
+    fleet = make_fleet(make_cluster("left", devices=2), make_cluster("right", devices=2), trunks=(trunk,))
+    return make_plan(fleet, pp=2, microbatches=4, layers=(12, 12))
 
 
 def timeline_of(*spans: Span, alike: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> Timeline:
@@ -110,12 +99,24 @@ def test_every_span_is_a_bar_where_it_happened(plan: Plan) -> None:
     assert main_axes(figure).get_xlim() == (0.0, 4.0)
 
 
-def test_bars_of_a_simulated_step_are_its_spans(plan: Plan) -> None:
+def test_bars_of_a_simulated_step_cover_its_spans(plan: Plan) -> None:
     timeline = engine.simulate(plan)
     figure = charts.pipeline(plan, timeline)
     for kind in ("F", "B", "bubble", "exposed", "optimizer"):
-        expected = sorted((round(s.start, 9), round(s.end, 9)) for s in timeline.spans if s.kind == kind)
-        assert sorted((start, end) for start, end, _, _ in bars(figure, kind)) == expected
+        spans = [span for span in timeline.spans if span.kind == kind]
+        drawn = bars(figure, kind)
+        assert sum(end - start for start, end, _, _ in drawn) == pytest.approx(sum(span.seconds for span in spans), abs=1e-8)
+        for span in spans:
+            row = float(span.rank)
+            assert any(y == row and start <= span.start + 1e-9 and span.end <= end + 1e-9 for start, end, y, _ in drawn)
+
+
+def test_parts_of_a_microbatch_that_touch_are_one_bar(plan: Plan) -> None:
+    parts = [Span(0, "compute", f"F0.{i}", "F", i, i + 1.0, 0, 0) for i in range(3)]
+    later = [Span(0, "compute", "F1.0", "F", 3.0, 4.0, 0, 1), Span(0, "compute", "F1.1", "F", 5.0, 6.0, 0, 1)]
+    figure = charts.pipeline(plan, timeline_of(*parts, *later))
+    assert [(start, end) for start, end, _, _ in bars(figure, "F")] == [(0.0, 3.0), (3.0, 4.0), (5.0, 6.0)]
+    assert texts(figure) == ["0", "1"]
 
 
 def test_the_pipeline_names_its_rows_times_and_colours(plan: Plan) -> None:
@@ -124,7 +125,7 @@ def test_the_pipeline_names_its_rows_times_and_colours(plan: Plan) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0 · left (rank 0)", "stage 1 · left (rank 1)"]
     assert axes.get_xlabel() == "time in the step (s)"
     title = figure.get_suptitle()
-    assert title.startswith("tiny · gpt-1.7b: simulated step ")
+    assert title.startswith("tiny · tiny: simulated step ")
     assert "tp 1 · pp 2 · dp 1 · 1f1b · 4 microbatches of 1 a replica" in title
     assert legend(figure)[:2] == ["forward", "backward"]
     assert "bubble" in legend(figure)
@@ -232,7 +233,7 @@ def test_a_picture_that_fails_leaves_the_old_file(plan: Plan, tmp_path: Path, mo
         charts.save(charts.topology(plan.topology), target)
     assert str(caught.value) == f"{target}: cannot be written: No space left on device"
     assert target.read_bytes() == b"old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.png", "tiny.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.png"]
 
 
 @pytest.mark.parametrize(("name", "ending"), [("fleet.gif", ".gif"), ("fleet", "nothing")])

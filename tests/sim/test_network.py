@@ -57,8 +57,8 @@ def test_three_flows_over_two_links_as_in_the_textbook() -> None:
     assert shared([one(0, 1), one(0), one(1)], (1.0, 2.0)) == [0.5, 0.5, 1.5]
 
 
-def test_the_example_of_bertsekas_and_gallager() -> None:
-    """Data Networks, figure 6.16: three sessions share one link, 2/3 remain on the next one for the session that is alone there."""
+def test_a_flow_takes_what_the_narrow_flows_beside_it_cannot_use() -> None:
+    """Three flows share link 0; on link 2 one of them needs a third, and 2/3 remain for the flow that is alone there."""
     uses = [one(0), one(0, 1), one(0, 2), one(2)]
     assert shared(uses, (1.0, 1.0, 1.0)) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 2 / 3], rel=1e-12)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a fault and its line stand side by side
 """topo.yaml at the door: what a file says becomes values, and every fault is one clear line that names its place."""
 
 from __future__ import annotations

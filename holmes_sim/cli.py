@@ -1,0 +1,258 @@
+"""The command line: arguments in, commands.py, tables or JSON out; exit codes 0, 2 (wrong input), 3 (no feasible plan).
+
+Heavy imports stand inside the functions, so that --help answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+app = typer.Typer(
+    help="Simulate and plan the training of large models on clusters that are not uniform.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+TopologyArgument = Annotated[str, typer.Argument(metavar="TOPO", help="A topology file, or the name of a shipped one.")]
+PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as written by holmes-sim plan -o.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Degree = Annotated[int | None, typer.Option(min=1, help="Pin this dimension of the plan.", rich_help_panel="Pin a dimension")]
+Word = Annotated[str | None, typer.Option(help="Pin this dimension of the plan.", rich_help_panel="Pin a dimension")]
+KINDS = ("devices", "links", "nics", "models", "topologies", "strategies", "schedules", "collectives")
+
+
+@app.command(epilog="Example: holmes-sim plan topologies/holmes-hybrid-4.yaml -o plan.json")
+def plan(
+    topo: TopologyArgument,
+    model: Annotated[str | None, typer.Option(help="A model of the catalogue or a Hugging Face config.json.")] = None,
+    global_batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")] = None,
+    seq_len: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")] = None,
+    strategy: Annotated[str, typer.Option(help="Who plans: certified, holmes, megatron.")] = "certified",
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
+    as_json: Json = False,
+    tp: Degree = None,
+    pp: Degree = None,
+    dp: Degree = None,
+    vpp: Degree = None,
+    microbatch_size: Degree = None,
+    schedule: Word = None,
+    recompute: Word = None,
+    zero_stage: Annotated[int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")] = None,
+) -> None:
+    """Choose layout and placement for a topology, and say how far from the best they can be."""
+    from holmes_sim import commands
+    from planner.question import Wishes
+    from sim import planfile
+
+    where = commands.load(topo)
+    workload = commands.workload_of(where, model, global_batch_size, seq_len)
+    wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage)
+    with _progress("planning") as progress:
+        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress)
+    text = planfile.to_json(answer.plan)
+    _write_text(output, text)
+    if as_json:
+        sys.stdout.write(text)
+        return
+    from holmes_sim import printing
+
+    _print(printing.planned(answer))
+    _note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
+
+
+@app.command(epilog="Example: holmes-sim simulate plan.json --trace timeline.json --chart step.png")
+def simulate(
+    plan: PlanArgument,
+    trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace, which Perfetto opens.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw the pipeline (png, svg, pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Play one step of a plan as discrete events."""
+    from holmes_sim import commands
+    from sim import timeline
+
+    given = commands.read_plan(plan)
+    with _progress("simulating"):
+        run = commands.simulate(given)
+    _write_text(trace, timeline.to_json(run.timeline) if trace else "")
+    if chart is not None:
+        from holmes_sim import charts
+
+        _save(charts.pipeline(given, run.timeline), chart)
+    if as_json:
+        _json(run.facts())
+        return
+    from holmes_sim import printing
+
+    _print(printing.simulated(run))
+    _note(" ".join(f"Written to {path}." for path in (trace, chart) if path))
+
+
+@app.command(epilog="Example: holmes-sim show topologies/holmes-hybrid-4.yaml -o fleet.png")
+def show(
+    what: Annotated[str, typer.Argument(metavar="TOPO|PLAN", help="A topology, or a plan.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Draw a picture (png, svg, pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a topology, or a plan and where its ranks stand, in words or as a picture."""
+    from holmes_sim import commands
+
+    is_plan = what.endswith(".json")
+    if is_plan:
+        given = commands.read_plan(what)
+        where = given.topology
+    else:
+        where = commands.load(what)
+    if output is not None:
+        from holmes_sim import charts
+
+        _save(charts.placement(given) if is_plan else charts.topology(where), output)
+    if as_json:
+        from sim import planfile
+
+        _json(planfile.facts(given) if is_plan else where.facts())
+        return
+    from holmes_sim import printing
+
+    if is_plan:
+        run = commands.simulate(given)
+        _print(printing.simulated(run))
+        _print(printing.groups(given))
+    else:
+        _print(printing.topology(where))
+    _note(f"Written to {output}." if output else "")
+
+
+@app.command("list", epilog="Example: holmes-sim list devices")
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False
+) -> None:
+    """List what the catalogue holds and what can be chosen."""
+    from holmes_sim import commands
+    from planner import strategies
+    from sim import catalog, collectives, schedules
+    from sim.errors import HolmesError
+
+    if kind not in KINDS:
+        raise HolmesError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")
+    of: dict[str, Callable[[], tuple[str, ...]]] = {
+        "topologies": commands.shipped_topologies,
+        "strategies": strategies.names,
+        "schedules": schedules.names,
+        "collectives": collectives.names,
+    }
+    found = of[kind]() if kind in of else catalog.names(kind)
+    if as_json:
+        _json({"kind": kind, "names": list(found)})
+        return
+    from holmes_sim import printing
+
+    if kind in of:
+        sys.stdout.write("".join(f"{name}\n" for name in found))
+        return
+    _print(printing.catalogue(kind))
+    if kind == "links":
+        _print(printing.catalogue("nics"))
+
+
+@app.command(epilog="Example: holmes-sim schema topology > topology.schema.json")
+def schema(what: Annotated[str, typer.Argument(metavar="topology|plan", help="Which file format.")]) -> None:
+    """Print the JSON Schema of a file format, for editors."""
+    from sim.errors import HolmesError
+    from sim.planfile import plan_schema
+    from sim.schema import topology_schema
+
+    known = {"topology": topology_schema, "plan": plan_schema}
+    if what not in known:
+        raise HolmesError(f"there is no schema of {what!r}; known: {', '.join(known)}")
+    _json(known[what]())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from sim import __version__
+
+        sys.stdout.write(f"holmes-sim {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Simulate and plan the training of large models on clusters that are not uniform."""
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says how far things are, where stderr is a terminal."""
+    from holmes_sim import printing
+
+    screen = printing.console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda text: None
+        return
+    with screen.status(f"{what} ...") as status:
+        yield lambda text: status.update(f"{what}: {text}")
+
+
+def _print(content: RenderableType) -> None:
+    from holmes_sim import printing
+
+    screen = printing.console()
+    if not screen.is_terminal:
+        screen.width = max(screen.width, 140)
+    screen.print(content)
+
+
+def _note(text: str) -> None:
+    if text:
+        sys.stderr.write(text + "\n")
+
+
+def _json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _write_text(path: Path | None, text: str) -> None:
+    if path is not None:
+        from holmes_sim import files
+
+        files.write(path, text)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    from holmes_sim import charts
+
+    charts.save(figure, path)
+
+
+def main() -> None:
+    """Run the command line; an error of the input is its lines on stderr and an exit code, never a traceback."""
+    from sim.errors import HolmesError
+
+    try:
+        app()
+    except HolmesError as error:
+        for line in str(error).splitlines():
+            sys.stderr.write(f"error: {line}\n")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

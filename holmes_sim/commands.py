@@ -1,0 +1,135 @@
+"""What people and notebooks call: load, plan, simulate. One short function each; the command line stands on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from planner import search
+from planner.question import Question, Wishes
+from planner.search import Row
+from planner.stages import Workshop
+from sim import folding, planfile, topology
+from sim.engine import simulate as play
+from sim.errors import TopologyError
+from sim.model import Workload
+from sim.plan import Plan, Prediction
+from sim.report import PlaceReport, places, predict
+from sim.timeline import Timeline
+from sim.topology import Topology
+
+BASELINES = ("megatron", "holmes")
+REPORT_FORMAT = "holmes-sim/report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, what happened in its simulated step, and the published strategies beside it."""
+
+    plan: Plan
+    timeline: Timeline
+    places: tuple[PlaceReport, ...]
+    baselines: tuple[Row, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A simulated step: its timeline, the numbers, and what the simulation took."""
+
+    plan: Plan
+    timeline: Timeline
+    prediction: Prediction
+    places: tuple[PlaceReport, ...]
+    seconds: float
+    classes: int
+
+    def facts(self) -> dict[str, Any]:
+        """The report as plain data (format holmes-sim/report/1)."""
+        played = replace(self.plan, prediction=self.prediction)
+        return {
+            "format": REPORT_FORMAT,
+            "report": planfile.facts(played)["prediction"],
+            "simulation": {
+                "seconds": self.seconds,
+                "events": self.timeline.events,
+                "ranks": self.plan.config.world_size,
+                "classes": self.classes,
+            },
+        }
+
+
+def topologies_folder() -> Path:
+    """Where the shipped topologies lie: in the package once installed, beside it in a checkout."""
+    package = Path(__file__).parent
+    inside = package / "topologies"
+    return inside if inside.is_dir() else package.parent / "topologies"
+
+
+def shipped_topologies() -> tuple[str, ...]:
+    """Names of the shipped topologies, sorted."""
+    return tuple(sorted(path.stem for path in topologies_folder().glob("*.yaml")))
+
+
+def load(name: str | Path) -> Topology:
+    """A topology from a file, or a shipped one by its name. Raises TopologyError."""
+    shipped = topologies_folder() / f"{name}.yaml"
+    return topology.load(shipped if str(name) in shipped_topologies() and not Path(name).exists() else name)
+
+
+def read_plan(path: str | Path) -> Plan:
+    """A plan from plan.json. Raises PlanError."""
+    return planfile.load(path)
+
+
+def workload_of(
+    where: Topology, model: str | None = None, global_batch_size: int | None = None, seq_len: int | None = None
+) -> Workload:
+    """The workload of a topology, with what is given here in place of its own. Raises TopologyError where none is given."""
+    own = where.workload
+    if own is None and (model is None or global_batch_size is None or seq_len is None):
+        raise TopologyError(
+            f"topology {where.name} has no workload; give --model, --global-batch-size and --seq-len, or add a workload to the file"
+        )
+    return Workload(
+        model=topology.load_model(model) if model is not None else _of(own).model,
+        global_batch_size=global_batch_size if global_batch_size is not None else _of(own).global_batch_size,
+        seq_len=seq_len if seq_len is not None else _of(own).seq_len,
+        precision=own.precision if own is not None else "bf16",
+    )
+
+
+def _of(workload: Workload | None) -> Workload:
+    assert workload is not None
+    return workload
+
+
+def plan(
+    where: Topology,
+    workload: Workload | None = None,
+    strategy: str = search.DEFAULT,
+    wishes: Wishes | None = None,
+    time_limit: float = 50.0,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Planned:
+    """Plan a topology, and say what the published strategies would give. Raises Infeasible, PlanError, TopologyError."""
+    started = time.perf_counter()
+    question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    workshop = Workshop(question, progress)
+    found = search.plan(question, strategy, workshop)
+    rows = search.compare(question, tuple(name for name in BASELINES if name != strategy), workshop)
+    timeline = play(found)
+    return Planned(found, timeline, places(found, timeline), rows, time.perf_counter() - started)
+
+
+def simulate(given: Plan) -> Simulated:
+    """Play one step of a plan."""
+    started = time.perf_counter()
+    folded = folding.fold(given)
+    timeline = play(given, folded)
+    seconds = time.perf_counter() - started
+    prediction = predict(given, timeline)
+    return Simulated(given, timeline, prediction, places(given, timeline), seconds, len(folded.representatives))

@@ -1,0 +1,235 @@
+"""What the command line shows: tables of plans, reports, topologies and catalogue entries, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.commands import Planned, Simulated
+from planner.search import Row
+from sim import catalog, memory
+from sim.plan import Certificate, Plan, Prediction
+from sim.report import PlaceReport
+from sim.topology import Topology
+from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
+
+STYLE = "bold"
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout or stderr; plain text where it is not a terminal."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def planned(answer: Planned) -> Group:
+    """A plan as an engineer reads it: layout, stages, groups, prediction, comparison, certificate."""
+    plan = answer.plan
+    parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
+    parts += [stages(plan, answer.places), Text(), groups(plan), Text(), prediction(_promised(plan)), Text()]
+    if answer.baselines:
+        parts += [comparison(plan, answer.baselines), Text()]
+    if plan.certificate is not None:
+        parts.append(Text(certificate(plan.certificate)))
+    return Group(*parts)
+
+
+def simulated(run: Simulated) -> Group:
+    """A simulated step: stages, numbers, and what the simulation took."""
+    effort = f"{run.plan.config.world_size} ranks in {run.classes} classes, {run.timeline.events} events, {time_text(run.seconds)}"
+    return Group(
+        heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text(), prediction(run.prediction), Text(),
+        Text(f"Simulated {effort}.", style="dim"),
+    )  # fmt: skip
+
+
+def _promised(plan: Plan) -> Prediction:
+    assert plan.prediction is not None
+    return plan.prediction
+
+
+def heading(plan: Plan) -> Text:
+    """One line: topology, model, batch, devices."""
+    workload = plan.workload
+    size = workload.model.parameters / GIGA
+    return Text(
+        f"{plan.topology.name}: {workload.model.name} ({size:.3g} B parameters), batch {workload.global_batch_size} x "
+        f"{workload.seq_len} tokens {workload.precision}, {plan.config.world_size} of {plan.fleet.devices} devices",
+        style=STYLE,
+    )
+
+
+def layout(plan: Plan) -> str:
+    """One line: degrees, microbatches, schedule, switches."""
+    config = plan.config
+    counts = sorted(set(config.num_microbatches))
+    many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    parts = [f"tp {config.tp}", f"pp {config.pp}", f"dp {config.dp}"]
+    parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
+    parts += [f"{many} microbatches of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}"]
+    parts += [f"recompute {config.recompute}"] + (["sequence parallel"] if config.sequence_parallel else [])
+    return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        left = column in {"cluster", "device", "nodes", "group", "NIC", "transport", "collective", "strategy", "layout", "name"}
+        table.add_column(column, justify="left" if left else "right", no_wrap=column != "layout")
+    return table
+
+
+def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
+    """A row for each pipeline place."""
+    table = _table(
+        "Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "of limit", "compute", "exposed", "bubble"
+    )
+    peaks, limits = memory.peak_memory(plan), memory.limits(plan)
+    for row in rows:
+        devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == row.place]
+        clusters = list(dict.fromkeys(device.cluster for device in devices))
+        specs = list(dict.fromkeys(plan.fleet.spec(device).name for device in devices))
+        nodes = sorted({device.node for device in devices})
+        layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(row.place))
+        where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
+        share = f"{peaks[row.place] / limits[row.place]:.0%}"
+        times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
+        size = size_text(float(f"{peaks[row.place]:.3g}"))
+        look = (" + ".join(clusters), where, " + ".join(specs), layers, size, share, *times)
+        table.add_row(str(row.place), *look)
+    return table
+
+
+def groups(plan: Plan) -> Table:
+    """Groups by kind, NIC and clusters, with how many alike there are."""
+    table = _table("Groups", "group", "count", "ranks", "NIC", "transport", "collective", "cluster")
+    alike: dict[tuple[str, ...], int] = {}
+    for group in plan.groups:
+        clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
+        collective = "send / recv" if group.kind == "pp" else group.collective
+        key = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
+        alike[key] = alike.get(key, 0) + 1
+    for key, many in alike.items():
+        table.add_row(key[0], str(many), *key[1:])
+    return table
+
+
+def prediction(numbers: Prediction) -> Table:
+    """The promised numbers."""
+    table = _table("Prediction (simulated)", "name", "value")
+    table.show_header = False
+    for name, value in (
+        ("step", time_text(numbers.step_s)),
+        ("samples/s", f"{numbers.samples_per_s:.4g}"),
+        ("tokens/s", f"{numbers.tokens_per_s:,.0f}"),
+        ("TFLOP/s per device", f"{numbers.tflops_per_device:.4g}"),
+        ("MFU", f"{numbers.mfu:.1%}"),
+        ("bubble", f"{numbers.bubble_fraction:.1%} of the step"),
+        ("exposed communication", f"{time_text(float(f'{numbers.exposed_communication_s:.3g}'))} per rank and step"),
+        ("of the upper bound", f"{numbers.upper_bound_fraction:.1%}"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
+    """The plan beside other strategies."""
+    table = _table("Against", "strategy", "step", "samples/s", "slower by", "layout")
+    best = _promised(plan)
+    table.add_row(plan.made_by.strategy, time_text(best.step_s), f"{best.samples_per_s:.4g}", "", short_layout(plan))
+    for row in rows:
+        if row.plan is None:
+            table.add_row(row.name, "-", "-", "-", row.reason)
+            continue
+        other = _promised(row.plan)
+        slower = f"{other.step_s / best.step_s - 1:.1%}"
+        table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
+    return table
+
+
+def short_layout(plan: Plan) -> str:
+    """Degrees and layers by cluster: `tp 2, pp 2, dp 8, mb 4: ib 16, roce 14`."""
+    config = plan.config
+    runs: list[tuple[str, list[int]]] = []
+    for place in range(config.pp):
+        members = range(config.rank(0, 0, place), config.rank(0, 0, place) + config.tp * config.dp)
+        clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
+        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(place))
+        if runs and runs[-1][0] == clusters:
+            runs[-1][1].append(layers)
+        else:
+            runs.append((clusters, [layers]))
+    where = ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
+    full = "" if config.recompute == "none" else f", recompute {config.recompute}"
+    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}, mb {config.microbatch_size}{full}: {where}"
+
+
+def _runs(layers: list[int]) -> str:
+    """`26|27x3|26`: equal neighbours counted."""
+    runs: list[list[int]] = []
+    for count in layers:
+        if runs and runs[-1][0] == count:
+            runs[-1][1] += 1
+        else:
+            runs.append([count, 1])
+    return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)
+
+
+def certificate(found: Certificate) -> str:
+    """The certificate in a sentence."""
+    bound = f"no plan of the searched space is faster than {time_text(found.lower_bound_s)} ({found.solver})"
+    if found.status == "optimal":
+        return f"Certificate: optimal; {bound}."
+    return f"Certificate: at most {found.gap:.1%} from the best; {bound}."
+
+
+def topology(shown: Topology) -> Group:
+    """A fleet in words: clusters, links, workload."""
+    clusters = _table("Clusters", "cluster", "nodes", "device", "each", "memory", "interconnect", "NICs")
+    for cluster in shown.fleet.clusters:
+        nics = ", ".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.nics) or "-"
+        clusters.add_row(
+            cluster.name, str(cluster.nodes), cluster.node.device.name, str(cluster.node.count),
+            size_text(cluster.node.device.memory), cluster.node.intra_node.name, nics,
+        )  # fmt: skip
+    parts: list[Text | Table] = [Text(f"{shown.name}: {shown.fleet.devices} devices", style=STYLE)]
+    parts += [Text(shown.source)] if shown.source else []
+    parts += [Text(), clusters]
+    if shown.fleet.trunks:
+        links = _table("Links between clusters", "cluster", "NIC", "rate", "latency")
+        for trunk in shown.fleet.trunks:
+            links.add_row(" - ".join(trunk.between), trunk.kind, rate_text(trunk.bandwidth), time_text(trunk.latency))
+        parts += [Text(), links]
+    if shown.workload is not None:
+        w = shown.workload
+        parts += [Text(), Text(f"Workload: {w.model.name}, batch {w.global_batch_size} x {w.seq_len} tokens, {w.precision}")]
+    return Group(*parts)
+
+
+def catalogue(kind: str) -> Table:
+    """Entries of a folder of the catalogue with their main facts."""
+    if kind == "devices":
+        table = _table("Devices", "name", "fp16 or bf16", "memory", "bandwidth", "GEMM curve")
+        for name in catalog.names(kind):
+            spec, facts = catalog.device(name), catalog.device_facts(name)
+            peaks = dict(spec.peak)
+            peak = flops_text(peaks.get("bf16") or peaks["fp16"])
+            curve = "guess" if facts.sources.get("gemm", "").startswith("guess") else "measured"
+            table.add_row(name, peak, size_text(spec.memory), bytes_per_second_text(spec.memory_bandwidth), curve)
+        return table
+    if kind == "models":
+        table = _table("Models", "name", "parameters", "layers", "hidden", "heads", "vocabulary")
+        for name in catalog.names(kind):
+            model = catalog.model(name)
+            size = f"{model.parameters / GIGA:.4g} B"
+            table.add_row(name, size, str(model.layers), str(model.hidden), str(model.heads), str(model.vocab))
+        return table
+    table = _table("Interconnects" if kind == "links" else "NIC types", "name", "rate", "all_reduce", "send_recv", "latency")
+    for name in catalog.names(kind):
+        link = catalog.link(name) if kind == "links" else catalog.nic(name)
+        rate = bytes_per_second_text(link.bandwidth) if kind == "links" else "in topology"
+        share = [f"{link.efficiency_of(operation):.0%}" for operation in ("all_reduce", "send_recv")]
+        table.add_row(name, rate, *share, time_text(link.latency))
+    return table

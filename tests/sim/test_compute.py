@@ -1,0 +1,124 @@
+"""Seconds of compute: the roofline, the wave, and what a backward and a recomputation add, on a device without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sim import compute
+from sim.catalog import device as device_of
+from sim.catalog import model as model_of
+from sim.cluster import GemmCurve
+from sim.errors import PlanError
+from sim.model import Attention, Gemm, Workload
+from sim.plan import ParallelConfig
+
+Make = Callable[..., Any]
+LAUNCH = compute.PASS_LAUNCH
+
+
+def test_a_large_product_takes_flops_over_peak(make_device: Make) -> None:
+    """2 x 1000^3 FLOPs at 1 TFLOP/s."""
+    fast_memory = make_device(speed=1e12, memory_bandwidth=1e15)
+    assert compute.gemm_seconds(Gemm("g", 1000, 1000, 1000), fast_memory, "bf16", 2) == pytest.approx(2e-3, rel=1e-12)
+
+
+def test_a_thin_product_takes_bytes_over_bandwidth(make_device: Make) -> None:
+    """(1 x 1000 + 1000 x 1000 + 1 x 1000) values of 2 bytes at 1 GB/s."""
+    slow_memory = make_device(speed=1e18, memory_bandwidth=1e9)
+    assert compute.gemm_seconds(Gemm("g", 1, 1000, 1000), slow_memory, "bf16", 2) == pytest.approx(2.004e-3, rel=1e-12)
+
+
+def test_efficiencies_and_launch_count_once_a_product(make_device: Make) -> None:
+    curve = GemmCurve(launch=5e-6, compute_efficiency=0.5, memory_efficiency=1.0)
+    device = make_device(speed=1e12, memory_bandwidth=1e15, gemm=curve)
+    assert compute.gemm_seconds(Gemm("g", 1000, 1000, 1000, count=3), device, "bf16", 2) == pytest.approx(3 * (5e-6 + 4e-3))
+
+
+def test_a_product_takes_whole_waves(make_device: Make) -> None:
+    """Four units, tiles of 100 x 100: 400 rows are one wave, as are 100; 500 rows need a second one."""
+    device = make_device(
+        speed=1e12, memory_bandwidth=1e18, compute_units=4, gemm=GemmCurve(0.0, 1.0, 1.0, wave_exponent=1.0, tile=(100, 100))
+    )
+    seconds = [compute.gemm_seconds(Gemm("g", rows, 100, 1000), device, "bf16", 2) for rows in (100, 400, 401, 500, 800)]
+    one_wave = 2 * 400 * 100 * 1000 / 1e12
+    assert seconds == pytest.approx([one_wave, one_wave, 2 * one_wave, 2 * one_wave, 2 * one_wave], rel=1e-12)
+
+
+def test_a_wave_exponent_of_zero_forgives_the_padding(make_device: Make) -> None:
+    device = make_device(speed=1e12, memory_bandwidth=1e18, compute_units=4)
+    assert compute.gemm_seconds(Gemm("g", 401, 100, 1000), device, "bf16", 2) == pytest.approx(2 * 401 * 100 * 1000 / 1e12)
+
+
+def test_a_precision_without_a_peak_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(PlanError) as caught:
+        compute.gemm_seconds(Gemm("g", 8, 8, 8), device_of("v100-sxm2-16gb"), "bf16", 2)
+    assert str(caught.value) == "device v100-sxm2-16gb has no bf16 peak; it has fp16, fp32"
+
+
+def test_fused_attention_counts_the_causal_half_and_two_and_a_half_times_in_the_backward(make_device: Make) -> None:
+    """2 b a s^2 d FLOPs at half of 1 TFLOP/s."""
+    device = make_device(speed=1e12, attention_forward=0.5, attention_backward=0.25)
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    forward = 2 * 2 * 8 * 1000**2 * 64 / 0.5e12
+    assert compute.attention_seconds(core, device, "bf16", "flash", False) == pytest.approx(forward, rel=1e-12)
+    assert compute.attention_seconds(core, device, "bf16", "flash", True) == pytest.approx(2.5 * 2 * forward, rel=1e-12)
+
+
+def test_unfused_attention_takes_longer_than_fused(make_device: Make) -> None:
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    fused, unfused = (compute.attention_seconds(core, make_device(), "bf16", kind, False) for kind in ("flash", "unfused"))
+    assert unfused > 2 * fused
+
+
+def test_a_pass_takes_its_launch_and_bytes_over_bandwidth(make_device: Make) -> None:
+    device = make_device(memory_bandwidth=1e9, elementwise_efficiency=0.5)
+    assert compute.pass_seconds(1e6, device) == pytest.approx(LAUNCH + 2e-3, rel=1e-12)
+
+
+def test_the_optimizer_moves_34_bytes_a_parameter(make_device: Make) -> None:
+    assert compute.optimizer_seconds(make_device(memory_bandwidth=1e9), 1e6) == pytest.approx(LAUNCH + 34e-3, rel=1e-12)
+
+
+def layer(make_device: Make, make_model: Make, **config: Any) -> tuple[float, float]:
+    workload = Workload(make_model(hidden=1536), 8, 1024)
+    return compute.layer_seconds(make_device(), workload, ParallelConfig(**config))
+
+
+def test_full_recomputation_runs_the_forward_again(make_device: Make, make_model: Make) -> None:
+    forward, backward = layer(make_device, make_model)
+    assert layer(make_device, make_model, recompute="full") == (forward, pytest.approx(backward + forward, rel=1e-12))
+
+
+def test_selective_recomputation_is_free_where_the_attention_is_fused(make_device: Make, make_model: Make) -> None:
+    assert layer(make_device, make_model, recompute="selective") == layer(make_device, make_model)
+
+
+def test_selective_recomputation_runs_an_unfused_core_again(make_device: Make, make_model: Make) -> None:
+    none, selective = (layer(make_device, make_model, attention="unfused", recompute=kind) for kind in ("none", "selective"))
+    core = Attention("attention", 1, 24, 24, 64, 1024)
+    again = compute.attention_seconds(core, make_device(), "bf16", "unfused", False)
+    assert selective[1] - none[1] == pytest.approx(again, rel=1e-9)
+
+
+def test_products_dominate_a_layer_at_peak_and_cost_twice_as_much_backward(make_device: Make, make_model: Make) -> None:
+    """With free memory traffic and attention, a layer takes 24 s b h^2 FLOPs forward and twice that backward."""
+    h, s = 1536, 1024
+    device = replace(make_device(speed=1e12, memory_bandwidth=1e30), attention_forward=1e30, attention_backward=1e30)
+    workload = Workload(make_model(hidden=h), 8, s)
+    forward, backward = compute.layer_seconds(device, workload, ParallelConfig())
+    assert forward == pytest.approx(24 * s * h**2 / 1e12 + 6 * LAUNCH, rel=1e-9)
+    assert backward == pytest.approx(48 * s * h**2 / 1e12 + 7 * LAUNCH, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb", "v100-sxm2-32gb"])
+def test_a_layer_of_a_real_device_lies_between_its_peak_and_a_quarter_of_it(name: str) -> None:
+    """GPT-3 layers at fp16 on one rank of eight: published utilisations of single GPUs lie at 30 to 60 % of peak."""
+    device, workload = device_of(name), Workload(model_of("gpt-175b"), 1, 2048, "fp16")
+    forward, backward = compute.layer_seconds(device, workload, ParallelConfig(tp=8))
+    h, s = 12288, 2048
+    flops = (72 * s * h**2 + 12 * s**2 * h) / 8
+    assert 0.25 < flops / (forward + backward) / device.peak_of("fp16") < 1

@@ -1,0 +1,160 @@
+"""Bytes on a rank: 18 a parameter, shared by ZeRO, and the published activations for as many microbatches as are in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sim import memory
+from sim.cluster import Trunk
+from sim.memory import layer_activation_bytes, state_bytes
+from sim.model import Model, Workload
+from sim.plan import ParallelConfig
+
+Make = Callable[..., Any]
+MILLION = 1_000_000
+GPT = Model("gpt", layers=8, hidden=1024, heads=16, kv_heads=16, ffn_hidden=4096, vocab=51200)
+B, S, H, A = 2, 512, 1024, 16
+SBH = S * B * H
+
+
+def workload(precision: str = "bf16") -> Workload:
+    return Workload(GPT, 64, S, precision)
+
+
+def config(**switches: Any) -> ParallelConfig:
+    dp = switches.get("dp", 1)
+    return ParallelConfig(**({"microbatch_size": B, "num_microbatches": (1,) * dp} | switches))
+
+
+@pytest.mark.parametrize(
+    ("precision", "switches", "bytes_a_parameter"),
+    [
+        ("bf16", {}, 2 + 4 + 12),
+        ("bf16", {"gradient_precision": "bf16"}, 2 + 2 + 12),
+        ("fp16", {"gradient_precision": "fp16"}, 16),
+        ("fp32", {}, 4 + 4 + 8),
+        ("bf16", {"dp": 4}, 2 + 4 + 12 / 4),
+        ("bf16", {"dp": 4, "zero_stage": 0}, 18),
+        ("fp16", {"dp": 8, "gradient_precision": "fp16"}, 2 + 2 + 12 / 8),
+    ],
+)
+def test_a_parameter_takes_its_weight_gradient_and_optimizer_state(
+    precision: str, switches: dict[str, Any], bytes_a_parameter: float
+) -> None:
+    """Rajbhandari et al., arXiv 1910.02054, section 3.1 and 5.1: ZeRO 1 shares the 12 bytes of optimizer state."""
+    assert state_bytes(MILLION, workload(precision), config(**switches)) == pytest.approx(
+        MILLION * bytes_a_parameter, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("switches", "kept"),
+    [
+        # arXiv 2205.05198, table 2, with a fused attention core (no scores kept)
+        ({}, 34.0),
+        ({"tp": 2}, 10 + 24 / 2),
+        ({"tp": 8}, 10 + 24 / 8),
+        ({"tp": 8, "sequence_parallel": True}, 34 / 8),
+        # the same with scores: 5 a s / h more
+        ({"attention": "unfused"}, 34 + 5 * A * S / H),
+        ({"attention": "unfused", "tp": 4}, 10 + 24 / 4 + 5 * A * S / (H * 4)),
+        ({"attention": "unfused", "tp": 4, "sequence_parallel": True}, 34 / 4 + 5 * A * S / (H * 4)),
+        ({"attention": "unfused", "tp": 4, "sequence_parallel": True, "recompute": "selective"}, 34 / 4),
+        # full recomputation keeps the layer's input
+        ({"recompute": "full"}, 2.0),
+        ({"recompute": "full", "tp": 8}, 2.0),
+        ({"recompute": "full", "tp": 8, "sequence_parallel": True}, 2 / 8),
+    ],
+)
+def test_a_layer_keeps_the_published_activations(switches: dict[str, Any], kept: float) -> None:
+    assert layer_activation_bytes(workload(), config(**switches))[0] == pytest.approx(SBH * kept, rel=1e-12)
+
+
+def test_full_recomputation_has_one_layer_at_work() -> None:
+    assert layer_activation_bytes(workload(), config(recompute="full"))[1] == SBH * 34
+    assert layer_activation_bytes(workload(), config())[1] == 0
+
+
+def test_end_stages_hold_embedding_and_head(make_model: Make) -> None:
+    model = make_model(layers=6)
+    of = Workload(model, 8, 64)
+    middle, first, last = (
+        memory.stage_parameters(of, config(), 2, *ends) for ends in ((False, False), (True, False), (False, True))
+    )
+    assert middle == 2 * model.layer_parameters
+    assert first - middle == model.embedding_parameters
+    assert last - middle == model.head_parameters
+    assert middle + first + last == model.parameters
+
+
+def test_a_tied_embedding_is_stored_on_both_end_stages_but_once_on_one_stage() -> None:
+    of = workload()
+    both = memory.stage_parameters(of, config(), 4, True, False) + memory.stage_parameters(of, config(), 4, False, True)
+    assert both - memory.stage_parameters(of, config(), 8, True, True) == GPT.vocab * GPT.hidden
+
+
+def test_tensor_parallel_ranks_share_the_parameters() -> None:
+    assert memory.stage_parameters(workload(), config(tp=4), 8, True, True) == GPT.parameters / 4
+
+
+def plan_of_four(make_plan: Make, make_fleet: Make, make_cluster: Make, **switches: Any) -> Any:
+    machines = make_fleet(make_cluster(nodes=4))
+    return make_plan(machines, pp=4, microbatches=8, layers=(2,) * (4 * switches.get("vpp", 1)), seq_len=256, **switches)
+
+
+def microbatch(plan: Any) -> float:
+    """Bytes that a stage of two layers keeps for one microbatch: 34 s b h a layer."""
+    return 2 * 34.0 * 256 * plan.workload.model.hidden
+
+
+def test_each_place_of_1f1b_holds_one_microbatch_less_than_the_one_before(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """Places 1 and 2 have the same layers and no ends: three and two microbatches in flight."""
+    plan = plan_of_four(make_plan, make_fleet, make_cluster)
+    peaks = memory.peak_memory(plan)
+    assert peaks[1] - peaks[2] == pytest.approx(microbatch(plan), rel=1e-9)
+
+
+def test_the_first_place_of_1f1b_holds_as_many_microbatches_as_there_are_places(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    plan = plan_of_four(make_plan, make_fleet, make_cluster)
+    model, s = plan.workload.model, 256
+    parameters = 2 * model.layer_parameters + model.embedding_parameters
+    dropout_mask, messages = s * model.hidden, 4 * 2 * s * model.hidden
+    expected = 18 * parameters + 4 * (microbatch(plan) + dropout_mask) + messages + memory.WORKSPACE
+    assert memory.peak_memory(plan)[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_gpipe_holds_all_microbatches_at_every_place(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    peaks = memory.peak_memory(plan_of_four(make_plan, make_fleet, make_cluster, schedule="gpipe"))
+    fewer = plan_of_four(make_plan, make_fleet, make_cluster)
+    assert peaks[1] == peaks[2]
+    assert peaks[1] - memory.peak_memory(fewer)[1] == pytest.approx((8 - 3) * microbatch(fewer), rel=1e-9)
+
+
+def test_interleaving_holds_its_warm_up_in_chunks(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """Places 1 and 2 hold 9 and 7 chunks of two layers (`peak_in_flight`)."""
+    plan = plan_of_four(make_plan, make_fleet, make_cluster, schedule="interleaved", vpp=2)
+    peaks = memory.peak_memory(plan)
+    assert peaks[1] - peaks[2] == pytest.approx((9 - 7) * microbatch(plan), rel=1e-9)
+
+
+def test_the_fullest_replica_counts(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    machines = make_fleet(make_cluster(nodes=8))
+    few = memory.peak_memory(make_plan(machines, pp=4, dp=2, microbatches=(1, 1)))
+    one_more = memory.peak_memory(make_plan(machines, pp=4, dp=2, microbatches=(1, 8)))
+    most = memory.peak_memory(make_plan(machines, pp=4, dp=2, microbatches=(8, 8)))
+    assert few[0] < one_more[0] == most[0]
+
+
+def test_the_smallest_device_of_a_place_is_its_limit(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+) -> None:
+    big, small = make_cluster("big", 3), make_cluster("small", 1, spec=make_device("small", memory=16 * 2**30))
+    machines = make_fleet(big, small, trunks=(Trunk(("big", "small"), "infiniband", 1e10, 0.0),))
+    assert memory.limits(make_plan(machines, pp=2, dp=2)) == (80e9, 16 * 2**30)

@@ -1,0 +1,134 @@
+"""timeline.json is a Chrome trace that says what happened when, and what a report needs to know beside it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.engine import simulate
+from sim.plan import MadeBy
+from sim.timeline import LANES, Span, Timeline, to_json
+
+Make = Callable[..., Any]
+
+TINY = Timeline(
+    name="tiny gpt",
+    origin="simulated",
+    plan_digest="0123456789abcdef",
+    step_s=3e-6,
+    tokens=64,
+    flops=1e6,
+    alike=((0, 2), (1,)),
+    spans=(
+        Span(0, "compute", "F0", "F", 0.0, 2e-6, 0, 0),
+        Span(0, "wait", "recv B0", "exposed", 2e-6, 3e-6, 0, 0),
+        Span(1, "wait", "end of step", "bubble", 0.0, 3e-6),
+    ),
+)
+
+
+def events(timeline: Timeline) -> list[dict[str, Any]]:
+    return json.loads(to_json(timeline))["traceEvents"]
+
+
+def test_a_trace_names_what_it_is_in_its_header() -> None:
+    trace = json.loads(to_json(TINY))
+    assert trace["metadata"] == {
+        "format": "holmes-sim/timeline/1",
+        "name": "tiny gpt",
+        "origin": "simulated",
+        "plan_digest": "0123456789abcdef",
+        "step_s": 3e-6,
+        "tokens": 64,
+        "flops": 1e6,
+        "alike": [[0, 2], [1]],
+    }
+    assert trace["displayTimeUnit"] == "ms"
+
+
+def test_a_span_is_a_complete_event_in_microseconds() -> None:
+    first, second, third = (event for event in events(TINY) if event["ph"] == "X")
+    assert first == {
+        "ph": "X", "name": "F0", "cat": "F", "pid": 0, "tid": 0, "ts": 0.0, "dur": pytest.approx(2.0),
+        "args": {"stage": 0, "microbatch": 0},
+    }  # fmt: skip
+    assert (second["ts"], second["dur"], second["tid"]) == (pytest.approx(2.0), pytest.approx(1.0), LANES.index("wait"))
+    assert third["args"] == {}
+
+
+def test_processes_and_threads_have_names_for_people() -> None:
+    named = {(event["name"], event["pid"], event["tid"]): event["args"] for event in events(TINY) if event["ph"] == "M"}
+    assert named["process_name", 0, 0] == {"name": "rank 0 and 1 alike"}
+    assert named["process_name", 1, 0] == {"name": "rank 1"}
+    assert [named["thread_name", 0, tid]["name"] for tid in range(len(LANES))] == list(LANES)
+
+
+def test_a_rank_that_is_not_shown_has_the_spans_of_the_one_that_stands_for_it() -> None:
+    assert [span.name for span in TINY.of(2)] == ["F0", "recv B0"]
+
+
+def test_a_trace_is_one_line_of_json() -> None:
+    assert to_json(TINY).endswith("}\n")
+    assert to_json(TINY).count("\n") == 1
+
+
+def overlaps(timeline: Timeline) -> list[tuple[int, str, str, str]]:
+    """(rank, lane, earlier, later) of spans that overlap on one lane of a rank by more than rounding."""
+    threads: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    for span in sorted(timeline.spans, key=lambda span: span.start):
+        threads[span.rank, span.lane].append(span)
+    dust = 1e-9 * timeline.step_s
+    return [
+        (rank, lane, a.name, b.name)
+        for (rank, lane), spans in threads.items()
+        for a, b in pairwise(spans)
+        if a.end > b.start + dust
+    ]
+
+
+@given(data=st.data())
+def test_spans_of_one_thread_do_not_overlap(data: st.DataObject, plans: Make) -> None:
+    """A viewer draws overlapping spans of one thread as nested calls, which they are not."""
+    assert overlaps(simulate(data.draw(plans(ranks=16)))) == []
+
+
+def test_messages_to_both_neighbours_at_once_do_not_share_a_thread(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Under a schedule that overlaps its sends, the middle place sends activations ahead and gradients back together."""
+    machines = make_fleet(make_cluster(nodes=3, nics=(make_nic(bandwidth=1e8),)))
+    assert overlaps(simulate(make_plan(machines, pp=3, microbatches=6, schedule="interleaved"))) == []
+
+
+@given(data=st.data())
+def test_every_span_lies_within_the_step(data: st.DataObject, plans: Make) -> None:
+    timeline = simulate(data.draw(plans(ranks=16)))
+    assert all(0 <= span.start < span.end <= timeline.step_s for span in timeline.spans)
+    assert {span.lane for span in timeline.spans} <= set(LANES)
+
+
+@given(data=st.data())
+def test_every_rank_is_alike_to_one_that_is_shown(data: st.DataObject, plans: Make) -> None:
+    plan = data.draw(plans(ranks=16))
+    timeline = simulate(plan)
+    assert sorted(rank for group in timeline.alike for rank in group) == list(range(plan.config.world_size))
+    assert {span.rank for span in timeline.spans} == {group[0] for group in timeline.alike}
+
+
+def test_the_digest_tells_plans_apart_and_leaves_out_who_made_them(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=2)), pp=2)
+    other = make_plan(make_fleet(make_cluster(nodes=2)), pp=2, microbatches=2)
+    digest = simulate(plan).plan_digest
+    assert len(digest) == 16
+    assert simulate(replace(plan, made_by=MadeBy("someone else", "2"))).plan_digest == digest
+    assert simulate(other).plan_digest != digest
