@@ -24,7 +24,9 @@ def _check_neighbours() -> None:
         found = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
         if found != home / name:
             where = f"found {found} first" if found else "it is not installed"
-            raise ImportError(f"holmes_sim needs its own package {name!r} at {home / name}, but {where}; rename or move the other one")
+            raise ImportError(
+                f"holmes_sim needs its own package {name!r} at {home / name}, but {where}; rename or move the other one"
+            )
 
 
 _check_neighbours()
@@ -42,7 +44,7 @@ _PUBLIC = {
     "HolmesError": "sim.errors",
     "Infeasible": "sim.errors",
 }
-__all__ = [*_PUBLIC]  # noqa: PLE0604
+__all__ = [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

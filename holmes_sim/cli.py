@@ -50,7 +50,9 @@ def plan(
     microbatch_size: Degree = None,
     schedule: Word = None,
     recompute: Word = None,
-    zero_stage: Annotated[int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")] = None,
+    zero_stage: Annotated[
+        int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")
+    ] = None,
 ) -> None:
     """Choose layout and placement for a topology, and say how far from the best they can be."""
     from holmes_sim import commands
@@ -137,9 +139,7 @@ def show(
 
 
 @app.command("list", epilog="Example: holmes-sim list devices")
-def list_(
-    kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False
-) -> None:
+def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False) -> None:
     """List what the catalogue holds and what can be chosen."""
     from holmes_sim import commands
     from planner import strategies

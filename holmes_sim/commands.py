@@ -11,7 +11,7 @@ from typing import Any
 from planner import search
 from planner.question import Question, Wishes
 from planner.search import Row
-from planner.stages import Workshop
+from planner.workshop import Workshop
 from sim import folding, planfile, topology
 from sim.engine import simulate as play
 from sim.errors import TopologyError
@@ -92,7 +92,8 @@ def workload_of(
     own = where.workload
     if own is None and (model is None or global_batch_size is None or seq_len is None):
         raise TopologyError(
-            f"topology {where.name} has no workload; give --model, --global-batch-size and --seq-len, or add a workload to the file"
+            f"topology {where.name} has no workload; give --model, --global-batch-size and --seq-len, "
+            f"or add a workload to the file"
         )
     return Workload(
         model=topology.load_model(model) if model is not None else _of(own).model,

@@ -38,11 +38,11 @@ def planned(answer: Planned) -> Group:
 
 def simulated(run: Simulated) -> Group:
     """A simulated step: stages, numbers, and what the simulation took."""
-    effort = f"{run.plan.config.world_size} ranks in {run.classes} classes, {run.timeline.events} events, {time_text(run.seconds)}"
-    return Group(
-        heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text(), prediction(run.prediction), Text(),
-        Text(f"Simulated {effort}.", style="dim"),
-    )  # fmt: skip
+    world = run.plan.config.world_size
+    effort = f"{world} ranks in {run.classes} classes, {run.timeline.events} events, {time_text(run.seconds)}"
+    parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text()]
+    parts += [prediction(run.prediction), Text(), Text(f"Simulated {effort}.", style="dim")]
+    return Group(*parts)
 
 
 def _promised(plan: Plan) -> Prediction:
@@ -105,14 +105,14 @@ def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
 def groups(plan: Plan) -> Table:
     """Groups by kind, NIC and clusters, with how many alike there are."""
     table = _table("Groups", "group", "count", "ranks", "NIC", "transport", "collective", "cluster")
-    alike: dict[tuple[str, ...], int] = {}
+    alike: dict[tuple[str, str, str, str, str, str], int] = {}
     for group in plan.groups:
         clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
         collective = "send / recv" if group.kind == "pp" else group.collective
-        key = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
-        alike[key] = alike.get(key, 0) + 1
-    for key, many in alike.items():
-        table.add_row(key[0], str(many), *key[1:])
+        row = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
+        alike[row] = alike.get(row, 0) + 1
+    for row, many in alike.items():
+        table.add_row(row[0], str(many), *row[1:])
     return table
 
 

@@ -14,6 +14,7 @@ from planner.shapes import Shape, slot
 from sim import __version__, costs
 from sim.cluster import Device
 from sim.errors import PlanError
+from sim.paces import Paces
 from sim.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
 from sim.routes import Capacities
 
@@ -31,9 +32,7 @@ def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...],
     return assemble(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
 
 
-def assemble(
-    question: Question, shape: Shape, layers: tuple[int, ...], devices: tuple[Device, ...], strategy: str
-) -> Plan:
+def assemble(question: Question, shape: Shape, layers: tuple[int, ...], devices: tuple[Device, ...], strategy: str) -> Plan:
     """The plan that puts rank r on devices[r], with so many layers at every pipeline place. Raises PlanError."""
     config = shape.config(question.workload, len(layers))
     plan = Plan(
@@ -70,7 +69,7 @@ def _with_collectives(plan: Plan) -> Plan:
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = costs.Paces(plan.fleet, config, costs.place_devices(plan, place), capacities)
+        paces = Paces(plan.fleet, config, costs.place_devices(plan, place), capacities)
         stage_costs = costs.StageCosts(plan.workload, config, paces)
         for kind, degree in (("tp", config.tp), ("dp", config.dp)):
             if degree > 1:
@@ -81,4 +80,3 @@ def _with_collectives(plan: Plan) -> Plan:
         return group if name is None else replace(group, collective=name)
 
     return replace(plan, groups=tuple(with_choice(group) for group in plan.groups))
-

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner import strategies
 from planner.question import Question
-from planner.stages import Workshop
+from planner.workshop import Workshop
 from sim.errors import Infeasible
 from sim.plan import Plan
 

@@ -64,7 +64,7 @@ def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
 
 
 def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
-    """All shapes to try; replicas of a stage stand in one cluster, or anywhere if `across`. Raises Infeasible where none is left."""
+    """All shapes to try; replicas of a stage stand in one cluster, or anywhere if `across`. Raises Infeasible for none."""
     found = False
     for tp in _tensor_degrees(question):
         for dp in _data_degrees(question, tp, across):

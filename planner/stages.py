@@ -4,8 +4,9 @@ Machines of one cluster are alike and form a class; the number of variables depe
 For one shape (all degrees but pp) and one order of the classes along the pipeline:
 
 Sets        c in classes, in pipeline order; k = 1 .. K[c] layers
-Data        m microbatches; slot[c,k], forward[c,k], backward[c,k], tail[c,k] seconds of a stage; message[c] seconds between stages;
-            capacity[c] stages; held[c,k] microbatches whose activations fit beside k layers; tied[a,b] seconds of the tied embedding
+Data        m microbatches; slot[c,k], forward[c,k], backward[c,k], tail[c,k] seconds of a stage; message[c] seconds between
+            stages; capacity[c] stages; held[c,k] microbatches whose activations fit beside k layers; tied[a,b] seconds of the
+            tied embedding's sum between end stages on a and b
 Variables   first[c,k], last[c,k] binary      the end stages (embedding and head make them costlier)
             n[c,k] integer                    middle stages
             z[c,k] binary, falling in k       some middle stage of c has at least k layers
@@ -19,8 +20,8 @@ Subject to
   chain[c,k]              z[c,k] >= z[c,k+1];   at_least[c,k]: sum_{j >= k} n[c,j] <= capacity[c] z[c,k]
   memory[c,k]             stages of c with at least k layers, all stages behind c and the last one <= held[c,k], where z[c,k]
                           (1F1B holds one microbatch for each stage from here to the end; larger stages stand further back)
-  step bounds             for the first stage, the largest middle stage of each class and the last stage: forwards of the stages before
-                          + m slot + its own tail, and + m slot + backwards of the stages before + the first stage's tail
+  step bounds             for the first stage, the largest middle stage of each class and the last stage: forwards of the
+                          stages before + m slot + its own tail, and + m slot + backwards of the stages before + first's tail
 
 Each step bound is a statement about every 1F1B pipeline, so the optimum is a lower bound on the step time of all plans of
 this shape whose classes stand in this order and whose stages grow within a class, on an idle network.
@@ -31,20 +32,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import permutations
+from dataclasses import dataclass
+from itertools import pairwise, permutations
 
+from planner.classes import ClassOption, shape_alone
 from planner.milp import Expression, Programme, Variable, count, total
-from planner.question import Question
-from planner.shapes import Shape, slot, slots
-from sim import memory, schedules
-from sim.cluster import Cluster, Device, common_transport
-from sim.costs import Paces, StageCost, StageCosts, by_host, messages_pace
-from sim.errors import HolmesError, Infeasible, PlanError
-from sim.lowering import message_bytes, tied_bytes
-from sim.model import Workload
-from sim.plan import ParallelConfig, Plan
-from sim.routes import Capacities, Pace, collective_route, pace
+from planner.workshop import Workshop
+from sim.costs import StageCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,207 +52,6 @@ class Assignment:
     solver: str
 
 
-class Workshop:
-    """What many shapes and strategies share, built once for a question. `progress` is told now and then how far things are."""
-
-    def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
-        self.question, self.progress = question, progress
-        self._answers: dict[str, Plan | HolmesError] = {}
-        self.capacities = Capacities(question.topology.fleet)
-        self._paces: dict[tuple[str, int, int, int], Paces] = {}
-        self._messages: dict[tuple[str, str, int, int, str], Pace | None] = {}
-
-    def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
-        """What a strategy answers, thought out once; raises again what it raised."""
-        if strategy not in self._answers:
-            self.progress(f"strategy {strategy}")
-            try:
-                self._answers[strategy] = think()
-            except Infeasible as error:
-                self._answers[strategy] = error
-        found = self._answers[strategy]
-        if isinstance(found, HolmesError):
-            raise found
-        return found
-
-    def paces(self, cluster: Cluster, shape: Shape) -> Paces:
-        """Paces of the first stage that stands on a cluster."""
-        key = cluster.name, shape.tp, shape.dp, shape.zero_stage
-        if key not in self._paces:
-            devices = _stage_devices(cluster, shape, 0)
-            config = shape.config(self.question.workload, 1)
-            self._paces[key] = Paces(self.question.topology.fleet, config, devices, self.capacities)
-        return self._paces[key]
-
-    def message(self, source: Cluster, target: Cluster, shape: Shape, nic: str = "") -> float:
-        """Seconds of the messages between neighbouring stages on two clusters, over the best NIC or over a given type.
-
-        Infinite where nothing joins them.
-        """
-        key = source.name, target.name, shape.tp, shape.dp, nic
-        if key not in self._messages:
-            self._messages[key] = self._message_pace(source, target, shape, nic)
-        found = self._messages[key]
-        if found is None:
-            return math.inf
-        return found.seconds(message_bytes(self.question.workload, shape.config(self.question.workload, 2)))
-
-    def _message_pace(self, source: Cluster, target: Cluster, shape: Shape, nic: str) -> Pace | None:
-        fleet = self.question.topology.fleet
-        ends = _stage_devices(source, shape, 0), _stage_devices(target, shape, 1 if source == target else 0)
-        pairs = [(x, y) for p, q in zip(*ends, strict=True) for x, y in zip(p, q, strict=True)]
-        try:
-            return messages_pace(
-                fleet, tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs), self.capacities
-            )
-        except PlanError:
-            return None
-
-    def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
-        """Least seconds of a message of a stage on `source` in a pipeline that also stands on other clusters.
-
-        A pipeline group speaks over one NIC type that all its members have, so its messages inside the cluster use it too.
-        """
-        fleet, best = self.question.topology.fleet, math.inf
-        for other in others:
-            if other != source:
-                try:
-                    nic, _ = common_transport(fleet, (slot(source, 1, 0)[0], slot(other, 1, 0)[0]))
-                except PlanError:
-                    continue
-                best = min(best, self.message(source, other, shape))
-                if slots(source, shape.tp) >= 2 * shape.dp:
-                    best = min(best, self.message(source, source, shape, nic))
-        return best
-
-    def tied(self, first: Cluster, last: Cluster, shape: Shape) -> float:
-        """Seconds of the tied embedding's sum between end stages on two clusters."""
-        fleet, workload = self.question.topology.fleet, self.question.workload
-        nbytes = tied_bytes(workload, shape.config(workload, 2))
-        if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.dp):
-            return 0.0
-        a, b = _stage_devices(first, shape, 0), _stage_devices(last, shape, 1 if first == last else 0)
-        routes = []
-        for p, q in zip(a, b, strict=True):
-            for x, y in zip(p, q, strict=True):
-                try:
-                    nic, _ = common_transport(fleet, (x, y))
-                except PlanError:
-                    return math.inf
-                routes.append(collective_route(fleet, tuple(by_host((x, y))), nic, "ring", "all_reduce"))
-        return pace(tuple(routes), self.capacities).seconds(nbytes)
-
-
-def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:
-    return tuple(slot(cluster, shape.tp, index * shape.dp + d) for d in range(shape.dp))
-
-
-class ClassOption:
-    """What one class offers to one shape: costs and memory of its stages by role and layers."""
-
-    def __init__(self, workshop: Workshop, cluster: Cluster, shape: Shape, others: list[Cluster]):
-        question = workshop.question
-        self.cluster, self.shape, self.workload = cluster, shape, question.workload
-        self.capacity = slots(cluster, shape.tp) // shape.dp
-        self.microbatches = shape.microbatches(self.workload)
-        self.config = shape.config(self.workload, 2)
-        self.costs = StageCosts(self.workload, self.config, workshop.paces(cluster, shape))
-        self.crossing = workshop.crossing(cluster, others, shape)
-        inside = workshop.message(cluster, cluster, shape) if self.capacity > 1 else math.inf
-        self.message = min(inside, self.crossing)
-        if not math.isfinite(self.message):
-            self.message = 0.0
-        self.detour = self.crossing - self.message if math.isfinite(self.crossing) else 0.0
-        self.waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
-        self._costs: dict[tuple[str, int], StageCost] = {}
-
-    def cost(self, role: str, layers: int) -> StageCost:
-        """Costs of a stage in a role: first, middle, last, or only."""
-        if (role, layers) not in self._costs:
-            cost = self.costs.of(layers, role in ("first", "only"), role in ("last", "only"))
-            ahead = self.message if self.waits and role in ("first", "middle") else 0.0
-            back = self.message if self.waits and role in ("last", "middle") else 0.0
-            self._costs[role, layers] = replace(cost, send_forward=ahead, send_backward=back)
-        return self._costs[role, layers]
-
-    def held(self, role: str, layers: int) -> float:
-        """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
-        empty, one = (self.bytes_at(role, layers, held) for held in (0, 1))
-        room = self.cluster.node.device.memory - empty
-        return math.floor(room / (one - empty) * (1 + 1e-12))
-
-    def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
-        """Bytes of a rank of such a stage that holds so many microbatches."""
-        ends = role in ("first", "only"), role in ("last", "only")
-        config = shape_alone(self.config) if role == "only" else self.config
-        return memory.place_bytes(self.workload, config, layers, held * config.vpp, *ends)
-
-    @property
-    def least_held(self) -> int:
-        """Microbatches that any stage must hold: one under 1F1B, all under GPipe."""
-        return self.microbatches if self.shape.schedule == "gpipe" else 1
-
-    def entry(self, role: str, layers: int) -> tuple[float, float]:
-        """(forward, backward) seconds of the virtual stage that work enters first: all of the stage where vpp is 1."""
-        share = (layers // self.shape.vpp) / layers
-        cost = self.cost(role, layers)
-        return cost.forward * share, cost.backward * share
-
-    @functools.cached_property
-    def layer_seconds(self) -> float:
-        """Seconds of one microbatch on one layer, forward and backward: what no stage of the class can beat."""
-        return self.cost("middle", 2).both - self.cost("middle", 1).both
-
-    def layers(self, role: str, cutoff: float) -> list[int]:
-        """Sizes of a stage that fit memory and can still lead to a step below `cutoff` seconds."""
-        found = []
-        for layers in range(1, self.workload.model.layers + 1):
-            if self.held(role, layers) < self.least_held or self.microbatches * self.cost(role, layers).slot > cutoff:
-                break
-            found.append(layers)
-        return found
-
-
-def shape_alone(config: ParallelConfig) -> ParallelConfig:
-    """The configuration of a pipeline of one place."""
-    return replace(config, pp=1)
-
-
-def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
-    """Classes that can hold at least one stage of a shape."""
-    fitting = [
-        cluster
-        for cluster in workshop.question.clusters()
-        if cluster.node.count >= shape.tp and slots(cluster, shape.tp) >= shape.dp
-    ]
-    return [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]
-
-
-def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
-    """A lower bound on the step of a shape without solving: stages always at work, layers divided at will.
-
-    Either the pipeline stays in one class, where equal stages must also fill and drain it; or it crosses, and the stages at
-    both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds a layer, and one
-    such stage holds a layer at least.
-    """
-    question = workshop.question
-    layers, m, pinned = question.workload.model.layers, shape.microbatches(question.workload), question.wishes.pp
-    bound = math.inf
-    for option in classes:
-        most = min(option.capacity, pinned or layers, layers)
-        if pinned in (None, most):
-            fill = (1 - 1 / most) / shape.vpp
-            bound = min(bound, layers * option.layer_seconds * (m / most + fill))
-    speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(c.capacity)), reverse=True)[: pinned or layers]
-    if len(classes) > 1 and len(speeds) >= (pinned or 2):
-        waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
-        pairs = [(a, b) for a in classes for b in classes if a is not b]
-        border = min(workshop.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
-        crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
-        bound = min(bound, m * crossing)
-    return bound
-
-
 def orders(workshop: Workshop, classes: list[ClassOption]) -> list[tuple[ClassOption, ...]]:
     """Orders of the classes along the pipeline: all of up to three, else the cheapest path over the borders, both ways."""
     if len(classes) <= 3:
@@ -266,19 +59,17 @@ def orders(workshop: Workshop, classes: list[ClassOption]) -> list[tuple[ClassOp
     shape = classes[0].shape
 
     def price(order: tuple[ClassOption, ...]) -> float:
-        return sum(workshop.message(a.cluster, b.cluster, shape) for a, b in zip(order, order[1:], strict=False))
+        return sum(workshop.message(a.cluster, b.cluster, shape) for a, b in pairwise(order))
 
     best = min(permutations(classes), key=price) if len(classes) <= 7 else _greedy_order(classes, price)
     return [best, best[::-1]]
 
 
-def _greedy_order(
-    classes: list[ClassOption], price: Callable[[tuple[ClassOption, ...]], float]
-) -> tuple[ClassOption, ...]:
+def _greedy_order(classes: list[ClassOption], price: Callable[[tuple[ClassOption, ...]], float]) -> tuple[ClassOption, ...]:
     """Insert class after class where it lengthens the path least."""
     path: tuple[ClassOption, ...] = ()
     for option in classes:
-        path = min((path[:i] + (option,) + path[i:] for i in range(len(path) + 1)), key=price)
+        path = min(((*path[:i], option, *path[i:]) for i in range(len(path) + 1)), key=price)
     return path
 
 
@@ -421,7 +212,7 @@ class _StageModel:
         self._bound("last_back", there + ending + back + _negative(self._own_messages(self.last)) + tail)
 
     def _ends(self) -> None:
-        """What depends on the classes of both end stages: the tied embedding's sum, and whether the pipeline crosses clusters."""
+        """What depends on the classes of both end stages: the tied embedding's sum, and whether clusters are crossed."""
         for a, first in enumerate(self.order):
             for b, last in enumerate(self.order):
                 both = [v for (c, _), v in self.first.items() if c == a] + [v for (c, _), v in self.last.items() if c == b]
@@ -430,12 +221,12 @@ class _StageModel:
                     big = seconds if math.isfinite(seconds) else 1e6
                     self.programme.require(f"tied[{a},{b}]", total([(self.tied, 1.0), *((v, -big) for v in both)], big) >= 0)
                 if a < b:
-                    self.programme.require(f"crosses[{a},{b}]", total([(self.crosses, 1.0), *((v, -1.0) for v in both)], 1) >= 0)
+                    self.programme.require(
+                        f"crosses[{a},{b}]", total([(self.crosses, 1.0), *((v, -1.0) for v in both)], 1) >= 0
+                    )
 
-    def _detour(
-        self, name: str, ends: dict[tuple[int, int], Variable], messages: float = 1.0
-    ) -> list[tuple[Variable, float]]:
-        """What messages take longer on a class because its pipeline crosses clusters; `ends` tell whether a stage stands there."""
+    def _detour(self, name: str, ends: dict[tuple[int, int], Variable], messages: float = 1.0) -> list[tuple[Variable, float]]:
+        """What messages take longer on a class because its pipeline crosses clusters; `ends` tell where a stage stands."""
         terms: list[tuple[Variable, float]] = []
         for i, option in enumerate(self.order):
             here = [(v, -1.0) for (c, _), v in ends.items() if c == i]
@@ -458,7 +249,9 @@ class _StageModel:
         """-1 where the pipeline goes on behind class i."""
         return [(v, -1.0) for (c, _), v in self.last.items() if c > i]
 
-    def _border_term(self, name: str, price: float, needs: list[tuple[Variable, float]], slack: float) -> list[tuple[Variable, float]]:
+    def _border_term(
+        self, name: str, price: float, needs: list[tuple[Variable, float]], slack: float
+    ) -> list[tuple[Variable, float]]:
         """`price` where the needs (at coefficient -1) exceed `slack`: a real number pushed up by its constraint."""
         if price <= 0 or not needs:
             return []
@@ -528,9 +321,7 @@ class _StageModel:
     def _first(self, value: Callable[[StageCost], float]) -> list[tuple[Variable, float]]:
         return [(v, value(self.order[i].cost("first", k))) for (i, k), v in self.first.items()]
 
-    def _entered(
-        self, stages: dict[tuple[int, int], Variable], role: str, direction: int
-    ) -> list[tuple[Variable, float]]:
+    def _entered(self, stages: dict[tuple[int, int], Variable], role: str, direction: int) -> list[tuple[Variable, float]]:
         """What the first (or last) microbatch takes through stages and the messages behind them."""
         return [(v, self.order[i].entry(role, k)[direction] + self.order[i].message) for (i, k), v in stages.items()]
 
@@ -552,4 +343,3 @@ class _StageModel:
 
 def _negative(terms: list[tuple[Variable, float]]) -> list[tuple[Variable, float]]:
     return [(variable, -value) for variable, value in terms]
-

@@ -7,6 +7,7 @@ only what `trunks` says. Everything here is a value; what flows over it lives in
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from dataclasses import dataclass, field
 
@@ -207,8 +208,8 @@ class Fleet:
 def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple[Trunk, bool], ...] | None:
     """Trunks from cluster to cluster for a NIC type, each with True where it is walked from its first end to its second.
 
-    The path of least latency, the widest and then the first of equal ones. Empty inside one cluster; None where there is no path.
-    """
+    The path of least latency, the widest and then the first of equal ones. Empty inside one cluster; None where there is no
+    path."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(cluster.name for cluster in fleet.clusters)
     for trunk in fleet.trunks:
@@ -222,7 +223,7 @@ def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple
         names: list[str] = nx.shortest_path(graph, source, target, weight="weight")
     except nx.NetworkXNoPath:
         return None
-    found = ((trunk_between(fleet, a, b, kind), a) for a, b in zip(names, names[1:], strict=False))
+    found = ((trunk_between(fleet, a, b, kind), a) for a, b in itertools.pairwise(names))
     return tuple((trunk, trunk.between[0] == a) for trunk, a in found)
 
 

@@ -21,12 +21,12 @@ from sim.units import MICRO, Seconds
 PASS_LAUNCH: Seconds = 3 * MICRO
 """Fixed time of a memory-bound kernel (NVIDIA aiconfigurator 095f58a, systems/*.yaml: 3 us beside 0.8 of the bandwidth)."""
 PASS_BACKWARD = 1.75
-"""Bytes of a pass's backward over its forward, counted on the passes of a GPT layer in units of s b h values: norms 6 / 4 (gradient
-and input read, gradient written), heads 9 / 6 and activation 16 / 8 (both with a bias gradient), dropout + residual 13 / 7 (mask
-applied, bias gradient, two branches added): 44 / 25."""
+"""Bytes of a pass's backward over its forward, counted on the passes of a GPT layer in units of s b h values: norms 6 / 4
+(gradient and input read, gradient written), heads 9 / 6 and activation 16 / 8 (both with a bias gradient), dropout + residual
+13 / 7 (mask applied, bias gradient, two branches added): 44 / 25."""
 FLASH_BACKWARD = 2.5
 UNFUSED_FORWARD_BYTES = 11.0
-"""Bytes per attention score that an unfused core moves at 2 bytes a value: written, softmax and dropout in and out, mask, read."""
+"""Bytes per attention score that an unfused core moves, 2 bytes a value: write, softmax and dropout in and out, mask, read."""
 ADAM_BYTES = 34.0
 """Bytes moved per parameter by a mixed-precision Adam step: gradient read twice (norm, update), fp32 weight and two moments
 read and written, 2-byte weight written: 2 x 4 + 3 x 8 + 2."""
@@ -129,5 +129,3 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
     """Seconds of the Adam step over the parameters whose state this rank holds."""
     return pass_seconds(ADAM_BYTES * parameters, device)
-
-

@@ -102,7 +102,7 @@ def parse(name: str, text: str) -> Document:
 
 
 def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_, str]] = ()) -> Checked:
-    """The document as `schema`; raises TopologyError with one line for every fault of the file, `more` of them (place, text) included."""
+    """The document as `schema`; raises TopologyError with one line for every fault, `more` (place, text) included."""
     faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else type(document.value).__name__

@@ -2,8 +2,8 @@
 
 One process plays one class of alike ranks (`sim.folding`). Compute takes the time of the closed forms; while a data-parallel
 collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in order over
-their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins when all its ranks have come.
-"""
+their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins
+when all its ranks have come."""
 
 from __future__ import annotations
 

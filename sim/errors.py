@@ -1,9 +1,9 @@
 """What can go wrong, by meaning.
 
-    HolmesError                 any error that is the user's to mend; printed as its lines, exit code 2
-    +-- TopologyError           a topology, model or catalogue file is wrong
-    +-- PlanError               a plan (or a wish about one) is wrong
-    +-- Infeasible              nothing is wrong, but no plan exists; exit code 3
+HolmesError                 any error that is the user's to mend; printed as its lines, exit code 2
++-- TopologyError           a topology, model or catalogue file is wrong
++-- PlanError               a plan (or a wish about one) is wrong
++-- Infeasible              nothing is wrong, but no plan exists; exit code 3
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Ranks that must behave alike, played once and counted many times.
 
-Colour refinement over ranks, their groups, the messages between pipeline neighbours, and links: two ranks share a colour while no
-difference in device, pipeline place, number of microbatches, group, route or contention tells them apart. The partition is
-equitable, so alike ranks do the same things at the same times, and a fair network gives alike flows the same rates: playing one
-rank of each class, with its flows' weights summed over the class on one link of each link class, is exact and not an
-approximation. `unfolded` puts every rank in a class of its own, for comparison.
+Colour refinement over ranks, their groups, the messages between pipeline neighbours, and links: two ranks share a colour
+while no difference in device, pipeline place, number of microbatches, group, route or contention tells them apart. The
+partition is equitable, so alike ranks do the same things at the same times, and a fair network gives alike flows the same
+rates: playing one rank of each class, with its flows' weights summed over the class on one link of each link class, is exact
+and not an approximation. `unfolded` puts every rank in a class of its own, for comparison.
 
 A route is what travels together: a collective of a group, or one rank's messages to a neighbour. Its legs have one rate.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def carriers_of(plan: Plan) -> dict[Key, tuple[Route, tuple[int, ...]]]:
 def _pipeline(plan: Plan, group: Group) -> dict[Key, tuple[Route, tuple[int, ...]]]:
     found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
     ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
-    pairs = list(zip(ranks, ranks[1:], strict=False))
+    pairs = list(itertools.pairwise(ranks))
     if plan.config.vpp > 1:
         pairs.append((ranks[-1], ranks[0]))
     for pair in [*pairs, *((b, a) for a, b in pairs)]:
@@ -202,9 +203,7 @@ def _folding(
     folded = []
     for colour in range(len(first_carrier)):
         route, ranks = first_carrier[colour]
-        legs = tuple(
-            FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(route.legs)
-        )
+        legs = tuple(FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(route.legs))
         folded.append(Carrier(legs, route.overhead, route.interference, tuple(dict.fromkeys(rank_colour[r] for r in ranks))))
     representatives: dict[int, int] = {}
     for rank, colour in enumerate(rank_colour):

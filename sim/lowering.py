@@ -35,9 +35,8 @@ def tensor_collectives(
     """(operation, payload, count) of the tensor-parallel collectives of one microbatch on one stage.
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
-    in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides behind the
-    product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
-    """
+    in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's."""
     if config.tp == 1:
         return ()
     payload = float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)

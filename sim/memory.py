@@ -1,10 +1,10 @@
 """Bytes on a rank: parameters, gradients, optimizer state, activations in flight, workspace.
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
-bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the data-parallel replicas (Rajbhandari et
-al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many microbatches as the
-schedule holds at that place (`schedules.peak_in_flight`); full recomputation keeps each layer's input and one layer at work.
-"""
+bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the data-parallel replicas
+(Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
+microbatches as the schedule holds at that place (`schedules.peak_in_flight`); full recomputation keeps each layer's input and
+one layer at work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKSPACE: Bytes = 1.0 * GIBI
 
 OPTIMIZER_BYTES = 12
 SCORE_BYTES = 5.0
-"""Bytes kept per attention score by an unfused core: softmax 2, dropout mask 1, dropped scores 2 (arXiv 2205.05198, section 4.1)."""
+"""Bytes kept per attention score by an unfused core: softmax 2, mask 1, dropped scores 2 (arXiv 2205.05198, section 4.1)."""
 
 
 @functools.lru_cache(maxsize=65536)
@@ -60,9 +60,7 @@ def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, fi
     return total / config.tp
 
 
-def place_bytes(
-    workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool
-) -> Bytes:
+def place_bytes(workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool) -> Bytes:
     """Bytes of a rank that holds `layers` layers and keeps `in_flight` microbatches (in stages of layers / vpp)."""
     b, s, nbytes = config.microbatch_size, workload.seq_len, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)

@@ -188,9 +188,7 @@ class Pass:
 Kernel: TypeAlias = Gemm | Attention | Pass
 
 
-def layer_kernels(
-    model: Model, b: int, s: int, t: int, sequence_parallel: bool, nbytes: int
-) -> tuple[Kernel, ...]:
+def layer_kernels(model: Model, b: int, s: int, t: int, sequence_parallel: bool, nbytes: int) -> tuple[Kernel, ...]:
     """Forward kernels of one layer on one of `t` tensor-parallel ranks, for a microbatch of `b` sequences of `s` tokens.
 
     Saved bytes add up to arXiv 2205.05198, equation 2 without the attention scores, which a fused attention kernel does
@@ -213,8 +211,15 @@ def layer_kernels(
         Pass("norm", 2.0 * entered, saved=entered),
         Gemm("qkv", tokens, q + 2 * kv, h, saved=entered),
         Pass("heads", 2.0 * tokens * (q + 2 * kv) * nbytes),
-        Attention("attention", b, model.heads // t, max(model.kv_heads // t, 1), model.head_dim, s,
-                  saved=float(tokens * (q + 2 * kv) * nbytes)),
+        Attention(
+            "attention",
+            b,
+            model.heads // t,
+            max(model.kv_heads // t, 1),
+            model.head_dim,
+            s,
+            saved=float(tokens * (q + 2 * kv) * nbytes),
+        ),
         Gemm("projection", tokens, h, q, saved=float(tokens * q * nbytes)),
         Pass("residual", 3.0 * entered + mask, saved=mask),
         Pass("norm", 2.0 * entered, saved=entered),

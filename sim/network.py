@@ -1,8 +1,8 @@
 """Flows on links: who gets how much of the network, and until when.
 
-All flows on a link share it max-min fairly: rates grow together until a link is full, its flows keep their rate, the others grow
-on (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A flow takes rate x weight of each of its links.
-Rates change only when a flow starts or ends, and only for flows that share a link with it, directly or through others.
+All flows on a link share it max-min fairly: rates grow together until a link is full, its flows keep their rate, the others
+grow on (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A flow takes rate x weight of each of its
+links. Rates change only when a flow starts or ends, and only for flows that share a link with it, directly or through others.
 """
 
 from __future__ import annotations

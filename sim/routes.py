@@ -1,9 +1,9 @@
 """Which links a transfer uses, and how hard: the bridge from devices to the flow network.
 
 A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
-weight is 1 / efficiency of the link for the operation, split where several NICs carry the flow together. Links are named
-by tuples: ("port", cluster, node, device, way), ("host", ...) between a device and the NICs, ("nic", cluster, node, type, index, way),
-("leaf", cluster, type, leaf, way), ("trunk", a, b, type, way).
+weight is 1 / efficiency of the link for the operation, split where several NICs carry the flow together. Links are named by
+tuples: ("port", cluster, node, device, way), ("host", ...) between a device and the NICs, ("nic", cluster, node, type, index,
+way), ("leaf", cluster, type, leaf, way), ("trunk", a, b, type, way).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near where d N // D = i, or the reverse); a
 collective with several members on a node uses the NICs near to any of them, as NCCL's channels do.
@@ -125,9 +125,7 @@ def _inside(link: LinkSpec, source: Device, target: Device, operation: str, memb
     return Path(ports, link.latency, link.overhead, link.interference)
 
 
-def _between(
-    fleet: Fleet, source: Device, target: Device, nic: str, operation: str, use: dict[LinkName, float]
-) -> Seconds:
+def _between(fleet: Fleet, source: Device, target: Device, nic: str, operation: str, use: dict[LinkName, float]) -> Seconds:
     """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
     trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
     if trunks is None:
@@ -195,6 +193,7 @@ class Capacities:
         self._of = functools.lru_cache(maxsize=None)(functools.partial(capacity, fleet))
 
     def __call__(self, link: LinkName) -> BytesPerSecond:
+        """Wire rate of a link in one direction."""
         return self._of(link)
 
 

@@ -19,7 +19,7 @@ gradients sent back; waiting. Spans of one lane do not overlap."""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something a rank did. `kind` is F, B, W, optimizer, collective, send, bubble (waiting for work) or exposed (for the network)."""
+    """Something a rank did. `kind`: F, B, W, optimizer, collective, send, bubble (no work), exposed (waits for the network)."""
 
     rank: int
     lane: str

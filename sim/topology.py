@@ -40,7 +40,7 @@ def load(path: str | Path) -> Topology:
     return from_document(parse(str(path), read_text(path)), Path(path).parent)
 
 
-def from_document(document: Document, folder: Path = Path(".")) -> Topology:
+def from_document(document: Document, folder: Path = Path()) -> Topology:
     """A parsed document as a topology; model paths are looked up beside the file. Raises TopologyError."""
     facts = check(document, TopologyFacts, _faults(document.value, folder))
     clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
@@ -57,7 +57,7 @@ def from_document(document: Document, folder: Path = Path(".")) -> Topology:
     return Topology(facts.name, facts.source, fleet, workload, json.dumps(written))
 
 
-def load_model(name: str, folder: Path = Path(".")) -> Model:
+def load_model(name: str, folder: Path = Path()) -> Model:
     """A model of the catalogue, or a Hugging Face config.json; raises TopologyError where it is neither."""
     for _, fault in _unknown_model(name, folder):
         raise TopologyError(fault)
@@ -72,7 +72,7 @@ def _unknown_model(name: str, folder: Path) -> Iterator[tuple[Path_, str]]:
         yield ("workload", "model"), f"model {name!r} is neither in the catalogue nor a path to a config.json{near}"
 
 
-def workload_from(facts: WorkloadFacts, folder: Path = Path(".")) -> Workload:
+def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
     """A workload as the simulator knows it. Raises TopologyError where the model is not to be found."""
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
     return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)

@@ -27,9 +27,7 @@ _DECIMAL = {"": 1.0, "k": KILO, "M": MEGA, "G": GIGA, "T": TERA, "P": PETA}
 _BINARY = {"Ki": KIBI, "Mi": MEBI, "Gi": GIBI, "Ti": TEBI}
 
 _BYTES = {f"{p}B": f for p, f in (_DECIMAL | _BINARY).items()}
-_RATES = {f"{unit}/s": f for unit, f in _BYTES.items()} | {
-    f"{p}bit/s": f / BITS_PER_BYTE for p, f in _DECIMAL.items()
-}
+_RATES = {f"{unit}/s": f for unit, f in _BYTES.items()} | {f"{p}bit/s": f / BITS_PER_BYTE for p, f in _DECIMAL.items()}
 _TIMES = {"s": 1.0, "ms": MILLI, "us": MICRO, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _FLOPS = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
 _WATTS = {"W": 1.0, "kW": KILO}

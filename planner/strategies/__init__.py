@@ -1,8 +1,7 @@
 """Planners over the same simulator: one file, one strategy.
 
-A module offers `plan(question, workshop) -> Plan`: the best plan it knows, played by the engine, so that its prediction stands in
-it. The folder is the registry.
-"""
+A module offers `plan(question, workshop) -> Plan`: the best plan it knows, played by the engine, so that its prediction
+stands in it. The folder is the registry."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from planner.question import Question
-from planner.stages import Workshop
+from planner.workshop import Workshop
 from sim.errors import PlanError
 from sim.plan import Plan
 

@@ -1,11 +1,10 @@
 """certified: the stage ILP over every shape, best bound first, and a certificate of how far the plan can be from the best.
 
-Every shape has a quick lower bound, then that of its stage model (`planner.stages`), then the closed form of its plan. The most
-promising is looked at next: shapes are solved, plans are built, the best are played by the engine. What the engine says is the
-plan's promise; the least bound over all shapes is the certificate. Plans of holmes and megatron are played first, so that the answer is
-never worse than theirs. The work is counted in programmes and simulations, not in seconds, so that the same question has the
-same answer on any machine; the time limit is a safety beyond that.
-"""
+Every shape has a quick lower bound, then that of its stage model (`planner.stages`), then the closed form of its plan. The
+most promising is looked at next: shapes are solved, plans are built, the best are played by the engine. What the engine says
+is the plan's promise; the least bound over all shapes is the certificate. Plans of holmes and megatron are played first, so
+that the answer is never worse than theirs. The work is counted in programmes and simulations, not in seconds, so that the
+same question has the same answer on any machine; the time limit is a safety beyond that."""
 
 from __future__ import annotations
 
@@ -17,12 +16,15 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 
+from planner.bounds import quick_bound
+from planner.classes import ClassOption, options
 from planner.placement import build
 from planner.question import Question
 from planner.shapes import Shape, shapes
-from planner.stages import Assignment, ClassOption, Workshop, alone, options, orders, quick_bound, solve
+from planner.stages import Assignment, alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
+from planner.workshop import Workshop
 from sim import costs
 from sim.errors import Infeasible, PlanError
 from sim.plan import Certificate, MadeBy, Plan
@@ -186,10 +188,11 @@ def _why_none(search: _Search) -> str:
         return f"no cluster of {question.topology.name} holds one stage; lower dp or tp"
     over, shape, option, layers = nearest
     device = option.cluster.node.device
+    needed = size_text(option.bytes_at("middle", layers))
     text = (
-        f"memory: {question.workload.model.name} does not fit {question.topology.name}. The nearest layout (tp {shape.tp}, dp {shape.dp}, "
-        f"microbatch size {shape.microbatch_size}, recompute {shape.recompute}) puts {layers} layers on a stage and needs "
-        f"{size_text(option.bytes_at('middle', layers))} of device {device.name} with {size_text(device.memory)}, {size_text(max(over, 0.0))} too much"
+        f"memory: {question.workload.model.name} does not fit {question.topology.name}. The nearest layout (tp {shape.tp}, "
+        f"dp {shape.dp}, microbatch size {shape.microbatch_size}, recompute {shape.recompute}) puts {layers} layers on a stage "
+        f"and needs {needed} of device {device.name} with {size_text(device.memory)}, {size_text(max(over, 0.0))} too much"
     )
     fitting = option.layers("middle", math.inf)
     if fitting:

@@ -2,20 +2,21 @@
 
 Holmes (arXiv 2312.03549, section 3): cross-cluster pipeline parallelism with automatic NIC selection, and the self-adapting
 partition that gives environment i floor(alpha x S(i) / sum of S x layers) layers, alpha = 1.05, S(i) its measured speed, the
-rest to the last. The released code (zhejianglab/Holmes dadcc08) takes these numbers from the user; with S measured and alpha = 1 it
-gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of the environment's own homogeneous cluster under the
-same shape. Inside an environment layers are spread evenly over its stages, and all machines take part.
-"""
+rest to the last. The released code (zhejianglab/Holmes dadcc08) takes these numbers from the user; with S measured and alpha
+= 1 it gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of the environment's own homogeneous
+cluster under the same shape. Inside an environment layers are spread evenly over its stages, and all machines take part."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
+from planner.classes import ClassOption, options
 from planner.placement import build
 from planner.question import Question
 from planner.shapes import Shape, shapes
-from planner.stages import ClassOption, Workshop, options
 from planner.verify import fastest, fits
+from planner.workshop import Workshop
 from sim import costs
 from sim.errors import Infeasible, PlanError
 from sim.plan import Plan
@@ -85,10 +86,10 @@ def _speed(option: ClassOption, layers: int) -> float:
 
 
 def _seconds(workshop: Workshop, shape: Shape, classes: list[ClassOption], stages: tuple[tuple[str, int], ...]) -> float:
-    """Closed form of a pipeline: the slowest stage (messages over borders included) for every microbatch, and each stage once."""
+    """Closed form of a pipeline: the slowest stage (border messages included) for every microbatch, and each stage once."""
     by_name = {option.cluster.name: option for option in classes}
     costs_of = [(by_name[name], by_name[name].cost("middle", layers)) for name, layers in stages]
-    borders = [workshop.message(a.cluster, b.cluster, shape) for a, b in zip(classes, classes[1:], strict=False)]
+    borders = [workshop.message(a.cluster, b.cluster, shape) for a, b in itertools.pairwise(classes)]
     slowest = max(max(cost.slot, cost.both + max(borders, default=0.0)) for _, cost in costs_of)
     fill = sum(cost.both for _, cost in costs_of) / shape.vpp
     tail = max(cost.tail(option.config) for option, cost in costs_of)

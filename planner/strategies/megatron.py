@@ -1,18 +1,18 @@
 """megatron: ranks in the default order tp-cp-ep-dp-pp over the nodes as listed, even layers; blind to NICs and devices.
 
 Megatron-LM (Narayanan et al., arXiv 2104.04473; megatron/core/parallel_state.py) numbers ranks over the hosts as the launcher
-lists them and gives every stage the same number of layers. All devices are used. Degrees, microbatch size and recomputation are
-the best of those that fit, as a careful user would tune them: ranked by a closed form that takes all devices for the slowest, the
-first few then by their real closed form, the best of these by simulation.
-"""
+lists them and gives every stage the same number of layers. All devices are used. Degrees, microbatch size and recomputation
+are the best of those that fit, as a careful user would tune them: ranked by a closed form that takes all devices for the
+slowest, the first few then by their real closed form, the best of these by simulation."""
 
 from __future__ import annotations
 
+from planner.classes import ClassOption
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, shapes, slot, slots
-from planner.stages import ClassOption, Workshop
 from planner.verify import fastest, fits
+from planner.workshop import Workshop
 from sim import costs
 from sim.cluster import Device
 from sim.errors import Infeasible, PlanError
@@ -70,5 +70,3 @@ def _build(question: Question, shape: Shape, pp: int) -> Plan:
             devices += slot(cluster, shape.tp, index)
     layers = (question.workload.model.layers // pp,) * pp
     return assemble(question, shape, layers, tuple(devices), "megatron")
-
-

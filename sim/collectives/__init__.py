@@ -1,10 +1,9 @@
 """Collectives as rounds of transfers: who sends how much to whom, and how often.
 
-One file, one algorithm: a module with `OPERATIONS` (what it can do), `IN_LIBRARY` (whether NCCL and its kin do it by themselves;
-what they do not, a planner must not count on) and `rounds(operation, hosts)`. `hosts` are the ranks
-of the group, host by host in ring order. Sizes are shares of the collective's buffer, so a round fits any payload. Costs
-add the rounds up on an idle network, the engine plays them on the busy one. The folder is the registry.
-"""
+One file, one algorithm: a module with `OPERATIONS` (what it can do), `IN_LIBRARY` (whether NCCL and its kin do it by
+themselves; what they do not, a planner must not count on) and `rounds(operation, hosts)`. `hosts` are the ranks of the group,
+host by host in ring order. Sizes are shares of the collective's buffer, so a round fits any payload. Costs add the rounds up
+on an idle network, the engine plays them on the busy one. The folder is the registry."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Pipeline schedules: which microbatch a pipeline rank works on, and when.
 
 One file, one schedule: a module with `NAME`, `CHUNKED` (a rank may hold several stages), `OVERLAPS_SENDS` (else a rank waits
-until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), and `actions(rank, ranks, microbatches, chunks)` that returns the compute
-actions of pipeline place `rank` of `ranks`, which holds the stages rank, rank + ranks, ... (`chunks` of them, called vpp).
-The folder is the registry.
-"""
+until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), and `actions(rank, ranks,
+microbatches, chunks)` that returns the compute actions of pipeline place `rank` of `ranks`, which holds the stages rank, rank
++ ranks, ... (`chunks` of them, called vpp). The folder is the registry."""
 
 from __future__ import annotations
 

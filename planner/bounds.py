@@ -1,0 +1,34 @@
+"""Lower bounds on the step time that need no solver: what no plan of a shape can beat."""
+
+from __future__ import annotations
+
+import math
+
+from planner.classes import ClassOption
+from planner.shapes import Shape
+from planner.workshop import Workshop
+from sim import schedules
+
+
+def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
+    """A lower bound on the step of a shape without solving: stages always at work, layers divided at will.
+
+    Either the pipeline stays in one class, where equal stages must also fill and drain it; or it crosses, and the stages at
+    both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds
+    a layer, and one such stage holds a layer at least."""
+    question = workshop.question
+    layers, m, pinned = question.workload.model.layers, shape.microbatches(question.workload), question.wishes.pp
+    bound = math.inf
+    for option in classes:
+        most = min(option.capacity, pinned or layers, layers)
+        if pinned in (None, most):
+            fill = (1 - 1 / most) / shape.vpp
+            bound = min(bound, layers * option.layer_seconds * (m / most + fill))
+    speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(c.capacity)), reverse=True)[: pinned or layers]
+    if len(classes) > 1 and len(speeds) >= (pinned or 2):
+        waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
+        pairs = [(a, b) for a in classes for b in classes if a is not b]
+        border = min(workshop.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
+        crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
+        bound = min(bound, m * crossing)
+    return bound

@@ -1,0 +1,98 @@
+"""What a class of alike machines offers to a shape: how many stages, at what cost, in how much memory.
+
+Machines of one cluster are alike. Costs are closed forms of `sim.costs` on the devices of the cluster's first stage.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+
+from planner.shapes import Shape, slots
+from planner.workshop import Workshop
+from sim import memory, schedules
+from sim.cluster import Cluster
+from sim.costs import StageCost, StageCosts
+from sim.plan import ParallelConfig
+
+
+class ClassOption:
+    """What one class offers to one shape: costs and memory of its stages by role and layers."""
+
+    def __init__(self, workshop: Workshop, cluster: Cluster, shape: Shape, others: list[Cluster]):
+        question = workshop.question
+        self.cluster, self.shape, self.workload = cluster, shape, question.workload
+        self.capacity = slots(cluster, shape.tp) // shape.dp
+        self.microbatches = shape.microbatches(self.workload)
+        self.config = shape.config(self.workload, 2)
+        self.costs = StageCosts(self.workload, self.config, workshop.paces(cluster, shape))
+        self.crossing = workshop.crossing(cluster, others, shape)
+        inside = workshop.message(cluster, cluster, shape) if self.capacity > 1 else math.inf
+        self.message = min(inside, self.crossing)
+        if not math.isfinite(self.message):
+            self.message = 0.0
+        self.detour = self.crossing - self.message if math.isfinite(self.crossing) else 0.0
+        self.waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
+        self._costs: dict[tuple[str, int], StageCost] = {}
+
+    def cost(self, role: str, layers: int) -> StageCost:
+        """Costs of a stage in a role: first, middle, last, or only."""
+        if (role, layers) not in self._costs:
+            cost = self.costs.of(layers, role in ("first", "only"), role in ("last", "only"))
+            ahead = self.message if self.waits and role in ("first", "middle") else 0.0
+            back = self.message if self.waits and role in ("last", "middle") else 0.0
+            self._costs[role, layers] = replace(cost, send_forward=ahead, send_backward=back)
+        return self._costs[role, layers]
+
+    def held(self, role: str, layers: int) -> float:
+        """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
+        empty, one = (self.bytes_at(role, layers, held) for held in (0, 1))
+        room = self.cluster.node.device.memory - empty
+        return math.floor(room / (one - empty) * (1 + 1e-12))
+
+    def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
+        """Bytes of a rank of such a stage that holds so many microbatches."""
+        ends = role in ("first", "only"), role in ("last", "only")
+        config = shape_alone(self.config) if role == "only" else self.config
+        return memory.place_bytes(self.workload, config, layers, held * config.vpp, *ends)
+
+    @property
+    def least_held(self) -> int:
+        """Microbatches that any stage must hold: one under 1F1B, all under GPipe."""
+        return self.microbatches if self.shape.schedule == "gpipe" else 1
+
+    def entry(self, role: str, layers: int) -> tuple[float, float]:
+        """(forward, backward) seconds of the virtual stage that work enters first: all of the stage where vpp is 1."""
+        share = (layers // self.shape.vpp) / layers
+        cost = self.cost(role, layers)
+        return cost.forward * share, cost.backward * share
+
+    @functools.cached_property
+    def layer_seconds(self) -> float:
+        """Seconds of one microbatch on one layer, forward and backward: what no stage of the class can beat."""
+        return self.cost("middle", 2).both - self.cost("middle", 1).both
+
+    def layers(self, role: str, cutoff: float) -> list[int]:
+        """Sizes of a stage that fit memory and can still lead to a step below `cutoff` seconds."""
+        found = []
+        for layers in range(1, self.workload.model.layers + 1):
+            if self.held(role, layers) < self.least_held or self.microbatches * self.cost(role, layers).slot > cutoff:
+                break
+            found.append(layers)
+        return found
+
+
+def shape_alone(config: ParallelConfig) -> ParallelConfig:
+    """The configuration of a pipeline of one place."""
+    return replace(config, pp=1)
+
+
+def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
+    """Classes that can hold at least one stage of a shape."""
+    fitting = [
+        cluster
+        for cluster in workshop.question.clusters()
+        if cluster.node.count >= shape.tp and slots(cluster, shape.tp) >= shape.dp
+    ]
+    return [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]

@@ -1,0 +1,111 @@
+"""What many shapes and strategies of one question share: paces and messages on the fleet, and answers already thought out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from planner.question import Question
+from planner.shapes import Shape, slot, slots
+from sim.cluster import Cluster, Device, common_transport
+from sim.costs import messages_pace
+from sim.errors import HolmesError, Infeasible, PlanError
+from sim.lowering import message_bytes, tied_bytes
+from sim.paces import Paces, by_host
+from sim.plan import Plan
+from sim.routes import Capacities, Pace, collective_route, pace
+
+
+class Workshop:
+    """What many shapes and strategies share, built once for a question. `progress` is told now and then how far things are."""
+
+    def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
+        self.question, self.progress = question, progress
+        self._answers: dict[str, Plan | HolmesError] = {}
+        self.capacities = Capacities(question.topology.fleet)
+        self._paces: dict[tuple[str, int, int, int], Paces] = {}
+        self._messages: dict[tuple[str, str, int, int, str], Pace | None] = {}
+
+    def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
+        """What a strategy answers, thought out once; raises again what it raised."""
+        if strategy not in self._answers:
+            self.progress(f"strategy {strategy}")
+            try:
+                self._answers[strategy] = think()
+            except Infeasible as error:
+                self._answers[strategy] = error
+        found = self._answers[strategy]
+        if isinstance(found, HolmesError):
+            raise found
+        return found
+
+    def paces(self, cluster: Cluster, shape: Shape) -> Paces:
+        """Paces of the first stage that stands on a cluster."""
+        key = cluster.name, shape.tp, shape.dp, shape.zero_stage
+        if key not in self._paces:
+            devices = _stage_devices(cluster, shape, 0)
+            config = shape.config(self.question.workload, 1)
+            self._paces[key] = Paces(self.question.topology.fleet, config, devices, self.capacities)
+        return self._paces[key]
+
+    def message(self, source: Cluster, target: Cluster, shape: Shape, nic: str = "") -> float:
+        """Seconds of the messages between neighbouring stages on two clusters, over the best NIC or over a given type.
+
+        Infinite where nothing joins them.
+        """
+        key = source.name, target.name, shape.tp, shape.dp, nic
+        if key not in self._messages:
+            self._messages[key] = self._message_pace(source, target, shape, nic)
+        found = self._messages[key]
+        if found is None:
+            return math.inf
+        return found.seconds(message_bytes(self.question.workload, shape.config(self.question.workload, 2)))
+
+    def _message_pace(self, source: Cluster, target: Cluster, shape: Shape, nic: str) -> Pace | None:
+        fleet = self.question.topology.fleet
+        ends = _stage_devices(source, shape, 0), _stage_devices(target, shape, 1 if source == target else 0)
+        pairs = [(x, y) for p, q in zip(*ends, strict=True) for x, y in zip(p, q, strict=True)]
+        try:
+            return messages_pace(
+                fleet, tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs), self.capacities
+            )
+        except PlanError:
+            return None
+
+    def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
+        """Least seconds of a message of a stage on `source` in a pipeline that also stands on other clusters.
+
+        A pipeline group speaks over one NIC type that all its members have, so its messages inside the cluster use it too.
+        """
+        fleet, best = self.question.topology.fleet, math.inf
+        for other in others:
+            if other != source:
+                try:
+                    nic, _ = common_transport(fleet, (slot(source, 1, 0)[0], slot(other, 1, 0)[0]))
+                except PlanError:
+                    continue
+                best = min(best, self.message(source, other, shape))
+                if slots(source, shape.tp) >= 2 * shape.dp:
+                    best = min(best, self.message(source, source, shape, nic))
+        return best
+
+    def tied(self, first: Cluster, last: Cluster, shape: Shape) -> float:
+        """Seconds of the tied embedding's sum between end stages on two clusters."""
+        fleet, workload = self.question.topology.fleet, self.question.workload
+        nbytes = tied_bytes(workload, shape.config(workload, 2))
+        if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.dp):
+            return 0.0
+        a, b = _stage_devices(first, shape, 0), _stage_devices(last, shape, 1 if first == last else 0)
+        routes = []
+        for p, q in zip(a, b, strict=True):
+            for x, y in zip(p, q, strict=True):
+                try:
+                    nic, _ = common_transport(fleet, (x, y))
+                except PlanError:
+                    return math.inf
+                routes.append(collective_route(fleet, tuple(by_host((x, y))), nic, "ring", "all_reduce"))
+        return pace(tuple(routes), self.capacities).seconds(nbytes)
+
+
+def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:
+    return tuple(slot(cluster, shape.tp, index * shape.dp + d) for d in range(shape.dp))

@@ -1,0 +1,102 @@
+"""How fast the groups of a stage communicate on an idle network, whatever the payload.
+
+Data-parallel groups of one stage run side by side and share the NICs of their nodes; of tensor-parallel groups, which stand on
+different devices, the slowest decides. Where a collective is to be chosen, the best is looked for among those that the
+collective library does by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sim import collectives
+from sim.cluster import Device, Fleet, common_transport
+from sim.errors import PlanError
+from sim.plan import ParallelConfig
+from sim.routes import Capacities, Pace, collective_route, pace
+from sim.units import Bytes, Seconds
+
+
+class Paces:
+    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of replica d, tensor-parallel rank t.
+
+    By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        config: ParallelConfig,
+        devices: tuple[tuple[Device, ...], ...],
+        capacities: Capacities,
+        chosen: Mapping[str, str] | None = None,
+    ):
+        self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
+        self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
+        rings = list({_alike(replica): replica for replica in devices}.values())
+        self._groups = {"tp": rings if config.tp > 1 else [], "dp": list(zip(*devices, strict=True)) if config.dp > 1 else []}
+        self._known: dict[tuple[str, str], dict[str, Pace]] = {}
+
+    def _of(self, kind: str, operation: str) -> dict[str, Pace]:
+        """Pace of an operation under each collective that may be chosen, looked at when it is first asked for."""
+        if (kind, operation) not in self._known:
+            self._known[kind, operation] = self._options(kind, operation)
+        return self._known[kind, operation]
+
+    def _options(self, kind: str, operation: str) -> dict[str, Pace]:
+        """Data-parallel groups of a stage run side by side and share NICs; of tensor-parallel groups the slowest decides."""
+        hosts = [tuple(by_host(members)) for members in self._groups[kind]]
+        nics = [common_transport(self._fleet, members)[0] for members in self._groups[kind]]
+        found = {}
+        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, hosts[0]):
+            routes = [collective_route(self._fleet, host, nic, name, operation) for host, nic in zip(hosts, nics, strict=True)]
+            together = [tuple(routes)] if kind == "dp" else [(route,) for route in routes]
+            found[name] = max((pace(side, self._capacities) for side in together), key=lambda p: (p.per_byte, p.latency))
+        return found
+
+    def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
+        """Seconds of `count` collectives, under the best of those that may be chosen."""
+        return min(option.seconds(nbytes, count) for option in self._of(kind, operation).values())
+
+    def best(self, kind: str, work: list[tuple[str, Bytes, float]]) -> str:
+        """The collective that does all the work of a kind of group soonest; the ring where there is nothing to choose."""
+        totals: dict[str, Seconds] = {}
+        for name in collectives.names():
+            options = [(self._of(kind, operation).get(name), nbytes, count) for operation, nbytes, count in work]
+            if options and all(option is not None for option, _, _ in options):
+                totals[name] = sum(option.seconds(nbytes, count) for option, nbytes, count in options if option)
+        return min(totals, key=lambda name: (totals[name], name != "ring"), default="ring")
+
+
+def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:
+    """Replicas in the same places of their own nodes are joined alike."""
+    hosts: dict[tuple[str, int], int] = {}
+    return tuple((d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts)), d.index) for d in replica)
+
+
+def _choices(operation: str, hosts: tuple[tuple[Device, ...], ...]) -> list[str]:
+    """Collectives that the library can choose for an operation over these hosts, and that differ from the ring."""
+    first = 0
+    numbers = []
+    for host in hosts:
+        numbers.append(tuple(range(first, first + len(host))))
+        first += len(host)
+    usual = collectives.rounds("ring", operation, tuple(numbers))
+    names = ["ring"]
+    for name in collectives.names():
+        if not collectives.get(name).IN_LIBRARY:
+            continue
+        try:
+            if collectives.rounds(name, operation, tuple(numbers)) != usual:
+                names.append(name)
+        except PlanError:
+            continue
+    return names
+
+
+def by_host(members: tuple[Device, ...]) -> Iterator[tuple[Device, ...]]:
+    """Devices host by host, in the order given."""
+    hosts: dict[tuple[str, int], list[Device]] = {}
+    for device in members:
+        hosts.setdefault((device.cluster, device.node), []).append(device)
+    return (tuple(host) for host in hosts.values())

@@ -1,0 +1,127 @@
+"""The stage model against brute force: every pipeline of small fleets is built and priced by the closed form of its plan."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from planner.bounds import quick_bound
+from planner.classes import options
+from planner.placement import build
+from planner.question import Question, Wishes
+from planner.shapes import Shape, slots
+from planner.stages import Assignment, alone, orders, solve
+from planner.verify import fits
+from planner.workshop import Workshop
+from sim import costs
+from sim.cluster import Fleet, Trunk
+from sim.errors import PlanError
+from sim.model import Model, Workload
+from sim.topology import Topology
+from sim.units import GIBI
+
+NEVER = 1e9
+"""Seconds that no step takes: a cutoff that cuts nothing."""
+SEEDS = range(120)
+
+
+@pytest.fixture(scope="session")
+def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
+    """A seed -> a question and a shape: one to three unlike clusters, two to six layers, a few microbatches."""
+
+    def cluster(rng: random.Random, name: str):
+        nics = (make_nic("ethernet", rng.choice([1e9, 3e9]), latency=rng.choice([0.0, 2e-5])),)
+        if rng.random() < 0.6:
+            nics = (make_nic(rng.choice(["infiniband", "roce"]), rng.choice([5e9, 2e10])), *nics)
+        spec = make_device(
+            f"chip-{name}", rng.choice([1e12, 2e12, 5e12]), rng.choice([2e11, 1e12]),
+            memory=GIBI + rng.choice([2e6, 4e6, 8e6, 1e9]),
+        )  # fmt: skip
+        return make_cluster(
+            name, nodes=rng.randint(1, 3), devices=rng.randint(1, 2), nics=nics, spec=spec,
+            intra_node=make_wire(bandwidth=rng.choice([1e10, 1e11]), latency=rng.choice([0.0, 3e-6])),
+        )  # fmt: skip
+
+    def instance(seed: int) -> tuple[Question, Shape]:
+        rng = random.Random(seed)
+        clusters = [cluster(rng, name) for name in "abc"[: rng.choice([1, 2, 2, 3])]]
+        trunks = tuple(
+            Trunk((a.name, b.name), "ethernet", rng.choice([1e8, 1e9, 1e10]), rng.choice([0.0, 5e-5]))
+            for a, b in itertools.combinations(clusters, 2)
+        )
+        shape = Shape(
+            tp=rng.choice([1, 1, 1, 2]), dp=rng.choice([1, 1, 2]), microbatch_size=1,
+            recompute=rng.choice(["none", "full"]), schedule=rng.choice(["1f1b", "1f1b", "1f1b", "gpipe"]), vpp=1,
+            zero_stage=rng.choice([0, 1]),
+        )  # fmt: skip
+        shaped = make_model(rng.randint(2, 6), rng.choice([96, 192]), tied_embeddings=rng.random() < 0.4)
+        batch = shape.dp * rng.randint(1, 6)
+        return asked(make_fleet(*clusters, trunks=trunks), shaped, batch), shape
+
+    return instance
+
+
+def asked(machines: Fleet, shaped: Model, batch: int, wishes: Wishes | None = None, seq_len: int = 64) -> Question:
+    workload = Workload(shaped, batch, seq_len, "bf16")
+    return Question(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
+
+
+def compositions(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a sum of so many whole numbers of at least 1."""
+    for cuts in itertools.combinations(range(1, number), parts - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, number)))
+
+
+def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Every pipeline of whole stages in which each cluster's stages stand together: all orders, sizes and lengths."""
+    layers = question.workload.model.layers
+    room = {c.name: slots(c, shape.tp) // shape.dp for c in question.clusters() if c.node.count >= shape.tp}
+    names = [name for name, capacity in room.items() if capacity]
+    for some in range(1, len(names) + 1):
+        for order in itertools.permutations(names, some):
+            for counts in itertools.product(*(range(1, min(room[name], layers) + 1) for name in order)):
+                if sum(counts) <= layers:
+                    places = [name for name, count in zip(order, counts, strict=True) for _ in range(count)]
+                    for split in compositions(layers, sum(counts)):
+                        yield tuple(zip(places, split, strict=True))
+
+
+def growing(stages: tuple[tuple[str, int], ...]) -> bool:
+    """Whether the middle stages of every cluster grow along the pipeline, as the stage model writes them."""
+    return all(a[1] <= b[1] for a, b in itertools.pairwise(stages[1:-1]) if a[0] == b[0])
+
+
+def brute(question: Question, shape: Shape, only=lambda stages: True) -> tuple[float, tuple[tuple[str, int], ...]]:
+    """Closed form and stages of the fastest pipeline that fits; infinite where none does."""
+    best = math.inf, ()
+    for stages in pipelines(question, shape):
+        if not only(stages):
+            continue
+        seconds = price(question, shape, stages)
+        if seconds < best[0]:
+            best = seconds, stages
+    return best
+
+
+def price(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...]) -> float:
+    """Closed form of the plan of a pipeline; infinite where there is none, or none that fits."""
+    try:
+        plan = build(question, shape, stages, "by hand")
+    except PlanError:
+        return math.inf
+    return costs.step_seconds(plan) if fits(plan) else math.inf
+
+
+def answers(question: Question, shape: Shape, pp: int | None = None, cutoff: float = NEVER) -> list[Assignment]:
+    """What the stage model says for a shape, over all orders of classes, and for pipelines of one place."""
+    workshop = Workshop(question)
+    classes = options(workshop, shape)
+    found = [alone(option, cutoff) for option in classes] if pp in (None, 1) else []
+    if pp != 1:
+        found += [solve(workshop, order, pp, cutoff, 30.0) for order in orders(workshop, classes)]
+    return [assignment for assignment in found if assignment is not None]
