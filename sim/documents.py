@@ -123,6 +123,8 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
     """(place, text) of every fault; for a union (a name or facts in place) the branch that fits what was written."""
     lines = []
     for item in error.errors(include_url=False):
+        if "[key]" in item["loc"] and item["type"] == "string_type":
+            continue  # a key that is not text: `sim.topology` names it
         place, branch = _real_place(document.value, item["loc"], item["type"] == "missing")
         written = _value_at(document.value, place)
         if branch == "str" and isinstance(written, dict):
@@ -180,6 +182,8 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
         return f"a mapping of keys is expected here, not {written!r}"
     if kind in {"list_type", "tuple_type"}:
         return f"a list is expected here, not {written!r}"
+    if kind == "too_short":
+        return "at least one is needed"
     if kind == "literal_error":
         expected = str(context["expected"])
         return f"{written!r} is unknown; known: {expected}"

@@ -82,6 +82,12 @@ def _flag(value: object) -> object:
     return value
 
 
+def _pair(value: object) -> object:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"two cluster names are expected here, not {value!r}")
+    return value
+
+
 MOST = 1e6
 Count = Annotated[int, BeforeValidator(_whole)]
 Whole = Annotated[int, BeforeValidator(_not_negative)]
@@ -288,7 +294,7 @@ class ClusterFacts(Door):
 class TrunkFacts(Door):
     """A link between two clusters; an ethernet link carries TCP between all their Ethernet NICs."""
 
-    between: tuple[str, str]
+    between: Annotated[tuple[str, str], BeforeValidator(_pair)]
     type: str
     bandwidth: Rate
     latency: Time

@@ -112,7 +112,10 @@ def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
     """
     clusters = _mapping(_mapping(value).get("clusters"))
     for name, cluster in clusters.items():
-        yield from _cluster_faults(str(name), _mapping(cluster))
+        if isinstance(name, str):
+            yield from _cluster_faults(name, _mapping(cluster))
+        else:
+            yield ("clusters", str(name)), f"cluster name {name!r} is not text; put it in quotes"
     model = _mapping(_mapping(value).get("workload")).get("model")
     if isinstance(model, str):
         yield from _unknown_model(model, folder)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from planner.bounds import quick_bound
 from planner.classes import options
 from planner.placement import build
 from planner.question import Question, Wishes
@@ -34,13 +33,13 @@ SEEDS = range(120)
 def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
     """A seed -> a question and a shape: one to three unlike clusters, two to six layers, a few microbatches."""
 
-    def cluster(rng: random.Random, name: str):
+    def cluster(rng: random.Random, name: str, hidden: int):
         nics = (make_nic("ethernet", rng.choice([1e9, 3e9]), latency=rng.choice([0.0, 2e-5])),)
         if rng.random() < 0.6:
             nics = (make_nic(rng.choice(["infiniband", "roce"]), rng.choice([5e9, 2e10])), *nics)
         spec = make_device(
             f"chip-{name}", rng.choice([1e12, 2e12, 5e12]), rng.choice([2e11, 1e12]),
-            memory=GIBI + rng.choice([2e6, 4e6, 8e6, 1e9]),
+            memory=GIBI + rng.choice([5e6, 8e6, 16e6, 1e9]) * (hidden / 96) ** 2,
         )  # fmt: skip
         return make_cluster(
             name, nodes=rng.randint(1, 3), devices=rng.randint(1, 2), nics=nics, spec=spec,
@@ -49,7 +48,8 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
 
     def instance(seed: int) -> tuple[Question, Shape]:
         rng = random.Random(seed)
-        clusters = [cluster(rng, name) for name in "abc"[: rng.choice([1, 2, 2, 3])]]
+        hidden = rng.choice([96, 192])
+        clusters = [cluster(rng, name, hidden) for name in "abc"[: rng.choice([1, 2, 2, 3])]]
         trunks = tuple(
             Trunk((a.name, b.name), "ethernet", rng.choice([1e8, 1e9, 1e10]), rng.choice([0.0, 5e-5]))
             for a, b in itertools.combinations(clusters, 2)
@@ -59,7 +59,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
             recompute=rng.choice(["none", "full"]), schedule=rng.choice(["1f1b", "1f1b", "1f1b", "gpipe"]), vpp=1,
             zero_stage=rng.choice([0, 1]),
         )  # fmt: skip
-        shaped = make_model(rng.randint(2, 6), rng.choice([96, 192]), tied_embeddings=rng.random() < 0.4)
+        shaped = make_model(rng.randint(2, 6), hidden, tied_embeddings=rng.random() < 0.4)
         batch = shape.dp * rng.randint(1, 6)
         return asked(make_fleet(*clusters, trunks=trunks), shaped, batch), shape
 

@@ -190,7 +190,7 @@ ONE_LINE = [
     ("{type: a100-sxm4-80gb, count: 8}", "a100-sxm4-80gb", "8: clusters.ib.node.devices: a mapping of keys is expected here, not 'a100-sxm4-80gb'"),
     ("{type: a100-sxm4-80gb, count: 8}", "[8]", "8: clusters.ib.node.devices: a mapping of keys is expected here, not [8]"),
     ("{nodes_per_leaf: 16, oversubscription: 2}", "yes please", "13: clusters.ib.fabric: a mapping of keys is expected here, not 'yes please'"),
-    ("between: [ib, roce]", "between: ib", "23: links[0].between: a list is expected here, not 'ib'"),
+    ("between: [ib, roce]", "between: ib", "23: links[0].between: two cluster names are expected here, not 'ib'"),
     ("intra_node: nvlink3", "intra_node: 3", "9: clusters.ib.node.intra_node: 3 is not text"),
     # what only the whole file can show
     ("[ib, roce]", "[ib, rocks]", "23: links[0].between[1]: cluster 'rocks' does not exist; did you mean 'roce'?"),
@@ -256,8 +256,8 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     )
     assert faults(tmp_path, text) == [
         "topo.yaml:5: clusters.ib.nodes: this key is missing",
-        "topo.yaml:11: clusters.ib.node.nics[0].bandwidth: 200 is not a rate: the unit is missing; write for example '200 Gbit/s'",
         "topo.yaml:6: clusters.ib.nodez: unknown key; did you mean 'node'?",
+        "topo.yaml:11: clusters.ib.node.nics[0].bandwidth: 200 is not a rate: the unit is missing; write for example '200 Gbit/s'",
         "topo.yaml:20: clusters.roce.node.nics[0].count: 0 must be at least 1",
         "topo.yaml:28: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8",
     ]
@@ -310,3 +310,20 @@ def test_a_fault_of_a_device_in_place_is_one_line(tmp_path: Path, old: str, new:
 )
 def test_a_value_of_the_wrong_type_is_not_taken_for_another(tmp_path: Path, old: str, new: str) -> None:
     assert len(faults(tmp_path, changed((old, new)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("between: [ib, roce]", "between: [ib]", "links[0].between: two cluster names are expected here, not ['ib']"),
+        ("between: [ib, roce]", "between: [a, b, c]", "links[0].between: two cluster names are expected here, not ['a', 'b', 'c']"),
+        ("  ib:\n", "  7:\n", "clusters.7: cluster name 7 is not text; put it in quotes"),
+    ],
+)
+def test_names_of_the_wrong_kind_are_one_line(tmp_path: Path, old: str, new: str, line: str) -> None:
+    assert line in [fault.split(": ", 1)[1] for fault in faults(tmp_path, changed((old, new)))]
+
+
+def test_a_topology_without_clusters_is_refused(tmp_path: Path) -> None:
+    text = "format: holmes-sim/topology/1\nname: tiny\nclusters: {}\n"
+    assert faults(tmp_path, text) == ["topo.yaml:3: clusters: at least one is needed"]
