@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
-from sim import memory
+from sim import costs, memory
 from sim.engine import simulate
+from sim.errors import PlanError
 from sim.plan import Plan
 from sim.report import predict
 
@@ -27,13 +30,26 @@ def step(plan: Plan) -> float:
     return plan.prediction.step_s
 
 
-def fastest(candidates: Iterable[tuple[float, Plan]], most: int) -> Plan | None:
-    """Play candidates (closed-form seconds, plan), the most promising first, until none left can win or `most` are played."""
+def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, played: int) -> Plan | None:
+    """The fastest of candidates that come in a rough order, best first; None where none fits.
+
+    The first `ranked` that can be built and fit are put in the order of their closed form; the first `played` of these are
+    played by the engine, until none left can win.
+    """
+    found = sorted(islice(_built(candidates), ranked), key=lambda pair: pair[0])
     best: Plan | None = None
-    for seconds, plan in sorted(candidates, key=lambda pair: pair[0])[:most]:
+    for seconds, plan in found[:played]:
         if best is not None and seconds >= step(best):
             break
-        played = play(plan)
-        if best is None or step(played) < step(best):
-            best = played
+        now = play(plan)
+        if best is None or step(now) < step(best):
+            best = now
     return best
+
+
+def _built(candidates: Iterable[Callable[[], Plan]]) -> Iterator[tuple[float, Plan]]:
+    for build in candidates:
+        with suppress(PlanError):
+            plan = build()
+            if fits(plan):
+                yield costs.step_seconds(plan), plan

@@ -6,6 +6,7 @@ may stand in place. `topology_schema()` is the JSON Schema for editors.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -174,36 +175,11 @@ class EfficiencyFacts(Door):
     send_recv: Share
 
 
-class LinkFacts(Door):
-    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch."""
-
-    name: str = "interconnect"
-    bandwidth: Rate
-    pair_bandwidth: Rate | None = None
-    latency: Time
-    overhead: Time
-    efficiency: EfficiencyFacts
-    interference: Part
-    sources: dict[str, str] = {}
-
-    def spec(self) -> LinkSpec:
-        """The interconnect as the simulator knows it."""
-        return LinkSpec(
-            name=self.name,
-            latency=self.latency,
-            overhead=self.overhead,
-            efficiency=tuple((name, getattr(self.efficiency, name)) for name in OPERATIONS),
-            interference=self.interference,
-            bandwidth=self.bandwidth,
-            pair_bandwidth=self.pair_bandwidth or 0.0,
-        )
-
-
 class NicTypeFacts(Door):
     """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
 
     name: str = "nic"
-    rdma: bool
+    rdma: Flag
     latency: Time
     overhead: Time
     efficiency: EfficiencyFacts
@@ -211,7 +187,7 @@ class NicTypeFacts(Door):
     sources: dict[str, str] = {}
 
     def spec(self) -> LinkSpec:
-        """The NIC type as the simulator knows it."""
+        """The NIC type (or interconnect) as the simulator knows it."""
         return LinkSpec(
             name=self.name,
             latency=self.latency,
@@ -220,6 +196,19 @@ class NicTypeFacts(Door):
             interference=self.interference,
             rdma=self.rdma,
         )
+
+
+class LinkFacts(NicTypeFacts):
+    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch."""
+
+    name: str = "interconnect"
+    rdma: Flag = True
+    bandwidth: Rate
+    pair_bandwidth: Rate | None = None
+
+    def spec(self) -> LinkSpec:
+        """The interconnect as the simulator knows it."""
+        return replace(super().spec(), bandwidth=self.bandwidth, pair_bandwidth=self.pair_bandwidth or 0.0)
 
 
 class ModelFacts(Door):

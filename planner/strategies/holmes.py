@@ -8,6 +8,7 @@ cluster under the same shape. Inside an environment layers are spread evenly ove
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -15,10 +16,9 @@ from planner.classes import ClassOption, options
 from planner.placement import build
 from planner.question import Question
 from planner.shapes import Shape, shapes
-from planner.verify import fastest, fits
+from planner.verify import fastest
 from planner.workshop import Workshop
-from sim import costs
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible
 from sim.plan import Plan
 
 ALPHA = 1.05
@@ -35,17 +35,8 @@ def plan(question: Question, workshop: Workshop) -> Plan:
         if stages is not None:
             ranked.append((_seconds(workshop, shape, classes, stages), shape, stages))
     ranked.sort(key=lambda item: item[0])
-    found: list[tuple[float, Plan]] = []
-    for _, shape, stages in ranked:
-        if len(found) >= RANKED:
-            break
-        try:
-            candidate = build(question, shape, stages, "holmes")
-        except PlanError:
-            continue
-        if fits(candidate):
-            found.append((costs.step_seconds(candidate), candidate))
-    best = fastest(found, PLAYED)
+    builders = (functools.partial(build, question, shape, stages, "holmes") for _, shape, stages in ranked)
+    best = fastest(builders, RANKED, PLAYED)
     if best is None:
         raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch; use strategy certified")
     return best

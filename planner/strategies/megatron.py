@@ -7,15 +7,16 @@ slowest, the first few then by their real closed form, the best of these by simu
 
 from __future__ import annotations
 
+import functools
+
 from planner.classes import ClassOption
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, shapes, slot, slots
-from planner.verify import fastest, fits
+from planner.verify import fastest
 from planner.workshop import Workshop
-from sim import costs
 from sim.cluster import Device
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible
 from sim.plan import Plan
 
 RANKED = 12
@@ -25,17 +26,7 @@ PLAYED = 3
 def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
     ranked = sorted(_ranked(question, workshop), key=lambda item: item[0])
-    found: list[tuple[float, Plan]] = []
-    for _, shape, pp in ranked:
-        if len(found) >= RANKED:
-            break
-        try:
-            candidate = _build(question, shape, pp)
-        except PlanError:
-            continue
-        if fits(candidate):
-            found.append((costs.step_seconds(candidate), candidate))
-    best = fastest(found, PLAYED)
+    best = fastest((functools.partial(_build, question, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED)
     if best is None:
         raise Infeasible(
             "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory; "

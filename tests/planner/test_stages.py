@@ -34,16 +34,16 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
     """A seed -> a question and a shape: one to three unlike clusters, two to six layers, a few microbatches."""
 
     def cluster(rng: random.Random, name: str, hidden: int):
-        nics = (make_nic("ethernet", rng.choice([1e9, 3e9]), latency=rng.choice([0.0, 2e-5])),)
+        nics = (make_nic("ethernet", rng.choice([1e6, 3e6]), latency=rng.choice([3e-3, 2e-2])),)
         if rng.random() < 0.6:
-            nics = (make_nic(rng.choice(["infiniband", "roce"]), rng.choice([5e9, 2e10])), *nics)
+            nics = (make_nic(rng.choice(["infiniband", "roce"]), rng.choice([5e6, 2e7]), latency=3e-3), *nics)
         spec = make_device(
-            f"chip-{name}", rng.choice([1e12, 2e12, 5e12]), rng.choice([2e11, 1e12]),
+            f"chip-{name}", rng.choice([1e9, 2e9, 5e9]), rng.choice([2e8, 1e9]),
             memory=GIBI + rng.choice([5e6, 8e6, 16e6, 1e9]) * (hidden / 96) ** 2,
         )  # fmt: skip
         return make_cluster(
             name, nodes=rng.randint(1, 3), devices=rng.randint(1, 2), nics=nics, spec=spec,
-            intra_node=make_wire(bandwidth=rng.choice([1e10, 1e11]), latency=rng.choice([0.0, 3e-6])),
+            intra_node=make_wire(bandwidth=rng.choice([2e7, 1e8]), latency=rng.choice([0.0, 3e-3])),
         )  # fmt: skip
 
     def instance(seed: int) -> tuple[Question, Shape]:
@@ -51,7 +51,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
         hidden = rng.choice([96, 192])
         clusters = [cluster(rng, name, hidden) for name in "abc"[: rng.choice([1, 2, 2, 3])]]
         trunks = tuple(
-            Trunk((a.name, b.name), "ethernet", rng.choice([1e8, 1e9, 1e10]), rng.choice([0.0, 5e-5]))
+            Trunk((a.name, b.name), "ethernet", rng.choice([1e5, 1e6, 1e7]), rng.choice([0.0, 5e-2]))
             for a, b in itertools.combinations(clusters, 2)
         )
         shape = Shape(
