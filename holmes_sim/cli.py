@@ -250,6 +250,9 @@ def main() -> None:
         for line in str(error).splitlines():
             sys.stderr.write(f"error: {line}\n")
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
 

@@ -14,7 +14,7 @@ from sim import catalog, memory
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
 from sim.topology import Topology
-from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
+from sim.units import GIBI, GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 STYLE = "bold"
 
@@ -74,18 +74,29 @@ def layout(plan: Plan) -> str:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(title=title, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        left = column in {"cluster", "device", "nodes", "group", "NIC", "transport", "collective", "strategy", "layout", "name"}
+        left = column in {
+            "cluster",
+            "device",
+            "nodes",
+            "group",
+            "NIC",
+            "transport",
+            "collective",
+            "strategy",
+            "layout",
+            "name",
+            "NICs",
+            "interconnect",
+        }
         table.add_column(column, justify="left" if left else "right", no_wrap=column != "layout")
     return table
 
 
 def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
-    """A row for each pipeline place."""
-    table = _table(
-        "Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "of limit", "compute", "exposed", "bubble"
-    )
+    """A row for each pipeline place: where it stands, its memory and share of the limit, where its time goes."""
+    table = _table("Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "limit", "compute", "exposed", "bubble")
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
         devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == row.place]
@@ -96,7 +107,7 @@ def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
         where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
         share = f"{peaks[row.place] / limits[row.place]:.0%}"
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
-        size = size_text(float(f"{peaks[row.place]:.3g}"))
+        size = f"{peaks[row.place] / GIBI:.3g} GiB"
         look = (" + ".join(clusters), where, " + ".join(specs), layers, size, share, *times)
         table.add_row(str(row.place), *look)
     return table
@@ -189,7 +200,7 @@ def topology(shown: Topology) -> Group:
     """A fleet in words: clusters, links, workload."""
     clusters = _table("Clusters", "cluster", "nodes", "device", "each", "memory", "interconnect", "NICs")
     for cluster in shown.fleet.clusters:
-        nics = ", ".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.nics) or "-"
+        nics = "\n".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.nics) or "-"
         clusters.add_row(
             cluster.name, str(cluster.nodes), cluster.node.device.name, str(cluster.node.count),
             size_text(cluster.node.device.memory), cluster.node.intra_node.name, nics,

@@ -168,7 +168,7 @@ def _answer(search: _Search) -> Plan:
         objective_s=objective,
         lower_bound_s=bound,
         gap=gap,
-        solver="+".join(sorted(search.solvers)) or "none",
+        solver="+".join(sorted(search.solvers)) or "closed form",
         seconds=search.question.time_limit,
     )
     return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))

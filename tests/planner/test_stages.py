@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from planner.bounds import quick_bound
 from planner.classes import options
 from planner.placement import build
 from planner.question import Question, Wishes
@@ -125,3 +126,108 @@ def answers(question: Question, shape: Shape, pp: int | None = None, cutoff: flo
     if pp != 1:
         found += [solve(workshop, order, pp, cutoff, 30.0) for order in orders(workshop, classes)]
     return [assignment for assignment in found if assignment is not None]
+
+
+def alike(question: Question, shape: Shape) -> bool:
+    """Whether neighbouring stages of every cluster are joined alike: none shares a node while others do not."""
+    for cluster in question.clusters():
+        each = cluster.node.count // shape.tp
+        if each and slots(cluster, shape.tp) >= 2 * shape.dp and cluster.nodes > 1 and each > 1 and shape.dp % each:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_pipeline_is_faster_than_the_bound(made, seed):
+    """The bound holds for every order, length and size of stages that grow within a class; the quick one for all."""
+    question, shape = made(seed)
+    fastest, _ = brute(question, shape, growing)
+    found = answers(question, shape)
+    bound = min((assignment.bound for assignment in found), default=math.inf)
+    assert bound <= fastest * (1 + 1e-6) or bound == fastest == math.inf
+    workshop = Workshop(question)
+    quick = quick_bound(workshop, shape, options(workshop, shape))
+    assert quick <= brute(question, shape)[0] * (1 + 1e-9)
+    if found:
+        assert quick <= bound * (1 + 1e-6), "a closer look never lowers the bound"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_assignment_of_one_cluster_of_alike_stages_is_the_best_pipeline(made, seed):
+    """One cluster whose stages are joined alike: exact. Several: the model is optimistic at borders, so at most 10 % off here."""
+    question, shape = made(seed)
+    fastest, _ = brute(question, shape, growing)
+    built = min((price(question, shape, assignment.stages) for assignment in answers(question, shape)), default=math.inf)
+    if fastest == math.inf:
+        assert built == math.inf
+    elif alike(question, shape):
+        one = len(question.topology.fleet.clusters) == 1
+        assert fastest * (1 - 1e-9) <= built <= fastest * (1 + 1e-9 if one else 1.10)
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 3))
+def test_a_pinned_pp_is_kept_and_bounded(made, seed):
+    question, shape = made(seed)
+    for pp in (1, 2, 3):
+        found = answers(question, shape, pp)
+        assert all(len(assignment.stages) == pp for assignment in found)
+        fastest, _ = brute(question, shape, lambda stages, pp=pp: len(stages) == pp and growing(stages))
+        assert min((a.bound for a in found), default=math.inf) <= fastest * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(1, 120, 3))
+def test_what_an_assignment_says_of_itself_is_so(made, seed):
+    question, shape = made(seed)
+    room = {c.name: slots(c, shape.tp) // shape.dp for c in question.clusters()}
+    for assignment in answers(question, shape):
+        assert assignment.proved
+        assert assignment.bound <= assignment.seconds * (1 + 1e-9)
+        names = [name for name, _ in assignment.stages]
+        assert sum(layers for _, layers in assignment.stages) == question.workload.model.layers
+        assert all(names.count(name) <= room[name] for name in names)
+        assert len([name for name, _ in itertools.groupby(names)]) == len(set(names)), "a cluster's stages stand together"
+        assert fits(build(question, shape, assignment.stages, "by hand")), "the memory of the model is the memory of the plan"
+
+
+def test_a_cutoff_below_the_optimum_leaves_nothing_and_above_it_changes_nothing(made):
+    for seed in range(40):
+        question, shape = made(seed)
+        free = answers(question, shape)
+        if free:
+            best = min(assignment.seconds for assignment in free)
+            assert answers(question, shape, cutoff=best * 0.999) == []
+            above = min(assignment.seconds for assignment in answers(question, shape, cutoff=best * 1.01))
+            assert above == pytest.approx(best, rel=1e-6)
+
+
+# faults that brute force finds
+
+
+@pytest.mark.parametrize("seed", [61, 132, 306, 505, 600])
+def test_no_pipeline_is_faster_than_the_bound_even_if_its_stages_shrink_towards_a_slow_border(made, seed):
+    """(b, 2) (b, 2) (b, 1) | (a, 1): the stage that waits for the messages over the border should be the smallest."""
+    question, shape = made(seed)
+    assert min(assignment.bound for assignment in answers(question, shape)) <= brute(question, shape)[0] * (1 + 1e-6)
+
+
+def test_no_pipeline_is_faster_than_the_bound_even_if_nodes_are_joined_faster_than_their_devices(
+    make_cluster, make_fleet, make_model, make_nic, make_wire, make_device
+):
+    """Messages between stages 0 and 1 stay in the node and are slow; those between stages 1 and 2 leave it and are fast."""
+    spec = make_device(speed=1e9)
+    nic, wire = make_nic(bandwidth=1e8), make_wire(bandwidth=1e6)
+    machines = make_fleet(make_cluster(nodes=2, devices=2, nics=(nic,), spec=spec, intra_node=wire))
+    question = asked(machines, make_model(3), 6)
+    shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
+    assert min(assignment.bound for assignment in answers(question, shape)) <= brute(question, shape)[0] * (1 + 1e-6)
+
+
+def test_the_bound_holds_for_steps_of_a_fraction_of_a_millisecond(make_cluster, make_fleet, make_model, make_nic, make_device):
+    """The solver's tolerances are absolute (1e-6): seconds must not be its unit where a step takes 1e-4 of them."""
+    spec = make_device(speed=3e13, memory_bandwidth=3e12)
+    fast = make_cluster(nodes=4, devices=1, nics=(make_nic(bandwidth=3e9),), spec=spec)
+    shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
+    for layers, batch in itertools.product(range(2, 9), (2, 3, 5, 8)):
+        question = asked(make_fleet(fast), make_model(layers), batch)
+        bound = min(assignment.bound for assignment in answers(question, shape))
+        assert bound <= brute(question, shape, growing)[0] * (1 + 1e-6)

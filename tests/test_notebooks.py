@@ -1,0 +1,28 @@
+"""Every notebook runs from top to bottom, imports holmes_sim only, and is committed without output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path) -> None:
+    names: dict[str, object] = {}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), str(path), "exec"), names)
+    assert "hs" in names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_clean_and_stands_on_the_face_only(path: Path) -> None:
+    code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    lines = [line for cell in code for line in cell["source"]]
+    imports = [line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))]
+    assert set(imports) <= {"holmes_sim", "pandas", "matplotlib"}
