@@ -1,4 +1,4 @@
-"""Lower bounds on the step time that need no solver: what no plan of a shape can beat."""
+"""What a shape can reach, without a solver: a lower bound that no plan of it can beat, and a guess."""
 
 from __future__ import annotations
 
@@ -32,3 +32,26 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     return bound
+
+
+def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
+    """A guess at the step of a shape without solving, to begin with what is promising: layers by speed over all stages.
+
+    The slowest stage for every microbatch (a message over the dearest border included), each stage once, the longest tail.
+    Infinite where such stages do not fit their memory.
+    """
+    layers, m = workshop.question.workload.model.layers, shape.microbatches(workshop.question.workload)
+    speed = sum(option.capacity / option.layer_seconds for option in classes)
+    slowest = fill = tail = 0.0
+    behind = min(sum(option.capacity for option in classes), layers, m)
+    for option in classes:
+        size = max(1, round(layers / speed / option.layer_seconds))
+        if size > layers or option.held("middle", size) < min(behind, m):
+            return math.inf
+        cost = option.cost("middle", size)
+        others = (other.cluster for other in classes if other is not option)
+        border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
+        slowest = max(slowest, cost.slot, cost.both + border)
+        fill += option.capacity * cost.both / shape.vpp
+        tail = max(tail, cost.tail(option.config))
+    return (m - 1) * slowest + fill + tail

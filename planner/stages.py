@@ -92,6 +92,7 @@ def solve(
     model = _StageModel(workshop, order, pp, cutoff)
     if not model.possible:
         return None
+    workshop.variables += len(model.first) + len(model.last) + 2 * len(model.middle)
     solution = model.programme.solve(time_limit)
     if solution is None:
         return None

@@ -21,6 +21,7 @@ class Workshop:
 
     def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
         self.question, self.progress = question, progress
+        self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
         self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
         self._paces: dict[tuple[str, int, int, int], Paces] = {}

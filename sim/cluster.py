@@ -175,10 +175,16 @@ class Fleet:
     clusters: tuple[Cluster, ...]
     trunks: tuple[Trunk, ...] = ()
     communicator: str = "vendor"
-    _by_name: dict[str, Cluster] = field(init=False, repr=False, compare=False, hash=False)
+    _by_name: dict[str, Cluster] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {cluster.name: cluster for cluster in self.clusters})
+        object.__setattr__(self, "_hash", hash((self.name, self.clusters, self.trunks, self.communicator)))
+
+    def __hash__(self) -> int:
+        """Reckoned once: routes and transports are cached by fleet, and looked up very often."""
+        return self._hash
 
     @property
     def devices(self) -> int:

@@ -102,10 +102,13 @@ class _Run:
         return self._finished(ranks)
 
     def _finished(self, ranks: list[tuple[_Rank, tuple[Action, ...]]]) -> Timeline:
-        step = max(span.end for span in self.spans)
+        step, ends = 0.0, dict.fromkeys((rank.rank for rank, _ in ranks), 0.0)
+        for span in self.spans:
+            step = max(step, span.end)
+            if span.kind != "send":
+                ends[span.rank] = max(ends[span.rank], span.end)
         for rank, _ in ranks:
-            end = max(span.end for span in self.spans if span.rank == rank.rank and span.kind != "send")
-            self._span(rank, "wait", "end of step", "bubble", end, step)
+            self._span(rank, "wait", "end of step", "bubble", ends[rank.rank], step)
         alike: list[list[int]] = [[] for _ in ranks]
         for index, name in enumerate(self.folding.classes):
             alike[name].append(index)

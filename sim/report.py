@@ -36,11 +36,9 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
     """The numbers that a plan promises, from its simulated timeline."""
     step, ranks = timeline.step_s, plan.config.world_size
     exposed = bubble = 0.0
-    by_rank: dict[int, list[Span]] = {group[0]: [] for group in timeline.alike}
-    for span in timeline.spans:
-        by_rank[span.rank].append(span)
+    spans = timeline.by_rank()
     for group in timeline.alike:
-        _, communication, waiting = split(tuple(by_rank[group[0]]))
+        _, communication, waiting = split(spans[group[0]])
         exposed += communication * len(group) / ranks
         bubble += waiting * len(group) / ranks
     peak = sum(plan.fleet.spec(device).peak_of(plan.workload.precision) for device in plan.placement)
@@ -60,9 +58,10 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
 def places(plan: Plan, timeline: Timeline) -> tuple[PlaceReport, ...]:
     """Where the time goes at every pipeline place: of its classes of ranks, the one that computes longest."""
     found: dict[int, PlaceReport] = {}
+    spans = timeline.by_rank()
     for group in timeline.alike:
         place = plan.config.place(group[0])[2]
-        row = PlaceReport(place, *split(timeline.of(group[0])))
+        row = PlaceReport(place, *split(spans[group[0]]))
         if place not in found or row.compute > found[place].compute:
             found[place] = row
     return tuple(found[place] for place in sorted(found))

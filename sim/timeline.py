@@ -50,6 +50,13 @@ class Timeline:
     spans: tuple[Span, ...]
     events: int = 0
 
+    def by_rank(self) -> dict[int, tuple[Span, ...]]:
+        """Spans of every rank that stands for others, in order of their start."""
+        found: dict[int, list[Span]] = {group[0]: [] for group in self.alike}
+        for span in self.spans:
+            found[span.rank].append(span)
+        return {rank: tuple(sorted(spans, key=lambda s: (s.start, s.end))) for rank, spans in found.items()}
+
     def of(self, rank: int) -> tuple[Span, ...]:
         """Spans of the rank that stands for this one, in order of their start."""
         shown = next(group[0] for group in self.alike if rank in group)

@@ -16,7 +16,7 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 
-from planner.bounds import quick_bound
+from planner.bounds import quick_bound, quick_estimate
 from planner.classes import ClassOption, options
 from planner.placement import build
 from planner.question import Question
@@ -30,9 +30,11 @@ from sim.errors import Infeasible, PlanError
 from sim.plan import Certificate, MadeBy, Plan
 from sim.units import size_text
 
-PROGRAMMES = 200
+FIRST = 12
+"""So many shapes are solved first, by a quick estimate: good plans early prune the rest."""
+VARIABLES = 60_000
 PLAYS = 12
-"""At most so many programmes are solved, and so many plans are played without finding a faster one."""
+"""Programmes are solved until they have had so many variables in all; so many plans are played without finding a faster one."""
 
 
 DIVE = 0.97
@@ -88,9 +90,14 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     for name in ("holmes", "megatron"):
         with contextlib.suppress(Infeasible):
             search.offer(workshop.answer(name, functools.partial(get(name).plan, question, workshop)))
-    for shape in shapes(question):
-        classes = options(workshop, shape)
-        search.push(quick_bound(workshop, shape, classes), (shape, classes))
+    everything = [(shape, options(workshop, shape)) for shape in shapes(question)]
+    everything.sort(key=lambda item: quick_estimate(workshop, *item))
+    for item in everything[:FIRST]:
+        if quick_bound(workshop, *item) < search.cutoff and search.left > 0:
+            search.bounds.append(_solve(search, *item))
+            workshop.progress(search.state())
+    for item in everything[FIRST:]:
+        search.push(quick_bound(workshop, *item), item)
     while search.heap and search.heap[0][0] < search.cutoff and search.left > 0 and search.idle_plays < PLAYS:
         entry = heapq.heappop(search.heap)
         try:
@@ -129,7 +136,7 @@ def _expand(search: _Search, item: object) -> None:
             search.push(seconds, plan)
         return
     shape, classes = item
-    if search.programmes >= PROGRAMMES:
+    if search.workshop.variables >= VARIABLES:
         search.bounds.append(quick_bound(search.workshop, shape, classes))
         return
     search.bounds.append(_solve(search, shape, classes))

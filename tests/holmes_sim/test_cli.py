@@ -1,0 +1,401 @@
+"""The command line as its users meet it: what stands on stdout, on stderr and on disk, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from holmes_sim import cli, commands
+
+PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
+"""One shape only, so that planning takes a fraction of a second."""
+HYBRID = ("plan", "holmes-hybrid-4", *PINNED)
+KINDS = ("devices", "links", "nics", "models", "topologies", "strategies", "schedules", "collectives")
+COMMANDS = ("plan", "simulate", "show", "list", "schema")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys) -> Run:
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def ran(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["holmes-sim", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        seen = capsys.readouterr()
+        assert "Traceback" not in seen.out + seen.err
+        return Ran(code, seen.out, seen.err)
+
+    return ran
+
+
+@pytest.fixture(scope="session")
+def plan_file(tmp_path_factory) -> Path:
+    """A plan of holmes-hybrid-4, written by the command line."""
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "holmes_sim.cli", *HYBRID, "-o", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+# plan
+
+
+def test_plan_prints_one_document_of_the_schema_and_nothing_else(run):
+    seen = run(*HYBRID, "--json")
+    assert (seen.code, seen.err) == (0, "")
+    document = json.loads(seen.out)
+    jsonschema.validate(document, json.loads(run("schema", "plan").out))
+    assert document["format"] == "holmes-sim/plan/1"
+    assert {key: document["config"][key] for key in ("tp", "pp", "dp")} == {"tp": 2, "pp": 2, "dp": 8}
+    assert document["config"]["num_microbatches"] == [24] * 8
+    assert document["made_by"]["strategy"] == "certified"
+    assert 0 < document["certificate"]["lower_bound_s"] <= document["certificate"]["objective_s"]
+    assert document["certificate"]["objective_s"] == document["prediction"]["step_s"]
+
+
+def test_plan_writes_the_bytes_that_it_prints_and_the_same_ones_again(run, plan_file, tmp_path):
+    printed = run(*HYBRID, "--json", "-o", tmp_path / "plan.json")
+    assert printed.code == 0
+    assert (tmp_path / "plan.json").read_text() == printed.out
+    assert plan_file.read_text() == printed.out
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"], "no temporary file is left"
+
+
+def test_plan_tells_an_engineer_what_it_chose(run):
+    seen = run(*HYBRID)
+    assert seen.code == 0
+    assert "holmes-hybrid-4: gpt-3.6b (3.56 B parameters), batch 768 x 2048 tokens fp16, 32 of 32 devices" in seen.out
+    assert "tp 2 | pp 2 | dp 8 | 24 microbatches of 4 | 1f1b" in seen.out
+    for word in ("Stages", "Groups", "NIC", "infiniband", "roce", "ethernet", "step", "MFU", "megatron", "holmes", "Certificate: "):
+        assert word in seen.out, word
+    assert seen.err.startswith("Planned in ")
+
+
+def test_flags_override_the_workload_of_the_file(run):
+    seen = run("plan", "holmes-hybrid-4", "--model", "gpt-1.7b", "--global-batch-size", 64, "--seq-len", 1024, *PINNED, "--json")
+    workload = json.loads(seen.out)["workload"]
+    assert (workload["global_batch_size"], workload["seq_len"]) == (64, 1024)
+    assert workload["model"]["name"] == "gpt-1.7b"
+
+
+@pytest.mark.parametrize("strategy", ["megatron", "holmes"])
+def test_plan_by_another_strategy(run, strategy):
+    document = json.loads(run(*HYBRID, "--strategy", strategy, "--json").out)
+    assert document["made_by"]["strategy"] == strategy
+    assert "certificate" not in document
+
+
+# simulate
+
+
+def test_simulate_gives_the_numbers_that_the_plan_promised(run, plan_file):
+    seen = run("simulate", plan_file, "--json")
+    assert (seen.code, seen.err) == (0, "")
+    document = json.loads(seen.out)
+    assert list(document) == ["format", "report", "simulation"]
+    assert document["format"] == "holmes-sim/report/1"
+    assert document["report"] == json.loads(plan_file.read_text())["prediction"]
+    assert set(document["report"]) == {
+        "step_s", "samples_per_s", "tokens_per_s", "tflops_per_device", "mfu", "peak_memory_bytes", "bubble_fraction",
+        "exposed_communication_s", "upper_bound_fraction",
+    }  # fmt: skip
+    assert set(document["simulation"]) == {"seconds", "events", "ranks", "classes"}
+    assert document["simulation"]["ranks"] == 32
+    assert 2 <= document["simulation"]["classes"] <= 32
+
+
+def test_simulate_in_words(run, plan_file):
+    seen = run("simulate", plan_file)
+    assert seen.code == 0
+    for words in ("Stages", "step", "MFU", "bubble", "exposed communication", "Simulated 32 ranks in "):
+        assert words in seen.out, words
+
+
+def test_simulate_writes_a_trace_and_a_chart(run, plan_file, tmp_path):
+    trace, chart = tmp_path / "timeline.json", tmp_path / "step.png"
+    seen = run("simulate", plan_file, "--trace", trace, "--chart", chart, "--json")
+    assert (seen.code, seen.err) == (0, "")
+    json.loads(seen.out)
+    events = json.loads(trace.read_text())["traceEvents"]
+    step = json.loads(plan_file.read_text())["prediction"]["step_s"]
+    ends = [event["ts"] + event["dur"] for event in events if event["ph"] == "X"]
+    assert max(ends) == pytest.approx(step * 1e6, rel=1e-6)
+    assert chart.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step.png", "timeline.json"]
+
+
+# show, list, schema
+
+
+def test_show_a_topology_by_name_and_by_file(run):
+    named = run("show", "holmes-hybrid-4")
+    by_file = run("show", commands.topologies_folder() / "holmes-hybrid-4.yaml")
+    assert named.code == by_file.code == 0
+    assert named.out == by_file.out
+    for words in ("holmes-hybrid-4: 32 devices", "ib", "roce", "a100-sxm4-80gb", "gpt-3.6b", "Links between clusters"):
+        assert words in named.out, words
+
+
+def test_show_a_topology_as_json_prints_its_file(run):
+    document = json.loads(run("show", "holmes-hybrid-4", "--json").out)
+    assert document == yaml.safe_load((commands.topologies_folder() / "holmes-hybrid-4.yaml").read_text())
+
+
+def test_show_a_plan(run, plan_file):
+    seen = run("show", plan_file)
+    assert seen.code == 0
+    for words in ("tp 2 | pp 2 | dp 8", "Stages", "Groups", "infiniband", "roce"):
+        assert words in seen.out, words
+    assert json.loads(run("show", plan_file, "--json").out) == json.loads(plan_file.read_text())
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_show_draws(run, plan_file, tmp_path, ending):
+    magic = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
+    for what in ("holmes-hybrid-4", plan_file):
+        picture = tmp_path / f"picture.{ending}"
+        assert run("show", what, "-o", picture).code == 0
+        assert picture.read_bytes().startswith(magic)
+        picture.unlink()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_list_names_every_entry(run, kind):
+    document = json.loads(run("list", kind, "--json").out)
+    assert document["kind"] == kind
+    assert document["names"] == sorted(document["names"]) and document["names"]
+    words = run("list", kind)
+    assert words.code == 0
+    assert all(name in words.out for name in document["names"])
+
+
+def test_list_knows_what_ships(run):
+    def names(kind: str) -> set[str]:
+        return set(json.loads(run("list", kind, "--json").out)["names"])
+
+    assert {"certified", "holmes", "megatron"} <= names("strategies")
+    assert {"1f1b", "gpipe", "interleaved"} <= names("schedules")
+    assert {"ring", "tree", "hierarchical"} <= names("collectives")
+    assert {"infiniband", "roce", "ethernet"} <= names("nics")
+    assert {"holmes-hybrid-4", "hethub-768"} <= names("topologies")
+
+
+@pytest.mark.parametrize("name", commands.shipped_topologies())
+def test_every_shipped_topology_is_valid_by_the_printed_schema(run, name):
+    schema = json.loads(run("schema", "topology").out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load((commands.topologies_folder() / f"{name}.yaml").read_text()), schema)
+
+
+def test_the_schema_forbids_unknown_keys(run):
+    schema = json.loads(run("schema", "topology").out)
+    data = yaml.safe_load((commands.topologies_folder() / "holmes-hybrid-4.yaml").read_text()) | {"clustres": {}}
+    with pytest.raises(jsonschema.ValidationError, match="clustres"):
+        jsonschema.validate(data, schema)
+
+
+# wrong input: one line, exit code 2; nothing feasible: exit code 3
+
+KNOWN_STRATEGIES = "certified, holmes, megatron"
+WRONG = {
+    ("plan", "nope.yaml"): (2, "error: nope.yaml: no such file\n"),
+    ("simulate", "nope.json"): (2, "error: nope.json: no such file\n"),
+    ("show", "nope.json"): (2, "error: nope.json: no such file\n"),
+    (*HYBRID, "--strategy", "foo"): (2, f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n"),
+    (*HYBRID, "--schedule", "foo"): (2, "error: schedule 'foo' is unknown; known: 1f1b, gpipe, interleaved\n"),
+    ("plan", "holmes-hybrid-4", "--recompute", "half"): (
+        2,
+        "error: recompute 'half' is unknown; known: none, selective, full\n",
+    ),
+    (*HYBRID, "--zero-stage", "3"): (2, "error: zero_stage 3 is not modelled; 0 and 1 are\n"),
+    (*HYBRID, "--vpp", "2", "--schedule", "1f1b"): (
+        2,
+        "error: schedule 1f1b holds one stage a rank; vpp 2 needs interleaved\n",
+    ),
+    ("list", "foo"): (2, f"error: 'foo' cannot be listed; known: {', '.join(KINDS)}\n"),
+    ("schema", "foo"): (2, "error: there is no schema of 'foo'; known: topology, plan\n"),
+    ("plan", "holmes-hybrid-4", "--tp", "16"): (
+        3,
+        "error: no layout fits --tp 16; tp 16 must fit inside a node (8 devices) and divide heads 32, ffn_hidden 12288 and "
+        "vocab 51200\n",
+    ),
+    ("plan", "holmes-hybrid-4", "--dp", "5"): (
+        3,
+        "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768\n",
+    ),
+    ("plan", "holmes-hybrid-4", "--microbatch-size", "7"): (
+        3,
+        "error: no layout fits --microbatch-size 7; microbatch size 7 must divide global_batch_size 768\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda arguments: " ".join(arguments))
+def test_wrong_input_gets_one_line_and_an_exit_code(run, arguments):
+    seen = run(*arguments)
+    assert (seen.code, seen.out, seen.err) == (WRONG[arguments][0], "", WRONG[arguments][1])
+
+
+def test_a_topology_is_not_a_plan(run):
+    path = commands.topologies_folder() / "holmes-hybrid-4.yaml"
+    seen = run("simulate", path)
+    assert (seen.code, seen.out) == (2, "")
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if text.startswith("format:"))
+    assert seen.err == f"error: {path}:{line}: format: this is a topology; a plan is expected (holmes-sim plan makes one)\n"
+
+
+def test_a_plan_is_not_a_topology(run, plan_file):
+    seen = run("plan", plan_file)
+    assert (seen.code, seen.out) == (2, "")
+    assert len(seen.err.splitlines()) == 1, "one line says it: this is a plan; a topology is expected"
+    assert "this is a plan" in seen.err
+
+
+def test_a_model_that_is_too_large_says_what_is_missing_and_what_would_cure_it(run):
+    seen = run("plan", "holmes-hybrid-4", "--model", "gpt-1t", "--time-limit", "10")
+    assert (seen.code, seen.out) == (3, "")
+    assert seen.err.startswith("error: memory: gpt-1t does not fit holmes-hybrid-4. The nearest layout (tp 8, dp 1, ")
+    assert "GiB too much" in seen.err
+    assert "more nodes in cluster" in seen.err
+    assert len(seen.err.splitlines()) == 1
+
+
+def test_a_pipeline_longer_than_the_model_is_not_a_matter_of_memory(run):
+    """30 layers in 100 stages: the line names pp, the layers and the devices."""
+    seen = run("plan", "holmes-hybrid-4", "--pp", "100")
+    assert (seen.code, seen.out) == (3, "")
+    assert "memory" not in seen.err
+    assert "pp 100" in seen.err
+
+
+def test_a_degree_of_zero_is_refused(run):
+    seen = run("plan", "holmes-hybrid-4", "--tp", "0")
+    assert (seen.code, seen.out) == (2, "")
+    assert "--tp" in seen.err
+
+
+def test_a_broken_plan_file_names_line_and_key(run, plan_file, tmp_path):
+    data = json.loads(plan_file.read_text())
+    data["config"]["tq"] = 2
+    broken = tmp_path / "plan.json"
+    broken.write_text(json.dumps(data, indent=1))
+    line = next(n for n, text in enumerate(broken.read_text().splitlines(), 1) if '"tq"' in text)
+    seen = run("simulate", broken)
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith(f"error: {broken}:{line}: config.tq: unknown key; known: ")
+    assert len(seen.err.splitlines()) == 1
+
+
+# files: complete or absent
+
+
+def test_nothing_is_written_where_planning_fails(run, tmp_path):
+    assert run("plan", "holmes-hybrid-4", "--dp", "5", "-o", tmp_path / "plan.json").code == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["-o", "--trace", "--chart"])
+def test_a_place_that_cannot_be_written_is_one_line(run, plan_file, tmp_path, option):
+    target = tmp_path / "absent" / "file.png"
+    seen = run(*(HYBRID if option == "-o" else ("simulate", plan_file)), option, target)
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err == f"error: {target}: cannot be written: No such file or directory\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_file_to_write(run, tmp_path):
+    """The temporary file beside it can be written, but not put in its place: it goes away again."""
+    (tmp_path / "plan.json").mkdir()
+    seen = run(*HYBRID, "-o", tmp_path / "plan.json")
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err == f"error: {tmp_path / 'plan.json'}: cannot be written: Is a directory\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_an_interrupted_write_leaves_the_old_file(monkeypatch, tmp_path):
+    from holmes_sim import files
+
+    target = tmp_path / "plan.json"
+    files.write(target, "old\n")
+
+    def no(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", no)
+    with pytest.raises(KeyboardInterrupt):
+        files.write(target, "new\n")
+    assert target.read_text() == "old\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_picture_of_an_unknown_ending_is_refused(run, plan_file, tmp_path):
+    seen = run("simulate", plan_file, "--chart", tmp_path / "step.txt")
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err == f"error: {tmp_path / 'step.txt'}: a picture ends in one of .png, .svg, .pdf, not in .txt\n"
+
+
+# help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(run, command):
+    for flag in ("--help", "-h"):
+        seen = run(command, flag)
+        assert seen.code == 0
+        assert f"Example: holmes-sim {command} " in " ".join(seen.out.split())
+
+
+def test_help_names_every_command(run):
+    seen = run("--help")
+    assert seen.code == 0
+    assert all(command in seen.out for command in COMMANDS)
+
+
+def test_version(run):
+    from sim import __version__
+
+    seen = run("--version")
+    assert (seen.code, seen.out, seen.err) == (0, f"holmes-sim {__version__}\n", "")
+
+
+# as a process of its own
+
+
+def test_a_process_prints_the_same_and_keeps_its_streams_apart(plan_file):
+    done = subprocess.run(
+        [sys.executable, "-m", "holmes_sim.cli", "show", str(plan_file), "--json"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == json.loads(plan_file.read_text())
+
+
+def test_a_process_fails_with_its_code_and_no_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "holmes_sim.cli", "plan", "nope.yaml"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: nope.yaml: no such file\n")

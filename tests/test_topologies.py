@@ -1,0 +1,65 @@
+"""Every shipped topology is planned and simulated, and what it promises is what its plan file gives."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from holmes_sim import commands
+from holmes_sim.commands import Planned
+from planner.verify import fits, step
+from sim import planfile
+
+TIME_LIMIT = 4.0
+HOLMES = ("holmes-39b-4", *(name for name in commands.shipped_topologies() if name.startswith("holmes-hybrid-")))
+
+
+@functools.cache
+def planned(name: str) -> Planned:
+    return commands.plan(commands.load(name), time_limit=TIME_LIMIT)
+
+
+@pytest.mark.parametrize("name", commands.shipped_topologies())
+def test_a_shipped_topology(name):
+    answer = planned(name)
+    plan = answer.plan
+    read = planfile.from_text("plan.json", planfile.to_json(plan))
+    assert read == plan, "the file holds the whole plan"
+    assert planfile.to_json(read) == planfile.to_json(plan)
+    assert commands.simulate(read).prediction == plan.prediction, "what is promised is what is played"
+    assert fits(plan)
+    assert all(
+        peak <= plan.fleet.spec(device).memory
+        for place, peak in enumerate(plan.prediction.peak_memory_bytes)
+        for device in [plan.placement[plan.config.rank(0, 0, place)]]
+    )
+    assert 0 < plan.prediction.upper_bound_fraction <= 1
+    assert plan.made_by.strategy == "certified"
+    certificate = plan.certificate
+    assert 0 <= certificate.lower_bound_s <= certificate.objective_s == plan.prediction.step_s
+    assert certificate.gap == pytest.approx(1 - certificate.lower_bound_s / certificate.objective_s)
+    assert {row.name for row in answer.baselines} == {"megatron", "holmes"}
+    for row in answer.baselines:
+        if row.plan is None:
+            assert row.reason
+        else:
+            assert step(row.plan) >= step(plan), f"{row.name} is faster"
+    if name in HOLMES:
+        only_the_pipeline_crosses_clusters(answer)
+
+
+def only_the_pipeline_crosses_clusters(answer: Planned) -> None:
+    """Holmes' automatic NIC selection: RDMA for every data-parallel group, the slow link for the pipeline alone."""
+    plan = answer.plan
+    for group in plan.groups:
+        clusters = {plan.placement[rank].cluster for rank in group.ranks}
+        if group.kind == "dp":
+            assert group.nic in ("infiniband", "roce", "intra_node")
+        if len(clusters) > 1:
+            assert (group.kind, group.nic, group.transport) == ("pp", "ethernet", "tcp")
+
+
+def test_the_catalogue_of_topologies_is_not_empty():
+    assert len(commands.shipped_topologies()) >= 10
+    assert {"holmes-hybrid-4", "holmes-39b-4", "hethub-768", "two-sites-trunk"} <= set(commands.shipped_topologies())
