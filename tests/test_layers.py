@@ -16,11 +16,11 @@ NAMES = [str(file.relative_to(ROOT)) for file in FILES]
 ROOMS: dict[str, tuple[str, ...]] = {
     "yaml": ("sim/documents.py",),
     "pydantic": ("sim/documents.py", "sim/schema.py", "sim/planfile.py"),
-    "networkx": ("sim/cluster.py", "holmes_sim/charts.py"),
+    "networkx": ("sim/cluster.py",),
     "simpy": ("sim/network.py", "sim/engine.py"),
     "pulp": ("planner/milp.py",),
     "highspy": ("planner/milp.py",),
-    "matplotlib": ("holmes_sim/charts.py",),
+    "matplotlib": ("holmes_sim/charts/",),
     "typer": ("holmes_sim/cli.py", "holmes_sim/printing.py"),
     "rich": ("holmes_sim/cli.py", "holmes_sim/printing.py"),
     "pandas": ("holmes_sim/",),

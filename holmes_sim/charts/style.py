@@ -1,0 +1,50 @@
+"""What all pictures share: size, colours, and how a picture becomes a file.
+
+Colours are of Okabe and Ito's palette, which colour-blind readers can tell apart. Pictures are 1,400 pixels
+wide, drawn in inches.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from sim.errors import HolmesError
+
+ENDINGS = ("png", "svg", "pdf")
+WIDTH, DPI = 14.0, 100
+SKY, BLUE, GREEN, YELLOW = "#56B4E9", "#0072B2", "#009E73", "#F0E442"
+ORANGE, RED, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
+PALE, GREY, DARK = "#F1F1F1", "#BDBDBD", "#444444"
+
+
+def listed(items: Iterable[object]) -> str:
+    """`3`, `0, 2`, `0, 4 … 28`."""
+    words = [str(item) for item in items]
+    return ", ".join(words) if len(words) <= 4 else f"{words[0]}, {words[1]} … {words[-1]}"
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a picture by the ending of its path, whole or not at all; the same picture gives the same bytes."""
+    target = Path(path)
+    ending = target.suffix[1:].lower()
+    if ending not in ENDINGS:
+        right = ", ".join(f".{known}" for known in ENDINGS)
+        raise HolmesError(f"{target}: a picture ends in one of {right}, not in {target.suffix or 'nothing'}")
+    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
+    picture = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "holmes-sim"}):
+        figure.savefig(picture, format=ending, metadata=undated)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(picture.getvalue())
+        partial.replace(target)
+    except OSError as error:
+        raise HolmesError(f"{target}: cannot be written: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
