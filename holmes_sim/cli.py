@@ -123,9 +123,9 @@ def show(
 
         _save(charts.placement(given) if is_plan else charts.topology(where), output)
     if as_json:
-        from sim import planfile
+        from sim import planfile, topology
 
-        _json(planfile.facts(given) if is_plan else where.facts())
+        _json(planfile.facts(given) if is_plan else topology.written(where))
         return
     from holmes_sim import printing
 

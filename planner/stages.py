@@ -8,29 +8,31 @@ Data        m microbatches; slot[c,k], forward[c,k], backward[c,k], tail[c,k] se
             stages; capacity[c] stages; held[c,k] microbatches whose activations fit beside k layers; tied[a,b] seconds of the
             tied embedding's sum between end stages on a and b
 Variables   first[c,k], last[c,k] binary      the end stages (embedding and head make them costlier)
-            n[c,k] integer                    middle stages
+            border[c,k] binary                the stage that sends over the border to the next class
+            n[c,k] integer                    other middle stages
             z[c,k] binary, falling in k       some middle stage of c has at least k layers
             step >= 0
 Minimise    step
 Subject to
   one_first, one_last     sum first = 1, sum last = 1
-  layers                  sum k (first + n + last) = layers of the model
-  capacity[c]             sum_k (first + n + last)[c,k] <= capacity[c]
+  layers                  sum k (first + n + border + last) = layers of the model
+  capacity[c]             sum_k (first + n + border + last)[c,k] <= capacity[c]
   order_*[c]              no stage stands before the class of the first stage, or behind that of the last
+  border[c], ends_*[c]    a class ends in its border stage where the pipeline goes on, unless the first stage is alone there
   chain[c,k]              z[c,k] >= z[c,k+1];   at_least[c,k]: sum_{j >= k} n[c,j] <= capacity[c] z[c,k]
   memory[c,k]             stages of c with at least k layers, all stages behind c and the last one <= held[c,k], where z[c,k]
                           (1F1B holds one microbatch for each stage from here to the end; larger stages stand further back)
   step bounds             for the first stage, the largest middle stage of each class and the last stage: forwards of the
                           stages before + m slot + its own tail, and + m slot + backwards of the stages before + first's tail
 
-Each step bound is a statement about every 1F1B pipeline, so the optimum is a lower bound on the step time of all plans of
-this shape whose classes stand in this order and whose stages grow within a class, on an idle network.
+Each step bound is a statement about every 1F1B pipeline, so the optimum is a lower bound on the step time, on an idle network,
+of all plans of this shape whose classes stand in this order and whose middle stages grow along the pipeline within a class (larger
+stages further back need less memory, and wait less for those behind them). Other orders are not searched, and not bounded.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, permutations
@@ -39,6 +41,9 @@ from planner.classes import ClassOption, shape_alone
 from planner.milp import Expression, Programme, Variable, count, total
 from planner.workshop import Workshop
 from sim.costs import StageCost
+
+NEVER = 1e6
+"""Seconds that stand for a message that nothing can carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +97,12 @@ def solve(
     model = _StageModel(workshop, order, pp, cutoff)
     if not model.possible:
         return None
-    workshop.variables += len(model.first) + len(model.last) + 2 * len(model.middle)
+    workshop.variables += len(model.first) + len(model.last) + len(model.border) + 2 * len(model.middle)
     solution = model.programme.solve(time_limit)
     if solution is None:
         return None
-    return Assignment(model.stages(), solution.objective, solution.bound, solution.proved, solution.solver)
+    seconds, bound = solution.objective * model.unit, solution.bound * model.unit
+    return Assignment(model.stages(), seconds, bound, solution.proved, solution.solver)
 
 
 class _StageModel:
@@ -122,17 +128,20 @@ class _StageModel:
             for i in classes
             for k in self.sizes["middle", i]
         }
+        self.border = {(i, k): p.binary(f"border[{self.names[i]},{k}]") for i, k in self.middle if i + 1 < len(self.order)}
         self.chain = {(i, k): p.binary(f"z[{self.names[i]},{k}]") for i, k in self.middle}
-        self.step, self.tied, self.crosses = p.real("step", up=cutoff), p.real("tied"), p.real("crosses")
+        self.unit = self.order[0].microbatches * min(option.layer_seconds for option in self.order)
+        self.step, self.tied, self.crosses = p.real("step", up=cutoff / self.unit), p.real("tied"), p.real("crosses")
         p.minimise(total([(self.step, 1.0)]))
         self._shape()
         self._order()
+        self._borders()
         self._chain()
         self._memory()
         self._step_bounds()
 
     def _shape(self) -> None:
-        p, everything = self.programme, [self.first, self.middle, self.last]
+        p, everything = self.programme, [self.first, self.middle, self.border, self.last]
         p.require("one_first", total((v, 1) for v in self.first.values()) == 1)
         p.require("one_last", total((v, 1) for v in self.last.values()) == 1)
         layers = self.order[0].workload.model.layers
@@ -141,12 +150,12 @@ class _StageModel:
             used = total((v, 1) for group in everything for (c, _), v in group.items() if c == i)
             p.require(f"capacity[{self.names[i]}]", used <= option.capacity)
         if self.pp is not None:
-            p.require("pp", total((v, 1) for v in self.middle.values()) == self.pp - 2)
+            p.require("pp", total((v, 1) for group in (self.middle, self.border) for v in group.values()) == self.pp - 2)
 
     def _order(self) -> None:
         """Nothing stands before the first stage's class or behind the last stage's class."""
         for i, option in enumerate(self.order):
-            middle = [(v, 1.0) for (c, _), v in self.middle.items() if c == i]
+            middle = [(v, 1.0) for group in (self.middle, self.border) for (c, _), v in group.items() if c == i]
             later_first = [(v, float(option.capacity)) for (c, _), v in self.first.items() if c > i]
             earlier_last = [(v, float(option.capacity)) for (c, _), v in self.last.items() if c < i]
             if middle and later_first:
@@ -157,6 +166,17 @@ class _StageModel:
             behind = [(v, 1.0) for (c, _), v in self.first.items() if c > i]
             if here_last and behind:
                 self.programme.require(f"order_ends[{self.names[i]}]", total(here_last + behind) <= 1)
+
+    def _borders(self) -> None:
+        """A class behind which the pipeline goes on ends in a stage at its border, unless the first stage is alone there."""
+        for i, option in enumerate(self.order):
+            here = [(v, 1.0) for (c, _), v in self.border.items() if c == i]
+            if here:
+                self.programme.require(f"border[{self.names[i]}]", total([*here, *self._goes_on(i)]) <= 0)
+                middle = [(v, 1.0) for (c, _), v in self.middle.items() if c == i]
+                room = float(option.capacity)
+                needed = [(v, -room * factor) for v, factor in [*here, *self._goes_on(i)]]
+                self.programme.require(f"ends_at_border[{self.names[i]}]", total([*middle, *needed]) <= room)
 
     def _chain(self) -> None:
         for (i, k), z in self.chain.items():
@@ -175,6 +195,12 @@ class _StageModel:
         most = float(sum(option.capacity for option in self.order) + 2)
         behind: list[tuple[Variable, float]] = []
         for i in reversed(range(len(self.order))):
+            for k in [k for c, k in self.border if c == i]:
+                held = self.order[i].held("middle", k)
+                if held < m:
+                    load = total([*behind, (self.border[i, k], most)], 2.0)
+                    self.programme.require(f"memory_border[{self.names[i]},{k}]", load <= held + most)
+            behind += [(v, 1.0) for (c, _), v in self.border.items() if c == i]
             for k in self.sizes["middle", i]:
                 held = self.order[i].held("middle", k)
                 if held < m:
@@ -203,8 +229,13 @@ class _StageModel:
             if self.sizes["middle", i]:
                 self._class_bounds(i, option, there, back, tail)
             mine = {(c, k): v for (c, k), v in self.middle.items() if c == i}
-            there += self._entered(mine, "middle", 0)
-            back += self._entered(mine, "middle", 1)
+            there, back = there + self._entered(mine, "middle", 0), back + self._entered(mine, "middle", 1)
+            at_border = {(c, k): v for (c, k), v in self.border.items() if c == i}
+            if at_border:
+                self._border_bounds(i, at_border, there, back, tail)
+            over = [(v, self._border(i, True) / option.microbatches) for v in at_border.values()]
+            there += self._entered(at_border, "middle", 0) + over
+            back += self._entered(at_border, "middle", 1) + over
         m = self.order[0].microbatches
         ending = [(v, m * self.order[i].cost("last", k).slot) for (i, k), v in self.last.items()]
         ending += self._detour("last", self.last) + self._border_before_last()
@@ -219,7 +250,7 @@ class _StageModel:
                 both = [v for (c, _), v in self.first.items() if c == a] + [v for (c, _), v in self.last.items() if c == b]
                 seconds = self.workshop.tied(first.cluster, last.cluster, first.shape)
                 if a <= b and seconds > 0:
-                    big = seconds if math.isfinite(seconds) else 1e6
+                    big = min(seconds, NEVER) / self.unit
                     self.programme.require(f"tied[{a},{b}]", total([(self.tied, 1.0), *((v, -big) for v in both)], big) >= 0)
                 if a < b:
                     self.programme.require(
@@ -244,7 +275,7 @@ class _StageModel:
         beyond = self.order[i + 1 :] if ahead else self.order[:i]
         over = min((self.workshop.message(option.cluster, o.cluster, option.shape) for o in beyond), default=0.0)
         more = over - option.message - option.detour if option.waits else 0.0
-        return option.microbatches * min(max(more, 0.0), 1e6)
+        return option.microbatches * min(max(more, 0.0), NEVER)
 
     def _goes_on(self, i: int) -> list[tuple[Variable, float]]:
         """-1 where the pipeline goes on behind class i."""
@@ -261,11 +292,11 @@ class _StageModel:
         return [(here, price)]
 
     def _border_behind_first(self) -> list[tuple[Variable, float]]:
-        """The first stage sends over the border where its class has no other stage and the pipeline goes on."""
+        """The first stage sends over the border where the pipeline goes on and no other stage stands at it."""
         terms = []
         for a in range(len(self.order)):
             here = [(v, -1.0) for (c, _), v in self.first.items() if c == a]
-            others = [(v, 1.0) for (c, _), v in self.middle.items() if c == a]
+            others = [(v, 1.0) for (c, _), v in self.border.items() if c == a]
             if here:
                 needs = [*here, *self._goes_on(a), *others]
                 terms += self._border_term(f"border_first[{self.names[a]}]", self._border(a, True), needs, 1.0)
@@ -281,10 +312,22 @@ class _StageModel:
                 terms += self._border_term(f"border_last[{self.names[b]}]", self._border(b, False), [*here, *others], 0.0)
         return terms
 
-    def _border_behind_middle(self, i: int) -> list[tuple[Variable, float]]:
-        """The largest middle stage of a class sends over the border where the pipeline goes on."""
-        needs = [(self.chain[i, self.sizes["middle", i][0]], -1.0), *self._goes_on(i)]
-        return self._border_term(f"border[{self.names[i]}]", self._border(i, True), needs, 1.0) if self._goes_on(i) else []
+    def _border_bounds(
+        self,
+        i: int,
+        at_border: dict[tuple[int, int], Variable],
+        there: list[tuple[Variable, float]],
+        back: list[tuple[Variable, float]],
+        tail: list[tuple[Variable, float]],
+    ) -> None:
+        """Bounds of the stage at the border behind class i, whose messages cross it."""
+        option = self.order[i]
+        m, cost = option.microbatches, functools.partial(option.cost, "middle")
+        body = [(v, m * cost(k).slot + self._border(i, True)) for (_, k), v in at_border.items()]
+        body += self._detour(f"border[{self.names[i]}]", at_border, 2.0)
+        own = [(v, cost(k).tail(option.config)) for (_, k), v in at_border.items()]
+        self._bound(f"border[{self.names[i]}]", there + body + own)
+        self._bound(f"border_back[{self.names[i]}]", there + body + back + _negative(self._own_messages(at_border)) + tail)
 
     def _class_bounds(
         self,
@@ -301,7 +344,6 @@ class _StageModel:
         before, behind = self._entered(mine, "middle", 0), self._entered(mine, "middle", 1)
         body = self._largest(i, lambda k: m * cost(k).slot - option.entry("middle", k)[0] - option.message)
         body += self._detour(f"middle[{self.names[i]}]", {(i, k): self.chain[i, k] for k in self.sizes["middle", i][:1]}, 2.0)
-        body += self._border_behind_middle(i)
         own = self._largest(i, lambda k: cost(k).tail(config))
         self._bound(f"middle[{self.names[i]}]", there + before + body + own)
         message = option.message if option.waits else 0.0
@@ -330,7 +372,9 @@ class _StageModel:
         return [(v, self.order[i].message if self.order[i].waits else 0.0) for (i, _), v in ends.items()]
 
     def _bound(self, name: str, terms: list[tuple[Variable, float]]) -> None:
-        load: Expression = total([(self.step, 1.0), *_negative(terms)])
+        """step >= the terms, which are in seconds but for `tied`; the programme reckons in units that suit the solver."""
+        scaled = [(v, -value if v is self.tied else -value / self.unit) for v, value in terms]
+        load: Expression = total([(self.step, 1.0), *scaled])
         self.programme.require(f"step_{name}", load >= 0)
 
     def stages(self) -> tuple[tuple[str, int], ...]:
@@ -339,6 +383,7 @@ class _StageModel:
         for i in range(len(self.order)):
             for k in self.sizes["middle", i]:
                 found += [(self.names[i], k)] * count(self.middle[i, k])
+            found += [(self.names[i], k) for (c, k), v in self.border.items() if c == i and count(v)]
         return (*found, *((self.names[i], k) for (i, k), v in self.last.items() if count(v)))
 
 

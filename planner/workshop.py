@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from planner.question import Question
 from planner.shapes import Shape, slot, slots
@@ -25,7 +26,7 @@ class Workshop:
         self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
         self._paces: dict[tuple[str, int, int, int], Paces] = {}
-        self._messages: dict[tuple[str, str, int, int, str], Pace | None] = {}
+        self._messages: dict[tuple[str, str, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
         """What a strategy answers, thought out once; raises again what it raised."""
@@ -50,28 +51,29 @@ class Workshop:
         return self._paces[key]
 
     def message(self, source: Cluster, target: Cluster, shape: Shape, nic: str = "") -> float:
-        """Seconds of the messages between neighbouring stages on two clusters, over the best NIC or over a given type.
+        """Least seconds of the messages between neighbouring stages on two clusters, over the best NIC or over a given type.
 
         Infinite where nothing joins them.
         """
         key = source.name, target.name, shape.tp, shape.dp, nic
         if key not in self._messages:
-            self._messages[key] = self._message_pace(source, target, shape, nic)
-        found = self._messages[key]
-        if found is None:
-            return math.inf
-        return found.seconds(message_bytes(self.question.workload, shape.config(self.question.workload, 2)))
+            self._messages[key] = tuple(self._message_paces(source, target, shape, nic))
+        nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
+        return min((found.seconds(nbytes) for found in self._messages[key]), default=math.inf)
 
-    def _message_pace(self, source: Cluster, target: Cluster, shape: Shape, nic: str) -> Pace | None:
+    def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str) -> Iterator[Pace]:
+        """Paces between neighbouring stages; of one cluster, those inside a node and those out of it."""
         fleet = self.question.topology.fleet
-        ends = _stage_devices(source, shape, 0), _stage_devices(target, shape, 1 if source == target else 0)
-        pairs = [(x, y) for p, q in zip(*ends, strict=True) for x, y in zip(p, q, strict=True)]
-        try:
-            return messages_pace(
-                fleet, tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs), self.capacities
-            )
-        except PlanError:
-            return None
+        ends = [(0, 0)]
+        if source == target:
+            per_node = math.ceil(source.node.count // shape.tp / shape.dp)
+            ends = [(i, i + 1) for i in range(min(per_node, slots(source, shape.tp) // shape.dp - 1))]
+        for i, j in ends:
+            stages = _stage_devices(source, shape, i), _stage_devices(target, shape, j)
+            pairs = [(x, y) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True)]
+            with suppress(PlanError):
+                chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs)
+                yield messages_pace(fleet, chosen, self.capacities)
 
     def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
         """Least seconds of a message of a stage on `source` in a pipeline that also stands on other clusters.

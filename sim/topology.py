@@ -42,6 +42,8 @@ def load(path: str | Path) -> Topology:
 
 def from_document(document: Document, folder: Path = Path()) -> Topology:
     """A parsed document as a topology; model paths are looked up beside the file. Raises TopologyError."""
+    if str(_mapping(document.value).get("format", "")).startswith("holmes-sim/plan"):
+        raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
     facts = check(document, TopologyFacts, _faults(document.value, folder))
     clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
     trunks = tuple(Trunk(link.between, link.type, link.bandwidth, link.latency) for link in facts.links)
@@ -94,6 +96,16 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
         "seq_len": workload.seq_len,
         "precision": workload.precision,
     }
+
+
+def written(topology: Topology) -> dict[str, Any]:
+    """A topology as plain data, workload included: what its file says, a model of the catalogue by its name."""
+    if topology.workload is None:
+        return topology.facts()
+    workload, model = workload_facts(topology.workload), topology.workload.model
+    if model.name in catalog.names("models") and catalog.model(model.name) == model:
+        workload["model"] = model.name
+    return topology.facts() | {"workload": workload}
 
 
 def _cluster(name: str, facts: ClusterFacts) -> Cluster:

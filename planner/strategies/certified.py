@@ -184,6 +184,13 @@ def _answer(search: _Search) -> Plan:
 def _why_none(search: _Search) -> str:
     """Which demand fails by how much, for the layout that comes nearest, and what would cure it."""
     question, nearest = search.question, None
+    pp, layers = question.wishes.pp, question.workload.model.layers
+    longest = max(sum(c.capacity for c in options(search.workshop, shape)) for shape in shapes(question))
+    if pp and pp * (question.wishes.vpp or 1) > layers:
+        stages = f"pp {pp}" + (f" x vpp {question.wishes.vpp}" if question.wishes.vpp else "")
+        return f"{stages} needs a layer for each stage; {question.workload.model.name} has {layers}; lower pp"
+    if pp and pp > longest:
+        return f"pp {pp} does not fit {question.topology.name}: its devices hold at most {longest} stages; lower pp, tp or dp"
     for shape in shapes(question):
         for option in options(search.workshop, shape):
             capacity = sum(other.capacity for other in options(search.workshop, shape))

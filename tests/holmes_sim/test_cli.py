@@ -91,13 +91,27 @@ def test_plan_tells_an_engineer_what_it_chose(run):
     assert seen.code == 0
     assert "holmes-hybrid-4: gpt-3.6b (3.56 B parameters), batch 768 x 2048 tokens fp16, 32 of 32 devices" in seen.out
     assert "tp 2 | pp 2 | dp 8 | 24 microbatches of 4 | 1f1b" in seen.out
-    for word in ("Stages", "Groups", "NIC", "infiniband", "roce", "ethernet", "step", "MFU", "megatron", "holmes", "Certificate: "):
+    for word in (
+        "Stages",
+        "Groups",
+        "NIC",
+        "infiniband",
+        "roce",
+        "ethernet",
+        "step",
+        "MFU",
+        "megatron",
+        "holmes",
+        "Certificate: ",
+    ):
         assert word in seen.out, word
     assert seen.err.startswith("Planned in ")
 
 
 def test_flags_override_the_workload_of_the_file(run):
-    seen = run("plan", "holmes-hybrid-4", "--model", "gpt-1.7b", "--global-batch-size", 64, "--seq-len", 1024, *PINNED, "--json")
+    seen = run(
+        "plan", "holmes-hybrid-4", "--model", "gpt-1.7b", "--global-batch-size", 64, "--seq-len", 1024, *PINNED, "--json"
+    )
     workload = json.loads(seen.out)["workload"]
     assert (workload["global_batch_size"], workload["seq_len"]) == (64, 1024)
     assert workload["model"]["name"] == "gpt-1.7b"

@@ -316,7 +316,11 @@ def test_a_value_of_the_wrong_type_is_not_taken_for_another(tmp_path: Path, old:
     ("old", "new", "line"),
     [
         ("between: [ib, roce]", "between: [ib]", "links[0].between: two cluster names are expected here, not ['ib']"),
-        ("between: [ib, roce]", "between: [a, b, c]", "links[0].between: two cluster names are expected here, not ['a', 'b', 'c']"),
+        (
+            "between: [ib, roce]",
+            "between: [a, b, c]",
+            "links[0].between: two cluster names are expected here, not ['a', 'b', 'c']",
+        ),
         ("  ib:\n", "  7:\n", "clusters.7: cluster name 7 is not text; put it in quotes"),
     ],
 )
