@@ -26,8 +26,8 @@ Subject to
                           stages before + m slot + its own tail, and + m slot + backwards of the stages before + first's tail
 
 Each step bound is a statement about every 1F1B pipeline, so the optimum is a lower bound on the step time, on an idle network,
-of all plans of this shape whose classes stand in this order and whose middle stages grow along the pipeline within a class (larger
-stages further back need less memory, and wait less for those behind them). Other orders are not searched, and not bounded.
+of all plans of this shape whose classes stand in this order and whose middle stages grow along the pipeline within a class
+(larger stages further back need less memory, and wait less for those behind them). Other orders are not searched.
 """
 
 from __future__ import annotations

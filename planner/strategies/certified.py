@@ -187,8 +187,8 @@ def _why_none(search: _Search) -> str:
     pp, layers = question.wishes.pp, question.workload.model.layers
     longest = max(sum(c.capacity for c in options(search.workshop, shape)) for shape in shapes(question))
     if pp and pp * (question.wishes.vpp or 1) > layers:
-        stages = f"pp {pp}" + (f" x vpp {question.wishes.vpp}" if question.wishes.vpp else "")
-        return f"{stages} needs a layer for each stage; {question.workload.model.name} has {layers}; lower pp"
+        wished = f"pp {pp}" + (f" x vpp {question.wishes.vpp}" if question.wishes.vpp else "")
+        return f"{wished} needs a layer for each stage; {question.workload.model.name} has {layers}; lower pp"
     if pp and pp > longest:
         return f"pp {pp} does not fit {question.topology.name}: its devices hold at most {longest} stages; lower pp, tp or dp"
     for shape in shapes(question):

@@ -1,0 +1,125 @@
+"""Plan -> programs: literal programs, and the laws that hold between the programs of neighbours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import lowering, memory
+from sim.plan import Plan
+from sim.program import Action, text
+
+Make = Callable[..., Plan]
+
+
+def program(plan: Plan, place: int, replica: int = 0) -> str:
+    return text(lowering.program(plan, place, plan.config.num_microbatches[replica]), plan.config.vpp)
+
+
+@pytest.fixture
+def pair(make_plan: Make, make_fleet: Make, make_cluster: Make) -> Callable[..., Plan]:
+    def of(**facts: object) -> Plan:
+        return make_plan(make_fleet(make_cluster(nodes=8, devices=2)), **facts)
+
+    return of
+
+
+def test_a_rank_alone_computes_and_steps(pair: Make) -> None:
+    assert program(pair(microbatches=2), 0) == "F0 B0 F1 B1 optimizer"
+
+
+def test_neighbours_of_a_pipeline_hand_on_activations_and_hand_back_gradients(pair: Make) -> None:
+    plan = pair(pp=2, microbatches=2)
+    assert program(plan, 0) == "F0 send F0 F1 send F1 recv B0 B0 recv B1 B1 optimizer"
+    assert program(plan, 1) == "recv F0 F0 B0 send B0 recv F1 F1 B1 send B1 optimizer"
+
+
+def test_gradients_reduce_behind_the_last_backward_and_weights_gather_ahead_of_the_first_forward(pair: Make) -> None:
+    plan = pair(dp=2, microbatches=2, layers=(2,), shape={"hidden": 2400})  # two layers of 69 million parameters: two buckets
+    assert program(plan, 0) == (
+        "start dp all_gather.0 start dp all_gather.1 wait dp all_gather.0 F0.0 wait dp all_gather.1 F0.1 B0 F1 "
+        "B1.0 start dp reduce_scatter.0 B1.1 start dp reduce_scatter.1 "
+        "wait dp reduce_scatter.0 wait dp reduce_scatter.1 optimizer"
+    )
+
+
+def test_without_overlap_the_collectives_stand_around_the_optimizer(pair: Make) -> None:
+    plan = pair(dp=2, overlap_grad_reduce=False, overlap_param_gather=False)
+    assert program(plan, 0) == "F0 B0 dp reduce_scatter optimizer dp all_gather"
+
+
+def test_without_sharded_state_gradients_are_all_reduced(pair: Make) -> None:
+    assert program(pair(dp=2, zero_stage=0, overlap_grad_reduce=False), 0) == "F0 B0 dp all_reduce optimizer"
+
+
+def test_a_tied_embedding_is_summed_by_the_end_stages_only(pair: Make) -> None:
+    plan = pair(pp=3, shape={"tied_embeddings": True})
+    tied = [" embedding all_reduce " in program(plan, place) for place in range(3)]
+    assert tied == [True, False, True]
+
+
+def test_virtual_stages_stand_before_the_letter(pair: Make) -> None:
+    plan = pair(pp=2, vpp=2, microbatches=2, schedule="interleaved")
+    assert program(plan, 0).split(" recv ")[0] == "0F0 send F0 0F1 send F1"
+
+
+def test_a_layer_takes_two_collectives_each_way_and_the_ends_one_more(pair: Make) -> None:
+    plan = pair(tp=2, layers=(3,))
+    workload, config = plan.workload, plan.config
+    assert lowering.tensor_collectives(workload, config, 3, True, True, False) == (("all_reduce", 64 * 96 * 2.0, 7.0),)
+    assert lowering.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
+
+
+def test_full_recomputation_repeats_the_collectives_of_the_forward(pair: Make) -> None:
+    plan = pair(tp=2, recompute="full")
+    ((_, _, count),) = lowering.tensor_collectives(plan.workload, plan.config, 3, False, False, True)
+    assert count == 12.0
+
+
+def test_sequence_parallel_ranks_send_their_slice(pair: Make) -> None:
+    whole, sliced = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True)
+    assert lowering.message_bytes(whole.workload, whole.config) == 64 * 96 * 2
+    assert lowering.message_bytes(sliced.workload, sliced.config) == 64 * 96
+
+
+def sent(plan: Plan, place: int, replica: int, kind: str) -> Counter[tuple[str, int, int, int, float]]:
+    def ends(a: Action) -> tuple[int, int]:
+        return (place, a.peer) if kind == "send" else (a.peer, place)
+
+    actions = lowering.program(plan, place, plan.config.num_microbatches[replica])
+    return Counter((a.operation, a.microbatch, *ends(a), a.nbytes) for a in actions if a.kind == kind)
+
+
+@given(data=st.data())
+def test_every_message_sent_is_received(data: st.DataObject, plans: Make) -> None:
+    plan = data.draw(plans(ranks=16))
+    for replica in range(plan.config.dp):
+        places = range(plan.config.pp)
+        away = sum((sent(plan, place, replica, "send") for place in places), Counter())
+        here = sum((sent(plan, place, replica, "recv") for place in places), Counter())
+        assert away == here
+
+
+@given(data=st.data())
+def test_all_gradients_are_reduced_once(data: st.DataObject, plans: Make) -> None:
+    plan = data.draw(plans(ranks=16))
+    config = plan.config
+    if config.dp == 1:
+        return
+    operation = "reduce_scatter" if config.zero_stage else "all_reduce"
+    for place in range(config.pp):
+        actions = lowering.program(plan, place, config.num_microbatches[0])
+        reduced = sum(
+            a.nbytes for a in actions if a.kind in ("start", "collective") and (a.group, a.operation) == ("dp", operation)
+        )
+        stages = plan.stages_of(place)
+        held = sum(
+            memory.stage_parameters(plan.workload, config, plan.stages[s].layers, s == 0, s == config.num_stages - 1)
+            for s in stages
+        )
+        width = {"fp32": 4, "bf16": 2, "fp16": 2}[config.gradient_precision]
+        assert reduced == pytest.approx(width * held, rel=1e-12)

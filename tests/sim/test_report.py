@@ -1,0 +1,61 @@
+"""Timeline -> the numbers that a plan promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sim import costs, report
+from sim.cluster import Trunk
+from sim.engine import simulate
+from sim.plan import Plan
+
+Make = Callable[..., Plan]
+
+
+def test_the_promise_of_one_ideal_device(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster()), microbatches=4)
+    timeline = simulate(plan)
+    found = report.predict(plan, timeline)
+    assert found.step_s == timeline.step_s
+    assert found.samples_per_s == 4 / timeline.step_s
+    assert found.tokens_per_s == 4 * 64 / timeline.step_s
+    assert found.tflops_per_device == pytest.approx(plan.workload.flops / timeline.step_s / 1e12)
+    assert found.mfu == pytest.approx(plan.workload.flops / timeline.step_s / 1e14)
+    assert (found.bubble_fraction, found.exposed_communication_s) == (0.0, 0.0)
+
+
+def test_the_bubble_of_equal_stages_is_p_minus_1_over_m_plus_p_minus_1(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """On free wires, with embedding, head and optimizer made negligible by a vocabulary of one and a fast memory."""
+    machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(bandwidth=1e18),)))
+    plan = make_plan(machines, pp=4, microbatches=12, shape={"vocab": 1, "hidden": 9600})
+    found = report.predict(plan, simulate(plan))
+    assert found.bubble_fraction == pytest.approx(3 / 15, rel=0.01)
+
+
+def test_the_upper_bound_of_a_fleet_is_the_sum_of_its_clusters(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make, make_nic: Make
+) -> None:
+    nics = (make_nic("ethernet", 1e10),)
+    slow = make_cluster("slow", nodes=2, nics=nics, spec=make_device("slow", speed=1e13))
+    fast = make_cluster("fast", nodes=1, nics=nics, spec=make_device("fast", speed=3e13))
+
+    def rate(*clusters: object) -> float:
+        return 6 / costs.upper_bound_seconds(make_plan(make_fleet(*clusters), microbatches=6))
+
+    assert rate(slow, fast) == pytest.approx(rate(slow) + rate(fast), rel=1e-12)
+
+
+def test_the_slowest_class_of_a_place_is_reported(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make, make_nic: Make
+) -> None:
+    nics = (make_nic("ethernet", 1e12),)
+    a, b = (make_cluster(name, nics=nics, spec=make_device(name, speed=s)) for name, s in (("a", 1e13), ("b", 2e13)))
+    plan = make_plan(make_fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e12, 0.0),)), dp=2)
+    timeline = simulate(plan)
+    (row,) = report.places(plan, timeline)
+    assert row.compute == max(report.split(timeline.of(rank))[0] for rank in range(2))
+    assert row.compute + row.exposed + row.bubble == pytest.approx(timeline.step_s, rel=1e-12)
