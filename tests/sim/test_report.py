@@ -26,14 +26,15 @@ def test_the_promise_of_one_ideal_device(make_plan: Make, make_fleet: Make, make
     assert (found.bubble_fraction, found.exposed_communication_s) == (0.0, 0.0)
 
 
-def test_the_bubble_of_equal_stages_is_p_minus_1_over_m_plus_p_minus_1(
+def test_the_bubble_of_equal_stages_is_p_minus_1_slots(
     make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
-    """On free wires, with embedding, head and optimizer made negligible by a vocabulary of one and a fast memory."""
+    """On free wires, with embedding and head made negligible by a vocabulary of one."""
     machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(bandwidth=1e18),)))
     plan = make_plan(machines, pp=4, microbatches=12, shape={"vocab": 1, "hidden": 9600})
     found = report.predict(plan, simulate(plan))
-    assert found.bubble_fraction == pytest.approx(3 / 15, rel=0.01)
+    slot = costs.PlanCosts(plan).stage(1, (0,)).both
+    assert found.bubble_fraction * found.step_s == pytest.approx(3 * slot, rel=0.01)
 
 
 def test_the_upper_bound_of_a_fleet_is_the_sum_of_its_clusters(
