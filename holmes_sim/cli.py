@@ -160,12 +160,23 @@ def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="Wha
         return
     from holmes_sim import printing
 
+    if kind == "topologies":
+        _print(printing.topologies(commands.load(name) for name in found))
+        return
     if kind in of:
-        sys.stdout.write("".join(f"{name}\n" for name in found))
+        folder: Any = {"strategies": strategies, "schedules": schedules, "collectives": collectives}[kind]
+        _print(printing.modules(kind.capitalize(), [(name, _first_line(folder.get(name).__doc__)) for name in found]))
         return
     _print(printing.catalogue(kind))
     if kind == "links":
         _print(printing.catalogue("nics"))
+
+
+def _first_line(text: str | None) -> str:
+    """What a module says of itself: its docstring's first line, without its own name in front."""
+    line = (text or "").strip().splitlines()[0]
+    name, _, rest = line.partition(": ")
+    return rest if rest and " " not in name else line
 
 
 @app.command(epilog="Example: holmes-sim schema topology > topology.schema.json")

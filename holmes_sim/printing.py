@@ -244,3 +244,24 @@ def catalogue(kind: str) -> Table:
         share = [f"{link.efficiency_of(operation):.0%}" for operation in ("all_reduce", "send_recv")]
         table.add_row(name, rate, *share, time_text(link.latency))
     return table
+
+
+def topologies(shown: Iterable[Topology]) -> Table:
+    """Shipped topologies: how many devices in which clusters, and what is trained on them."""
+    table = _table("Topologies", "name", "devices", "cluster", "device", "layout")
+    table.columns[2].header, table.columns[4].header = "nodes x devices", "workload"
+    for one in shown:
+        clusters = ", ".join(f"{c.name} {c.nodes} x {c.node.count}" for c in one.fleet.clusters)
+        kinds = "\n".join(dict.fromkeys(c.node.device.name for c in one.fleet.clusters))
+        workload = f"{one.workload.model.name}, batch {one.workload.global_batch_size}" if one.workload else "-"
+        table.add_row(one.name, str(one.fleet.devices), clusters, kinds, workload)
+    return table
+
+
+def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
+    """What a folder of modules offers: name, and what it is in a line."""
+    table = _table(title, "name", "layout")
+    table.columns[1].header = ""
+    for name, line in names:
+        table.add_row(name, line)
+    return table
