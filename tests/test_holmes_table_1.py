@@ -1,8 +1,8 @@
 """Holmes, Table 1 (arXiv 2312.03549): GPT of 3.6 B parameters on four nodes of eight A100, by NIC environment.
 
 Published: 99.2, 80.5 and 61.3 samples/s on InfiniBand, RoCE and Ethernet, and 197 TFLOP/s for the first of them. The layout of
-the paper is pinned: tp 1, pp 2, microbatches of 4. Full recomputation, because the table's TFLOP/s only follow from its samples/s
-by the FLOP count with recomputation, 96 B s l h^2 (1 + s / 6h + V / 16lh). Nothing is fitted to these rows.
+the paper is pinned: tp 1, pp 2, microbatches of 4. Full recomputation, because the table's TFLOP/s only follow from its
+samples/s by the FLOP count with recomputation, 96 B s l h^2 (1 + s / 6h + V / 16lh). Nothing is fitted to these rows.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_no_pipeline_is_faster_than_the_bound(made, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_assignment_of_one_cluster_of_alike_stages_is_the_best_pipeline(made, seed):
-    """One cluster whose stages are joined alike: exact. Several: the model is optimistic at borders, so at most 10 % off here."""
+    """One cluster whose stages are joined alike: exact. Several: optimistic at borders, so at most 10 % off here."""
     question, shape = made(seed)
     fastest, _ = brute(question, shape, growing)
     built = min((price(question, shape, assignment.stages) for assignment in answers(question, shape)), default=math.inf)

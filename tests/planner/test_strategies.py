@@ -1,0 +1,266 @@
+"""The contract of every strategy, the rules of the published ones, and what a certificate may claim."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from holmes_sim import commands
+from planner import strategies
+from planner.question import Question, Wishes
+from planner.strategies.certified import OPTIMAL_GAP
+from planner.strategies.holmes import layers_by_speed
+from planner.verify import fits, play, step
+from planner.workshop import Workshop
+from sim import planfile
+from sim.cluster import Fleet, Trunk
+from sim.errors import Infeasible
+from sim.model import Workload
+from sim.plan import Plan
+from sim.topology import Topology
+
+LIMIT = 20.0
+FLEETS = ("alike", "two speeds", "infiniband and roce", "three clusters", "odd numbers")
+
+
+@pytest.fixture(scope="session")
+def question(make_cluster, make_device, make_fleet, make_model, make_nic, make_wire):
+    """A name of `FLEETS` -> a question about it."""
+    fast, slow = (make_device(name, speed, 1e11) for name, speed in (("fast", 1e12), ("slow", 4e11)))
+    ethernet, inside = make_nic("ethernet", 1e9, latency=2e-5), make_wire(bandwidth=5e10)
+
+    def some(name: str, nodes: int, devices: int, spec, rdma: str | None):
+        nics = ((make_nic(rdma, 1e10, latency=5e-6),) if rdma else ()) + (ethernet,)
+        return make_cluster(name, nodes, devices, nics, spec, inside)
+
+    machines = {
+        "alike": [some("a", 2, 4, fast, "infiniband")],
+        "two speeds": [some("a", 1, 4, fast, "infiniband"), some("b", 1, 4, slow, "infiniband")],
+        "infiniband and roce": [some("a", 2, 2, fast, "infiniband"), some("b", 2, 2, fast, "roce")],
+        "three clusters": [some("a", 1, 2, fast, "infiniband"), some("b", 1, 2, slow, "roce"), some("c", 1, 2, fast, None)],
+        "odd numbers": [some("a", 3, 2, fast, "infiniband"), some("b", 1, 3, slow, "roce")],
+    }
+
+    def asked(name: str, wishes: Wishes | None = None, time_limit: float = LIMIT) -> Question:
+        clusters = machines[name]
+        trunks = tuple(
+            Trunk((a.name, b.name), "ethernet", 1e9, 5e-5)
+            for i, a in enumerate(clusters)
+            for b in clusters[i + 1 :]
+        )  # fmt: skip
+        workload = Workload(make_model(12, 768), 24, 256, "bf16")
+        return Question(_topology(make_fleet(*clusters, trunks=trunks), workload), workload, wishes or Wishes(), time_limit)
+
+    return asked
+
+
+def _topology(machines: Fleet, workload: Workload) -> Topology:
+    return Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
+
+
+def answer(question: Question, strategy: str) -> Plan | None:
+    try:
+        return strategies.get(strategy).plan(question, Workshop(question))
+    except Infeasible:
+        return None
+
+
+# what every strategy promises
+
+
+@pytest.mark.parametrize("name", FLEETS)
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_a_plan_fits_and_promises_what_is_played(question, strategy, name):
+    asked = question(name)
+    plan = answer(asked, strategy)
+    if plan is None:
+        assert strategy != "certified", "these fleets can all be planned"
+        return
+    assert plan.made_by.strategy == strategy
+    assert plan.prediction is not None
+    assert fits(plan)
+    assert play(replace(plan, prediction=None)).prediction == plan.prediction
+    assert plan.workload == asked.workload
+    assert plan.config.dp * plan.config.microbatch_size * plan.config.num_microbatches[0] == 24
+    assert (plan.certificate is not None) == (strategy == "certified")
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_pinned_dimensions_are_kept(question, strategy):
+    wishes = Wishes(tp=2, pp=2, dp=2, microbatch_size=2, recompute="full", zero_stage=0, schedule="gpipe")
+    plan = answer(question("alike", wishes), strategy)
+    config = plan.config
+    assert (config.tp, config.pp, config.dp, config.microbatch_size) == (2, 2, 2, 2)
+    assert (config.recompute, config.zero_stage, config.schedule) == ("full", 0, "gpipe")
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_a_pinned_vpp_interleaves(question, strategy):
+    config = answer(question("alike", Wishes(tp=1, pp=2, dp=4, vpp=3, microbatch_size=1)), strategy).config
+    assert (config.vpp, config.schedule, config.pp) == (3, "interleaved", 2)
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_what_cannot_be_is_infeasible(question, strategy):
+    for wishes in (Wishes(tp=5), Wishes(dp=7), Wishes(pp=13), Wishes(microbatch_size=5)):
+        with pytest.raises(Infeasible):
+            strategies.get(strategy).plan(asked := question("alike", wishes), Workshop(asked))
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_certified_is_never_slower_than_the_others(question, name):
+    asked = question(name)
+    best = step(answer(asked, "certified"))
+    for strategy in strategies.names():
+        other = answer(asked, strategy)
+        assert other is None or step(other) >= best
+
+
+# the published rules
+
+
+@pytest.mark.parametrize(
+    ("speeds", "layers", "split"),
+    [
+        ([197, 160], 48, [27, 21]),  # alpha 1.05; 26 | 22 with alpha 1, as in the scripts released with the paper
+        ([197, 160], 30, [17, 13]),  # 16 | 14 with alpha 1
+        ([1, 1], 30, [15, 15]),
+        ([160, 197], 48, [22, 26]),
+        ([1, 1, 1], 30, [10, 10, 10]),
+        ([3, 2, 1], 12, [6, 4, 2]),
+        ([5.0], 7, [7]),
+    ],
+)
+def test_holmes_gives_layers_by_speed(speeds, layers, split):
+    """floor(1.05 S(i) / sum S x layers) for all but the last."""
+    assert layers_by_speed(speeds, layers) == split
+
+
+def test_holmes_gives_the_faster_environment_more_layers_and_uses_all_machines(question):
+    plan = answer(question("two speeds", Wishes(tp=1, dp=4)), "holmes")
+    assert plan.config.world_size == 8
+    by_cluster = {plan.placement[plan.config.rank(0, 0, place)].cluster: stage.layers for place, stage in enumerate(plan.stages)}
+    assert by_cluster["a"] > by_cluster["b"]
+    assert sum(by_cluster.values()) == 12
+
+
+def test_holmes_keeps_data_parallel_groups_in_one_environment(question):
+    plan = answer(question("infiniband and roce", Wishes(tp=1, dp=4)), "holmes")
+    nics = {(group.nic, *{plan.placement[rank].cluster for rank in group.ranks}) for group in plan.groups if group.kind == "dp"}
+    assert nics == {("infiniband", "a"), ("roce", "b")}
+
+
+@pytest.mark.parametrize("name", ["alike", "two speeds", "infiniband and roce", "three clusters"])
+def test_megatron_uses_all_devices_in_order_and_even_layers(question, name):
+    plan = answer(question(name), "megatron")
+    machines = plan.fleet
+    assert plan.config.world_size == machines.devices
+    assert len({stage.layers for stage in plan.stages}) == 1
+    in_order = [(c.name, node, index) for c in machines.clusters for node in range(c.nodes) for index in range(c.node.count)]
+    assert [(d.cluster, d.node, d.index) for d in plan.placement] == in_order
+
+
+# the certificate
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_certificate_adds_up(question, name):
+    plan = answer(question(name), "certified")
+    found = plan.certificate
+    assert 0 < found.lower_bound_s <= found.objective_s == step(plan)
+    assert found.gap == pytest.approx(1 - found.lower_bound_s / found.objective_s)
+    assert found.status == ("optimal" if found.gap <= OPTIMAL_GAP else "feasible")
+    assert found.solver
+    assert found.seconds == LIMIT
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_the_bound_is_below_every_pinned_answer(question, name):
+    """A lower bound of everything is one of every part."""
+    bound = answer(question(name), "certified").certificate.lower_bound_s
+    for wishes in (Wishes(tp=1), Wishes(tp=2), Wishes(dp=1), Wishes(pp=2), Wishes(microbatch_size=1), Wishes(pp=3, recompute="full")):
+        pinned = answer(question(name, wishes), "certified")
+        assert pinned is None or bound <= step(pinned) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("pinned", [Wishes(tp=2, dp=4, microbatch_size=2, recompute="none"), Wishes(microbatch_size=4, tp=2)])
+@pytest.mark.parametrize("time_limit", [1e-6, 0.2, 0.5])
+def test_a_bound_of_little_time_is_not_above_the_plan_of_more_time(pinned, time_limit):
+    """What was not looked at for want of time is not proved: anytime, but honest."""
+    topology = commands.load("holmes-hybrid-4")
+    hasty = answer(Question(topology, topology.workload, pinned, time_limit), "certified")
+    patient = answer(Question(topology, topology.workload, pinned, 8.0), "certified")
+    assert hasty.certificate.lower_bound_s <= step(patient) * (1 + 1e-6)
+
+
+def test_what_was_not_found_in_time_is_not_called_infeasible_for_memory():
+    """A time limit gives the best plan so far, never nothing; at the very least it must not blame the memory."""
+    topology = commands.load("mixed-h100-a100-v100")
+    asked = Question(topology, topology.workload, Wishes(tp=1, dp=2, microbatch_size=1, recompute="none"), 1e-6)
+    try:
+        plan = strategies.get("certified").plan(asked, Workshop(asked))
+    except Infeasible as error:
+        assert "memory" not in str(error)
+    else:
+        assert fits(plan)
+
+
+def test_a_solver_that_ran_out_of_time_has_proved_nothing(question, monkeypatch):
+    """No solution found in time is not the same as no solution."""
+    import pulp
+
+    asked = question("two speeds", Wishes(dp=4, tp=1, pp=2, microbatch_size=1, recompute="none"))
+    truth = step(answer(asked, "certified"))
+
+    patient = pulp.HiGHS
+    monkeypatch.setattr(pulp, "HiGHS", lambda **options: patient(**options | {"timeLimit": 0.0}))
+    try:
+        plan = strategies.get("certified").plan(asked, Workshop(asked))
+    except Infeasible:
+        return
+    assert plan.certificate.lower_bound_s <= truth
+    assert plan.certificate.lower_bound_s < step(plan) and plan.certificate.status == "feasible"
+
+
+# determinism
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_the_same_question_has_the_same_answer(question, strategy):
+    for name in ("two speeds", "odd numbers"):
+        first, second = (answer(question(name), strategy) for _ in range(2))
+        assert first == second
+        if first is not None:
+            assert planfile.to_json(first) == planfile.to_json(second)
+
+
+def test_the_answer_does_not_depend_on_the_hash_seed():
+    script = (
+        "import sys; from holmes_sim import commands; from planner.question import Wishes; from sim import planfile\n"
+        "wishes = Wishes(tp=2, microbatch_size=4, recompute='none')\n"
+        "plan = commands.plan(commands.load('holmes-hybrid-4'), wishes=wishes).plan\n"
+        "sys.stdout.write(planfile.to_json(plan))"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(commands.topologies_folder().parent)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(texts) == 1
+    assert planfile.from_text("plan.json", texts.pop()).certificate is not None
+
+
+# the folder
+
+
+def test_the_folder_is_the_registry():
+    assert {"certified", "holmes", "megatron"} <= set(strategies.names())
+    assert all(callable(strategies.get(name).plan) for name in strategies.names())
