@@ -192,6 +192,34 @@ def schema(what: Annotated[str, typer.Argument(metavar="topology|plan", help="Wh
     _json(known[what]())
 
 
+@app.command(epilog="Example: holmes-sim validate --cases validation/holmes.yaml --chart errors.png")
+def validate(
+    cases: Annotated[list[Path] | None, typer.Option(help="A case file or a folder of them; may be given again.")] = None,
+    stack: Annotated[str, typer.Option(help="Whose constants: default is one set for everything.")] = "default",
+    chart: Annotated[Path | None, typer.Option(help="Draw predicted against measured (png, svg, pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold the simulator against measured training runs."""
+    from holmes_sim import validation
+    from sim.errors import HolmesError
+
+    if stack != "default":
+        raise HolmesError(f"stack {stack!r} is unknown; known: default (no constants are fitted to runs yet)")
+    with _progress("validating") as progress:
+        rows = validation.validate(validation.read(cases or [validation.folder()]), progress)
+    if chart is not None:
+        from holmes_sim import charts
+
+        _save(charts.validation(rows), chart)
+    if as_json:
+        _json(validation.facts(rows))
+        return
+    from holmes_sim import printing
+
+    _print(printing.validated(rows))
+    _note(f"Written to {chart}." if chart else "")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from sim import __version__

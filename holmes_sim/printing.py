@@ -8,7 +8,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim import validation
 from holmes_sim.commands import Planned, Simulated
+from holmes_sim.validation import Row as Validated
 from planner.search import Row
 from sim import catalog, memory
 from sim.plan import Certificate, Plan, Prediction
@@ -265,3 +267,24 @@ def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
     for name, line in names:
         table.add_row(name, line)
     return table
+
+
+def validated(rows: tuple[Validated, ...]) -> Group:
+    """Errors by source and over all, and what was left out and why."""
+    sources = validation.by_source(rows)
+    table = _table("Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "tau", "regret")
+    table.columns[0].header = "source"
+    for name, one in [*sources.items(), ("all", validation.summary(rows, one_source=False))]:
+        numbers = [f"{one.mape:.1%}", f"{one.median_ape:.1%}", f"{one.bias:+.1%}"] if one.n else ["-"] * 3
+        tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
+        lost = "-" if one.regret is None else f"{one.regret:.1%}"
+        table.add_row(name, str(one.n), str(one.left_out) if one.left_out else "", *numbers, tau, lost)
+    reasons: dict[str, int] = {}
+    for row in rows:
+        if row.case.reason:
+            reason = f"{row.case.source}: {row.case.reason}"
+            reasons[reason] = reasons.get(reason, 0) + 1
+    parts: list[Text | Table] = [table, Text(), Text(f"Mean over sources: {validation.macro(sources):.1%}.")]
+    if reasons:
+        parts += [Text(), Text("Left out", style=STYLE), *(Text(f"{many:4} {reason}") for reason, many in reasons.items())]
+    return Group(*parts)

@@ -9,5 +9,6 @@ from __future__ import annotations
 from holmes_sim.charts.fleet import placement, topology
 from holmes_sim.charts.pipeline import pipeline
 from holmes_sim.charts.style import ENDINGS, save
+from holmes_sim.charts.validation import validation
 
-__all__ = ["ENDINGS", "pipeline", "placement", "save", "topology"]
+__all__ = ["ENDINGS", "pipeline", "placement", "save", "topology", "validation"]

@@ -144,7 +144,9 @@ def test_holmes_gives_layers_by_speed(speeds, layers, split):
 def test_holmes_gives_the_faster_environment_more_layers_and_uses_all_machines(question):
     plan = answer(question("two speeds", Wishes(tp=1, dp=4)), "holmes")
     assert plan.config.world_size == 8
-    by_cluster = {plan.placement[plan.config.rank(0, 0, place)].cluster: stage.layers for place, stage in enumerate(plan.stages)}
+    by_cluster = {
+        plan.placement[plan.config.rank(0, 0, place)].cluster: stage.layers for place, stage in enumerate(plan.stages)
+    }
     assert by_cluster["a"] > by_cluster["b"]
     assert sum(by_cluster.values()) == 12
 
@@ -183,7 +185,14 @@ def test_a_certificate_adds_up(question, name):
 def test_the_bound_is_below_every_pinned_answer(question, name):
     """A lower bound of everything is one of every part."""
     bound = answer(question(name), "certified").certificate.lower_bound_s
-    for wishes in (Wishes(tp=1), Wishes(tp=2), Wishes(dp=1), Wishes(pp=2), Wishes(microbatch_size=1), Wishes(pp=3, recompute="full")):
+    for wishes in (
+        Wishes(tp=1),
+        Wishes(tp=2),
+        Wishes(dp=1),
+        Wishes(pp=2),
+        Wishes(microbatch_size=1),
+        Wishes(pp=3, recompute="full"),
+    ):
         pinned = answer(question(name, wishes), "certified")
         assert pinned is None or bound <= step(pinned) * (1 + 1e-6)
 

@@ -1,0 +1,36 @@
+"""Predicted against measured seconds of a step, a colour for each source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from matplotlib.figure import Figure
+
+from holmes_sim.charts.style import BLACK, BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from holmes_sim.validation import Row
+
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
+MARKERS = "osD"
+
+
+def validation(rows: Iterable[Row]) -> Figure:
+    """Points on the diagonal are right; the band is 20 % to either side. Cases that cannot be simulated are not drawn."""
+    drawn = [row for row in rows if row.predicted_s is not None]
+    figure = Figure(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    sources = list(dict.fromkeys(row.case.source for row in drawn))
+    for index, source in enumerate(sources):
+        mine = [row for row in drawn if row.case.source == source]
+        axes.plot(
+            [row.case.measured_s for row in mine], [row.predicted_s or 0.0 for row in mine], linestyle="none", markersize=5,
+            marker=MARKERS[index // len(COLOURS) % len(MARKERS)], color=COLOURS[index % len(COLOURS)], alpha=0.7,
+            label=f"{source} ({len(mine)})",
+        )  # fmt: skip
+    seconds = [value for row in drawn for value in (row.case.measured_s, row.predicted_s or row.case.measured_s)]
+    ends = [min(seconds) / 1.3, max(seconds) * 1.3]
+    axes.plot(ends, ends, color=GREY, linewidth=1)
+    axes.fill_between(ends, [0.8 * end for end in ends], [1.2 * end for end in ends], color=GREY, alpha=0.2, linewidth=0)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured step (s)", ylabel="predicted step (s)")
+    axes.set_title(f"{len(drawn)} measured runs; the band is 20 % to either side")
+    axes.legend(loc="upper left", frameon=False, fontsize=9)
+    return figure

@@ -1,0 +1,102 @@
+"""Measured runs: case files read, simulated, and summed up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from holmes_sim import cli, validation
+from sim import cases
+from sim.cases import Case
+from sim.engine import simulate
+from sim.errors import HolmesError, TopologyError
+
+SHIPPED = sorted(validation.folder().glob("*.yaml"))
+HOLMES = validation.folder() / "holmes.yaml"
+
+
+def row(measured: float, predicted: float | None) -> validation.Row:
+    return validation.Row(Case("x", "s", "stack", measured, None), predicted)
+
+
+def test_the_shipped_cases_are_542() -> None:
+    assert sum(len(cases.load(path)) for path in SHIPPED) == 542
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_case_is_a_plan_or_says_why_not(path: Path) -> None:
+    for case in cases.load(path):
+        assert (case.plan is None) == bool(case.reason), case.id
+        assert case.measured_s > 0
+
+
+def test_a_case_is_simulated_with_its_own_configuration() -> None:
+    case = cases.load(HOLMES)[0]
+    assert case.plan is not None
+    config = case.plan.config
+    assert (config.tp, config.pp, config.dp, config.microbatch_size, config.recompute) == (1, 2, 16, 4, "selective")
+    assert (config.gradient_precision, config.num_microbatches) == ("fp16", (12,) * 16)
+    (first, *_) = validation.validate((case,))
+    assert first.predicted_s == simulate(case.plan).step_s
+
+
+def test_uneven_stages_and_replicas_on_named_clusters_are_kept() -> None:
+    found = {case.id: case for case in cases.load(validation.folder() / "zero_bubble.yaml")}
+    sizes = [[stage.layers for stage in case.plan.stages] for case in found.values() if case.plan]
+    assert [2, 3, 3, 3, 3, 3, 3, 2] in sizes
+
+
+def test_what_is_not_modelled_is_left_out_with_its_reason() -> None:
+    reasons = {case.reason for case in cases.load(validation.folder() / "mosaicml.yaml")}
+    assert reasons == {"zero_stage 3 is not modelled; 0 and 1 are"}
+
+
+def test_errors_are_negative_where_the_simulator_is_optimistic() -> None:
+    found = validation.summary([row(2.0, 1.0), row(2.0, 3.0), row(1.0, None)])
+    assert (found.n, found.left_out, found.mape, found.bias) == (2, 1, 0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "tau"),
+    [([(1, 1), (2, 2), (3, 3)], 1.0), ([(1, 3), (2, 2), (3, 1)], -1.0), ([(1, 1), (2, 3), (3, 2)], 1 / 3), ([(1, 1)], None)],
+)
+def test_kendall_tau(pairs: list[tuple[float, float]], tau: float | None) -> None:
+    assert validation.kendall_tau(pairs) == (None if tau is None else pytest.approx(tau))
+
+
+def test_regret_is_what_the_first_choice_loses() -> None:
+    plan = cases.load(HOLMES)[0].plan
+    rows = [validation.Row(Case(str(m), "s", "x", m, plan), p) for m, p in ((10.0, 5.0), (8.0, 6.0), (12.0, 7.0))]
+    assert validation.regret(rows) == pytest.approx(10 / 8 - 1)
+
+
+def test_json_lists_every_case(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["holmes-sim", "validate", "--cases", str(HOLMES), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == {"cases", "summary"}
+    assert [set(case) for case in printed["cases"]] == [{"id", "source", "stack", "predicted_s", "measured_s", "error"}] * 3
+    assert {"n", "mape", "median_ape", "bias", "kendall_tau", "by_source"} <= set(printed["summary"])
+    assert printed["summary"]["n"] == 3
+
+
+def test_a_wrong_case_file_is_one_line_for_every_fault(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HOLMES.read_text().replace("step_s: 7.74", "step_z: 7.74"))
+    with pytest.raises(TopologyError) as caught:
+        cases.load(path)
+    lines = [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
+    assert lines == [
+        "cases[0].measured.step_s: this key is missing",
+        "cases[0].measured.step_z: unknown key; did you mean 'step_s'?",
+    ]
+
+
+def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HolmesError, match="no cases in "):
+        validation.read([tmp_path])
