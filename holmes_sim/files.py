@@ -9,21 +9,24 @@ from pathlib import Path
 from sim.errors import HolmesError
 
 
-def write(path: str | Path, text: str) -> None:
-    """Write a text file by way of a temporary one beside it. Raises HolmesError where the place cannot be written."""
-    target = Path(path)
+def write(path: str | Path, content: str | bytes) -> None:
+    """Write a file by way of a temporary one beside it; a link is followed. Raises HolmesError where it cannot be written.
+
+    What is not a regular file (a folder, a device such as /dev/stdout) is refused: it would be replaced.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise HolmesError(f"{path}: cannot be written: not a regular file")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent or Path(), prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
         raise HolmesError(f"{path}: cannot be written: {error.strerror}") from None
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(target)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise HolmesError(f"{path}: cannot be written: {error.strerror}") from None
-    except BaseException:
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise

@@ -7,13 +7,13 @@ wide, drawn in inches.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 
+from holmes_sim import files
 from sim.errors import HolmesError
 
 ENDINGS = ("png", "svg", "pdf")
@@ -40,11 +40,4 @@ def save(figure: Figure, path: str | Path) -> None:
     picture = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "holmes-sim"}):
         figure.savefig(picture, format=ending, metadata=undated)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(picture.getvalue())
-        partial.replace(target)
-    except OSError as error:
-        raise HolmesError(f"{target}: cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    files.write(target, picture.getvalue())
