@@ -14,9 +14,11 @@ def write(path: str | Path, content: str | bytes) -> None:
 
     What is not a regular file (a folder, a device such as /dev/stdout) is refused: it would be replaced.
     """
-    target = Path(path).resolve()
+    target = Path(path)
     if target.exists() and not target.is_file():
-        raise HolmesError(f"{path}: cannot be written: not a regular file")
+        kind = "Is a directory" if target.is_dir() else "not a regular file"
+        raise HolmesError(f"{path}: cannot be written: {kind}")
+    target = target.resolve()
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:

@@ -28,10 +28,10 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for place in (pipe, tmp_path):
+    for place, kind in ((pipe, "not a regular file"), (tmp_path, "Is a directory")):
         with pytest.raises(HolmesError) as caught:
             files.write(place, "text")
-        assert str(caught.value) == f"{place}: cannot be written: not a regular file"
+        assert str(caught.value) == f"{place}: cannot be written: {kind}"
     assert pipe.is_fifo()
 
 
