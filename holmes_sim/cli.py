@@ -29,7 +29,8 @@ TopologyArgument = Annotated[str, typer.Argument(metavar="TOPO", help="A topolog
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as written by holmes-sim plan -o.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Degree = Annotated[int | None, typer.Option(min=1, help="Pin this dimension of the plan.", rich_help_panel="Pin a dimension")]
-Word = Annotated[str | None, typer.Option(help="Pin this dimension of the plan.", rich_help_panel="Pin a dimension")]
+ScheduleWord = Annotated[str | None, typer.Option(help="1f1b, gpipe or interleaved.", rich_help_panel="Pin a dimension")]
+RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel="Pin a dimension")]
 KINDS = ("devices", "links", "nics", "models", "topologies", "strategies", "schedules", "collectives")
 
 
@@ -48,8 +49,8 @@ def plan(
     dp: Degree = None,
     vpp: Degree = None,
     microbatch_size: Degree = None,
-    schedule: Word = None,
-    recompute: Word = None,
+    schedule: ScheduleWord = None,
+    recompute: RecomputeWord = None,
     zero_stage: Annotated[
         int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")
     ] = None,
@@ -60,6 +61,7 @@ def plan(
     from sim import planfile
 
     where = commands.load(topo)
+    _distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage)
     with _progress("planning") as progress:
@@ -72,6 +74,8 @@ def plan(
     from holmes_sim import printing
 
     _print(printing.planned(answer))
+    if answer.interrupted:
+        _note("Interrupted: this is the best plan so far.")
     _note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
 
 
@@ -87,6 +91,7 @@ def simulate(
     from sim import timeline
 
     given = commands.read_plan(plan)
+    _distinct(plan, trace, chart)
     with _progress("simulating"):
         run = commands.simulate(given)
     _write_text(trace, timeline.to_json(run.timeline) if trace else "")
@@ -100,7 +105,7 @@ def simulate(
     from holmes_sim import printing
 
     _print(printing.simulated(run))
-    _note(" ".join(f"Written to {path}." for path in (trace, chart) if path))
+    _note(" ".join([printing.effort(run), *(f"Written to {path}." for path in (trace, chart) if path)]))
 
 
 @app.command(epilog="Example: holmes-sim show topologies/holmes-hybrid-4.yaml -o fleet.png")
@@ -271,6 +276,18 @@ def _write_text(path: Path | None, text: str) -> None:
         from holmes_sim import files
 
         files.write(path, text)
+
+
+def _distinct(*paths: Path | None) -> None:
+    """Refuse to write over what is read, or two things to one place."""
+    from sim.errors import HolmesError
+
+    seen: set[Path] = set()
+    for path in paths:
+        if path is not None and path.resolve() in seen:
+            raise HolmesError(f"{path}: named twice; it would be written over")
+        if path is not None:
+            seen.add(path.resolve())
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -34,6 +34,7 @@ class Planned:
     places: tuple[PlaceReport, ...]
     baselines: tuple[Row, ...]
     seconds: float
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ def plan(
     found = search.plan(question, strategy, workshop)
     rows = search.compare(question, tuple(name for name in BASELINES if name != strategy), workshop)
     timeline = play(found)
-    return Planned(found, timeline, places(found, timeline), rows, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return Planned(found, timeline, places(found, timeline), rows, seconds, workshop.interrupted)
 
 
 def simulate(given: Plan) -> Simulated:

@@ -34,17 +34,20 @@ def planned(answer: Planned) -> Group:
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), Text()]
     if plan.certificate is not None:
-        parts.append(Text(certificate(plan.certificate)))
+        parts.append(Text(certificate(plan, plan.certificate)))
     return Group(*parts)
 
 
 def simulated(run: Simulated) -> Group:
-    """A simulated step: stages, numbers, and what the simulation took."""
-    world = run.plan.config.world_size
-    effort = f"{world} ranks in {run.classes} classes, {run.timeline.events} events, {time_text(run.seconds)}"
+    """A simulated step: stages and numbers."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text()]
-    parts += [prediction(run.prediction), Text(), Text(f"Simulated {effort}.", style="dim")]
-    return Group(*parts)
+    return Group(*parts, prediction(run.prediction))
+
+
+def effort(run: Simulated) -> str:
+    """What a simulation took, in a line."""
+    world = run.plan.config.world_size
+    return f"Simulated {world} ranks in {run.classes} classes, {run.timeline.events} events, in {time_text(run.seconds)}."
 
 
 def _promised(plan: Plan) -> Prediction:
@@ -190,12 +193,14 @@ def _runs(layers: list[int]) -> str:
     return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)
 
 
-def certificate(found: Certificate) -> str:
-    """The certificate in a sentence."""
-    bound = f"no plan of the searched space is faster than {time_text(found.lower_bound_s)} ({found.solver})"
-    if found.status == "optimal":
-        return f"Certificate: optimal; {bound}."
-    return f"Certificate: at most {found.gap:.1%} from the best; {bound}."
+def certificate(plan: Plan, found: Certificate) -> str:
+    """The certificate in two sentences: how far from the best, and of what."""
+    config = plan.config
+    kind = f"{config.schedule} plan" + (f" of vpp {config.vpp}" if config.vpp > 1 else "")
+    bound = f"no {kind} with whole stages per cluster is faster than {time_text(found.lower_bound_s)} ({found.solver})"
+    far = "optimal" if found.status == "optimal" else f"at most {found.gap:.1%} from the best"
+    hint = "" if config.vpp > 1 else " Interleaved stages are tried where --vpp asks for them."
+    return f"Certificate: {far}; {bound}.{hint}"
 
 
 def topology(shown: Topology) -> Group:

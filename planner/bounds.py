@@ -13,7 +13,7 @@ from sim import schedules
 def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
     """A lower bound on the step of a shape without solving: stages always at work, layers divided at will.
 
-    Either the pipeline stays in one class, where equal stages must also fill and drain it; or it crosses, and the stages at
+    Either the pipeline stays in one class, where it must also fill and drain; or it crosses, and the stages at
     both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds
     a layer, and one such stage holds a layer at least."""
     question = workshop.question
@@ -22,8 +22,7 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
     for option in classes:
         most = min(option.capacity, pinned or layers, layers)
         if pinned in (None, most):
-            fill = (1 - 1 / most) / shape.vpp
-            bound = min(bound, layers * option.layer_seconds * (m / most + fill))
+            bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, shape.vpp))
     speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(c.capacity)), reverse=True)[: pinned or layers]
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
         waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
@@ -32,6 +31,19 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     return bound
+
+
+def _equal_stages(layers: int, stages: int, m: int, vpp: int) -> float:
+    """Least layer times of a pipeline of alike stages, layers divided at will.
+
+    With x layers on the last stage the largest other one has (L - x) / (p - 1) at least, and takes m times that; the last waits
+    for the others once and takes m x. The first falls and the second grows with x, so they meet in the least.
+    """
+    if stages == 1:
+        return float(m * layers)
+    share = m / (stages - 1)
+    last = max(layers * (share - 1 / vpp) / (share + m - 1 / vpp), 0.0)
+    return m * last + (layers - last) / vpp
 
 
 def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:

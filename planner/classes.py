@@ -26,7 +26,7 @@ class ClassOption:
         self.capacity = slots(cluster, shape.tp) // shape.dp
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.costs = StageCosts(self.workload, self.config, workshop.paces(cluster, shape))
+        self.costs = tuple(StageCosts(self.workload, self.config, paces) for paces in workshop.paces(cluster, shape))
         self.crossing = workshop.crossing(cluster, others, shape)
         inside = workshop.message(cluster, cluster, shape) if self.capacity > 1 else math.inf
         self.message = min(inside, self.crossing)
@@ -39,7 +39,7 @@ class ClassOption:
     def cost(self, role: str, layers: int) -> StageCost:
         """Costs of a stage in a role: first, middle, last, or only."""
         if (role, layers) not in self._costs:
-            cost = self.costs.of(layers, role in ("first", "only"), role in ("last", "only"))
+            cost = _least([costs.of(layers, role in ("first", "only"), role in ("last", "only")) for costs in self.costs])
             ahead = self.message if self.waits and role in ("first", "middle") else 0.0
             back = self.message if self.waits and role in ("last", "middle") else 0.0
             self._costs[role, layers] = replace(cost, send_forward=ahead, send_backward=back)
@@ -81,6 +81,14 @@ class ClassOption:
                 break
             found.append(layers)
         return found
+
+
+def _least(costs: list[StageCost]) -> StageCost:
+    """Of stages that lie otherwise on their nodes, the least of every cost: what none of them can beat."""
+    if len(costs) == 1:
+        return costs[0]
+    least = {name: min(getattr(cost, name) for cost in costs) for name in ("forward", "backward", "reduce", "gather")}
+    return replace(costs[0], **least)
 
 
 def shape_alone(config: ParallelConfig) -> ParallelConfig:

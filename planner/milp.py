@@ -56,24 +56,35 @@ class Programme:
         self._problem.setObjective(expression)
 
     def solve(self, time_limit: float) -> Solution | None:
-        """The best solution found within `time_limit` seconds, or None where there is none."""
+        """The best solution found within `time_limit` seconds, or None where there is none at all.
+
+        Raises TimeoutError where the time ran out before a first solution was found: then nothing is proved.
+        """
         highs = pulp.HiGHS(msg=False, timeLimit=max(time_limit, 0.1), threads=1)
         return self._highs(highs) if highs.available() else self._cbc(time_limit)
 
     def _highs(self, solver: pulp.HiGHS) -> Solution | None:
         self._problem.solve(solver)
-        if self._problem.sol_status not in _FOUND:
+        if not self._found():
             return None
-        info = self._problem.solverModel.getInfo()
+        info, constant = self._problem.solverModel.getInfo(), float(self._problem.objective.constant)
         proved = self._problem.sol_status == pulp.LpSolutionOptimal and info.mip_gap <= 1e-4
-        return Solution(float(info.objective_function_value), float(info.mip_dual_bound), proved, "HiGHS")
+        objective, bound = float(info.objective_function_value), float(info.mip_dual_bound)
+        return Solution(objective + constant, bound + constant, proved, "HiGHS")
+
+    def _found(self) -> bool:
+        if self._problem.sol_status in _FOUND:
+            return True
+        if self._problem.sol_status == pulp.LpSolutionInfeasible:
+            return False
+        raise TimeoutError("no solution found in time")
 
     def _cbc(self, time_limit: float) -> Solution | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces that 4.0 ships no CBC; we pin below 4
             solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=max(time_limit, 0.1), threads=1)
         self._problem.solve(solver)
-        if self._problem.sol_status not in _FOUND:
+        if not self._found():
             return None
         objective = float(pulp.value(self._problem.objective))
         proved = self._problem.sol_status == pulp.LpSolutionOptimal

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.question import Question
+from sim import schedules
 from sim.cluster import Cluster, Device
 from sim.errors import Infeasible
 from sim.model import Workload
@@ -71,8 +72,8 @@ def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
             for size in _sizes(question, dp):
                 for recompute in (question.wishes.recompute,) if question.wishes.recompute else RECOMPUTE:
                     found = True
-                    vpp = question.wishes.vpp or 1
-                    schedule = question.wishes.schedule or ("interleaved" if vpp > 1 else "1f1b")
+                    schedule = question.wishes.schedule or ("interleaved" if (question.wishes.vpp or 1) > 1 else "1f1b")
+                    vpp = question.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if question.wishes.zero_stage is None else question.wishes.zero_stage
                     yield Shape(tp, dp, size, recompute, schedule, vpp, zero)
     if not found:

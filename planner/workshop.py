@@ -23,9 +23,10 @@ class Workshop:
     def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
         self.question, self.progress = question, progress
         self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
+        self.interrupted = False
         self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
-        self._paces: dict[tuple[str, int, int, int], Paces] = {}
+        self._paces: dict[tuple[str, int, int, int], tuple[Paces, ...]] = {}
         self._messages: dict[tuple[str, str, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
@@ -41,13 +42,15 @@ class Workshop:
             raise found
         return found
 
-    def paces(self, cluster: Cluster, shape: Shape) -> Paces:
-        """Paces of the first stage that stands on a cluster."""
+    def paces(self, cluster: Cluster, shape: Shape) -> tuple[Paces, ...]:
+        """Paces of the stages of a cluster, one for each way they can lie on its nodes."""
         key = cluster.name, shape.tp, shape.dp, shape.zero_stage
         if key not in self._paces:
-            devices = _stage_devices(cluster, shape, 0)
             config = shape.config(self.question.workload, 1)
-            self._paces[key] = Paces(self.question.topology.fleet, config, devices, self.capacities)
+            per_node = cluster.node.count // shape.tp
+            ways = max(1, min(per_node // math.gcd(per_node, shape.dp), slots(cluster, shape.tp) // shape.dp))
+            stages = (_stage_devices(cluster, shape, index) for index in range(ways))
+            self._paces[key] = tuple(Paces(self.question.topology.fleet, config, s, self.capacities) for s in stages)
         return self._paces[key]
 
     def message(self, source: Cluster, target: Cluster, shape: Shape, nic: str = "") -> float:

@@ -120,7 +120,7 @@ def read(path: str | Path) -> Model:
         "experts_per_token": config.number("experts_per_token", default=0),
     }
     tied = config.flag("tie_word_embeddings", default=family.tied)
-    name = config.text("_name_or_path") or file.resolve().parent.name or str(config.values["model_type"])
+    name = config.text("_name_or_path") or _named(file) or str(config.values["model_type"])
     if not config.faults:
         _check_fit(config, model)
     if config.faults:
@@ -232,3 +232,8 @@ def _shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(value)
+
+
+def _named(file: Path) -> str:
+    """A model's name by its file: `llama8b` for llama8b.json; of a plain config.json, its folder's."""
+    return file.stem if file.name != "config.json" else file.resolve().parent.name

@@ -92,18 +92,20 @@ def plan(question: Question, workshop: Workshop) -> Plan:
             search.offer(workshop.answer(name, functools.partial(get(name).plan, question, workshop)))
     everything = [(shape, options(workshop, shape)) for shape in shapes(question)]
     everything.sort(key=lambda item: quick_estimate(workshop, *item))
-    for item in everything[:FIRST]:
-        if quick_bound(workshop, *item) < search.cutoff and search.left > 0:
+    for place, item in enumerate(everything):
+        bound = quick_bound(workshop, *item)
+        if place < FIRST and bound < search.cutoff and search.left > 0:
             search.bounds.append(_solve(search, *item))
             workshop.progress(search.state())
-    for item in everything[FIRST:]:
-        search.push(quick_bound(workshop, *item), item)
+        else:
+            search.push(bound, item)
     while search.heap and search.heap[0][0] < search.cutoff and search.left > 0 and search.idle_plays < PLAYS:
         entry = heapq.heappop(search.heap)
         try:
             _look(search, entry[2])
         except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
             heapq.heappush(search.heap, entry)
+            workshop.interrupted = True
             break
         workshop.progress(search.state())
     return _answer(search)
@@ -151,7 +153,10 @@ def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
     if pp != 1:
         for order in orders(search.workshop, classes):
             search.programmes += 1
-            found.append(solve(search.workshop, order, pp, search.cutoff, search.left))
+            try:
+                found.append(solve(search.workshop, order, pp, search.cutoff, search.left))
+            except TimeoutError:
+                bound = min(bound, quick_bound(search.workshop, shape, classes))
     for assignment in found:
         if assignment is not None:
             bound = min(bound, assignment.bound)
@@ -201,6 +206,13 @@ def _why_none(search: _Search) -> str:
     if nearest is None:
         return f"no cluster of {question.topology.name} holds one stage; lower dp or tp"
     over, shape, option, layers = nearest
+    if search.left <= 0:
+        return f"no plan found within {question.time_limit:g} s; give --time-limit more"
+    if over <= 0:
+        return (
+            f"no layout fits {str(question.wishes) or 'the workload'}: a pipeline needs a layer for each of its pp x vpp "
+            f"stages, and interleaved stages a multiple of pp microbatches"
+        )
     device = option.cluster.node.device
     needed = size_text(option.bytes_at("middle", layers))
     text = (

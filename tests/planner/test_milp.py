@@ -1,0 +1,116 @@
+"""The only file that knows PuLP: tiny programmes with one possible answer, on both solvers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from planner.milp import Programme, Solution, count, total
+
+
+@pytest.fixture(params=["HiGHS", "CBC"])
+def solve(request, monkeypatch):
+    """Solve on one of the two solvers; CBC stands in where HiGHS is not installed."""
+    if request.param == "CBC":
+        import pulp
+
+        monkeypatch.setattr(pulp.HiGHS, "available", lambda self: False)
+
+    def solved(programme: Programme, seconds: float = 10.0) -> Solution | None:
+        found = programme.solve(seconds)
+        assert found is None or found.solver == request.param
+        return found
+
+    return solved
+
+
+def test_a_programme_with_one_answer(solve):
+    """Cheapest 7 = 3 x + 2 y with x <= 1: x = 1, y = 2; the relaxation would take x = 1 too, but y = 2 is whole."""
+    p = Programme("coins")
+    x, y = p.integer("x", 0, 1), p.integer("y", 0, 9)
+    p.require("sum", total([(x, 3.0), (y, 2.0)]) == 7)
+    p.minimise(total([(x, 5.0), (y, 4.0)]))
+    found = solve(p)
+    assert (found.objective, found.proved, count(x), count(y)) == (13.0, True, 1, 2)
+    assert found.bound == pytest.approx(13.0)
+
+
+def test_the_whole_answer_is_dearer_than_the_relaxed_one(solve):
+    """2 x >= 3 whole is x = 2, not 1.5."""
+    p = Programme("whole")
+    x = p.integer("x", 0, 9)
+    p.require("enough", total([(x, 2.0)]) >= 3)
+    p.minimise(total([(x, 1.0)]))
+    assert solve(p).objective == pytest.approx(2.0)
+
+
+def test_reals_binaries_and_constants(solve):
+    """A switch of price 2 opens a pipe of width 3; 2.5 are needed: 2 + 2.5 + 10."""
+    p = Programme("pipe")
+    open_, flow = p.binary("open"), p.real("flow", 0.0)
+    p.require("width", total([(flow, 1.0), (open_, -3.0)]) <= 0)
+    p.require("need", total([(flow, 1.0)]) >= 2.5)
+    p.minimise(total([(open_, 2.0), (flow, 1.0)], 10.0))
+    found = solve(p)
+    assert found.objective == pytest.approx(14.5)
+    assert count(open_) == 1
+
+
+def test_a_real_has_an_upper_end(solve):
+    p = Programme("end")
+    x = p.real("x", 0.0, 4.0)
+    p.require("enough", total([(x, 1.0)]) >= 5)
+    p.minimise(total([(x, 1.0)]))
+    assert solve(p) is None
+
+
+def test_what_has_no_solution_gives_none(solve):
+    p = Programme("none")
+    x = p.binary("x")
+    p.require("two", total([(x, 1.0)]) >= 2)
+    p.minimise(total([(x, 1.0)]))
+    assert solve(p) is None
+
+
+def test_a_variable_may_come_several_times():
+    p = Programme("again")
+    x = p.integer("x", 0, 9)
+    assert total([(x, 1.0), (x, 2.0)], 4.0).toDict() == total([(x, 3.0)], 4.0).toDict()
+
+
+def test_small_knapsacks_against_brute_force(solve):
+    rng = random.Random(1)
+    for _ in range(5):
+        worth, weight = ([rng.randint(1, 20) for _ in range(8)] for _ in range(2))
+        p = Programme("knapsack")
+        take = [p.binary(f"take[{i}]") for i in range(8)]
+        p.require("room", total(zip(take, weight, strict=True)) <= 40)
+        p.minimise(total((v, -w) for v, w in zip(take, worth, strict=True)))
+        best = max(
+            sum(w for w, use in zip(worth, uses, strict=True) if use)
+            for uses in itertools.product((0, 1), repeat=8)
+            if sum(w for w, use in zip(weight, uses, strict=True) if use) <= 40
+        )
+        assert solve(p).objective == pytest.approx(-best)
+
+
+def test_what_is_said_of_an_unfinished_search_is_true():
+    """Within a blink of an eye: whatever comes back is a solution, its bound is below it, and only a proof is called one."""
+    rng = random.Random(7)
+    p = Programme("market_split")  # equalities of random numbers: no solver ends soon
+    take = [p.binary(f"take[{i}]") for i in range(60)]
+    gaps = [(p.real(f"over[{k}]"), p.real(f"under[{k}]")) for k in range(6)]
+    for k, (over, under) in enumerate(gaps):
+        weights = [rng.randint(0, 99) for _ in take]
+        terms = [*zip(take, weights, strict=True), (over, -1.0), (under, 1.0)]
+        p.require(f"split[{k}]", total(terms) == sum(weights) // 2)
+    p.minimise(total((v, 1.0) for pair in gaps for v in pair))
+    found = p.solve(0.5)
+    assert found is not None
+    assert found.bound <= found.objective
+    assert not found.proved or math.isclose(found.bound, found.objective, rel_tol=1e-4, abs_tol=1e-6)
+    assert not found.proved, "six equations of sixty random numbers are not settled in half a second"
+    assert found.bound < found.objective

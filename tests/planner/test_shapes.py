@@ -1,0 +1,147 @@
+"""Shapes: every (tp, dp, microbatch size, recomputation) that divides the model, the batch and the machines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.question import Question, Wishes
+from planner.shapes import Shape, shapes, slot, slots
+from sim.errors import Infeasible
+from sim.model import Workload
+from sim.topology import Topology
+
+
+@pytest.fixture
+def asked(make_cluster, make_fleet, make_model):
+    """One node of two devices (or the clusters given), a batch of four."""
+
+    def question(*clusters, batch: int = 4, precision: str = "bf16", wishes: Wishes | None = None, **model) -> Question:
+        machines = make_fleet(*(clusters or (make_cluster("a", devices=2),)))
+        workload = Workload(make_model(**model), batch, 64, precision)
+        return Question(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
+
+    return question
+
+
+def degrees(question: Question, across: bool = False) -> list[tuple[int, int, int]]:
+    """(tp, dp, microbatch size) of the shapes without recomputation."""
+    return [(s.tp, s.dp, s.microbatch_size) for s in shapes(question, across) if s.recompute == "none"]
+
+
+def test_all_shapes_of_two_devices(asked):
+    found = [
+        (1, 1, 1), (1, 1, 2), (1, 1, 4),
+        (1, 2, 1), (1, 2, 2),
+        (2, 1, 1), (2, 1, 2), (2, 1, 4),
+    ]  # fmt: skip
+    assert degrees(asked()) == found
+    assert [(s.tp, s.dp, s.microbatch_size, s.recompute) for s in shapes(asked())] == [
+        (*one, recompute) for one in found for recompute in ("none", "full")
+    ]
+    assert all((s.schedule, s.vpp, s.zero_stage) == ("1f1b", 1, 1) for s in shapes(asked()))
+
+
+def test_replicas_stand_in_one_cluster_or_anywhere(asked, make_cluster):
+    """2 + 3 devices: dp 3 fits one cluster, dp 4 both (5 does not divide the batch)."""
+    clusters = make_cluster("a", nodes=2), make_cluster("b", nodes=3)
+    batch = 12
+    assert sorted({dp for _, dp, _ in degrees(asked(*clusters, batch=batch))}) == [1, 2, 3]
+    assert sorted({dp for _, dp, _ in degrees(asked(*clusters, batch=batch), across=True)}) == [1, 2, 3, 4]
+
+
+def test_a_tensor_degree_divides_heads_mlp_and_vocabulary(asked, make_cluster):
+    wide = make_cluster("a", devices=8)
+    assert sorted({tp for tp, _, _ in degrees(asked(wide))}) == [1, 2, 4, 8]
+    assert sorted({tp for tp, _, _ in degrees(asked(wide, vocab=770))}) == [1, 2]
+    assert sorted({tp for tp, _, _ in degrees(asked(wide, heads=4, kv_heads=4))}) == [1, 2, 4]
+
+
+def test_a_tensor_degree_need_not_be_a_power_of_two_if_it_is_pinned(asked, make_cluster):
+    wide = make_cluster("a", devices=6)
+    assert sorted({tp for tp, _, _ in degrees(asked(wide, wishes=Wishes(tp=3)))}) == [3]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "key"),
+    [
+        (Wishes(tp=2), "tp"), (Wishes(dp=2), "dp"), (Wishes(microbatch_size=2), "microbatch_size"),
+        (Wishes(recompute="selective"), "recompute"), (Wishes(schedule="gpipe"), "schedule"),
+        (Wishes(zero_stage=0), "zero_stage"),
+    ],
+)  # fmt: skip
+def test_a_pinned_dimension_is_kept(asked, wishes, key):
+    found = list(shapes(asked(wishes=wishes)))
+    assert found
+    assert {getattr(shape, key) for shape in found} == {getattr(wishes, key)}
+
+
+def test_a_pinned_vpp_asks_for_the_interleaved_schedule(asked):
+    assert {(s.vpp, s.schedule) for s in shapes(asked(wishes=Wishes(vpp=2)))} == {(2, "interleaved")}
+
+
+def test_the_configuration_of_a_shape(asked):
+    question = asked(batch=12)
+    config = Shape(2, 2, 3, "full", "1f1b", 1, 0).config(question.workload, 5)
+    assert (config.tp, config.pp, config.dp, config.num_microbatches, config.microbatch_size) == (2, 5, 2, (2, 2), 3)
+    assert config.sequence_parallel
+    assert config.gradient_precision == "fp32"
+    assert not Shape(1, 2, 3, "full", "1f1b", 1, 0).config(question.workload, 5).sequence_parallel
+    assert Shape(1, 1, 1, "none", "1f1b", 1, 1).config(asked(precision="fp16").workload, 1).gradient_precision == "fp16"
+
+
+def test_slots_fill_one_node_after_the_other(make_cluster):
+    """Nodes of five devices hold two pairs; the fifth device stays idle."""
+    odd = make_cluster("a", nodes=2, devices=5)
+    assert slots(odd, 2) == 4
+    assert [[str(device) for device in slot(odd, 2, index)] for index in range(4)] == [
+        ["a/node0/dev0", "a/node0/dev1"], ["a/node0/dev2", "a/node0/dev3"],
+        ["a/node1/dev0", "a/node1/dev1"], ["a/node1/dev2", "a/node1/dev3"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wishes", "text"),
+    [
+        (
+            Wishes(tp=4),
+            "no layout fits --tp 4; tp 4 must fit inside a node (2 devices) and divide heads 24, ffn_hidden 384 "
+            "and vocab 768",
+        ),
+        (Wishes(dp=3), "no layout fits --dp 3; dp 3 x tp 1 replicas do not fit one cluster, which holds 2; lower dp"),
+        (
+            Wishes(tp=2, dp=2),
+            "no layout fits --tp 2 --dp 2; dp 2 x tp 2 replicas do not fit one cluster, which holds 1; lower dp",
+        ),
+        (Wishes(microbatch_size=3), "no layout fits --microbatch-size 3; microbatch size 3 must divide global_batch_size 4"),
+        (
+            Wishes(dp=2, microbatch_size=4),
+            "no layout fits --dp 2 --microbatch-size 4; dp 2 x microbatch size 4 must divide global_batch_size 4",
+        ),
+    ],
+)  # fmt: skip
+def test_no_shape_says_which_demand_fails(asked, wishes, text):
+    with pytest.raises(Infeasible) as caught:
+        list(shapes(asked(wishes=wishes)))
+    assert str(caught.value) == text
+
+
+def test_no_device_has_the_precision(asked):
+    with pytest.raises(Infeasible) as caught:
+        list(shapes(asked(precision="fp8")))
+    assert str(caught.value) == "no cluster of tiny has devices with fp8; choose another precision"
+
+
+def test_clusters_without_the_precision_are_left_out(asked, make_cluster, make_device):
+    old = make_cluster("old", devices=4, spec=make_device("old", peak=(("fp16", 1e14), ("fp32", 2e13))))
+    question = asked(make_cluster("a", devices=2), old)
+    assert [cluster.name for cluster in question.clusters()] == ["a"]
+    assert max(tp for tp, _, _ in degrees(question)) == 2
+
+
+def test_wishes_read_like_the_command_line():
+    assert str(Wishes()) == ""
+    assert str(Wishes(tp=2, microbatch_size=4, recompute="full", zero_stage=0)) == (
+        "--tp 2 --microbatch-size 4 --recompute full --zero-stage 0"
+    )
