@@ -32,7 +32,7 @@ from sim.units import size_text
 
 FIRST = 12
 """So many shapes are solved first, by a quick estimate: good plans early prune the rest."""
-VARIABLES = 60_000
+VARIABLES = 45_000
 PLAYS = 12
 """Programmes are solved until they have had so many variables in all; so many plans are played without finding a faster one."""
 
