@@ -60,8 +60,12 @@ class Programme:
 
         Raises TimeoutError where the time ran out before a first solution was found: then nothing is proved.
         """
-        highs = pulp.HiGHS(msg=False, timeLimit=max(time_limit, 0.1), threads=1)
-        return self._highs(highs) if highs.available() else self._cbc(time_limit)
+        settings = {"msg": False, "timeLimit": max(time_limit, 0.1), "threads": 1}
+        highs = pulp.HiGHS(**settings)
+        if not highs.available():
+            return self._cbc(time_limit)
+        # presolve of highspy 1.14 to 1.15.1 calls some feasible programmes infeasible (as HiGHS issue 3296): ask again without
+        return self._highs(highs) or self._highs(pulp.HiGHS(**settings, presolve="off"))
 
     def _highs(self, solver: pulp.HiGHS) -> Solution | None:
         self._problem.solve(solver)

@@ -114,3 +114,78 @@ def test_what_is_said_of_an_unfinished_search_is_true():
     assert not found.proved or math.isclose(found.bound, found.objective, rel_tol=1e-4, abs_tol=1e-6)
     assert not found.proved, "six equations of sixty random numbers are not settled in half a second"
     assert found.bound < found.objective
+
+
+def test_a_programme_that_highspy_1_14_and_1_15_call_infeasible():
+    """What is left of a stage programme after shrinking. first[a] = n[a] = last[b] = 1 is a solution, of step 1.29911860364.
+
+    highspy 1.14.0, 1.15.0 and 1.15.1 lose it in presolve (HiGHS issue 3296 is alike); 1.13.1 and CBC find it.
+    """
+    p = Programme("shrunk")
+    names = (
+        "border_a",
+        "border_first",
+        "first_a",
+        "last_b",
+        "last_c",
+        "first_b",
+        "n_b",
+        "n_a",
+        "border_b",
+        "last_a",
+        "first_c",
+    )
+    step = p.real("step", up=491.874075011)
+    v = {name: p.real(name) if name == "border_first" else p.integer(name, 0, 4 if name == "n_a" else 1) for name in names}
+
+    def row(text: str, constant: float = 0.0):
+        return total(
+            [(step if word == "step" else v[word], float(factor)) for factor, word in (t.split("*") for t in text.split())],
+            constant,
+        )
+
+    p.require("at_border", row("1*border_a 1*border_first -1*first_a -1*last_b -1*last_c", 1.0) >= 0)
+    p.require("border_b", row("-1*last_c 1*border_b") <= 0)
+    p.require("capacity_b", row("1*last_b 1*first_b 1*n_b 1*border_b") <= 1)
+    p.require("capacity_c", row("1*last_c 1*first_c") <= 1)
+    p.require("ends", row("1*last_c 1*n_b -1*border_b") <= 1)
+    everything = "1*border_a 1*first_a 1*last_b 1*last_c 1*first_b 1*n_b 1*n_a 1*border_b 1*last_a 1*first_c"
+    p.require("layers", row(everything) == 3)
+    p.require("one_first", row("1*first_a 1*first_b 1*first_c") == 1)
+    p.require("order_ends", row("1*first_b 1*last_a 1*first_c") <= 1)
+    p.require("order_first", row("1*border_a 4*first_b 1*n_a 4*first_c") <= 4)
+    p.require("pp", row("1*border_a 1*n_b 1*n_a 1*border_b") == 1)
+    slow = "1*step -2.32290166008*border_a -0.214352874491*first_a -5.07336484412*first_b "
+    slow += "-0.140224578842*n_a -1.32962075438*first_c"
+    p.require("step_border", row(slow) >= 0)
+    first = "1*step -1.12463032909*border_first -1.29911960364*first_a -11.5035048507*first_b -4.54044100501*first_c"
+    p.require("step_first", row(first) >= 0)
+    p.minimise(total([(step, 1.0)]))
+    found = p.solve(10.0)
+    assert found is not None
+    assert found.objective == pytest.approx(1.29911960364, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_solvers_agree_on_random_programmes(monkeypatch, seed):
+    import pulp
+
+    rng = random.Random(seed)
+    rows = [[rng.randint(-3, 5) for _ in range(8)] for _ in range(6)]
+    limits, prices = [rng.randint(2, 12) for _ in rows], [rng.uniform(-2, 5) for _ in range(8)]
+
+    def answer() -> float | None:
+        p = Programme("random")
+        xs = [p.integer(f"x[{i}]", 0, 3) if i % 2 else p.binary(f"x[{i}]") for i in range(8)]
+        for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
+            p.require(f"row[{number}]", total(zip(xs, row, strict=True)) >= limit)
+        p.minimise(total(zip(xs, prices, strict=True)))
+        found = p.solve(10.0)
+        return None if found is None else found.objective
+
+    first = answer()
+    monkeypatch.setattr(pulp.HiGHS, "available", lambda self: False)
+    second = answer()
+    assert (first is None) == (second is None)
+    if first is not None:
+        assert first == pytest.approx(second, rel=1e-4, abs=1e-5)
