@@ -5,6 +5,9 @@ collectives follow the compute they belong to, those of all layers of a stage to
 reduces gradients bucket by bucket behind the last backward of each stage (`overlap_grad_reduce`), and gathers the
 parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
 a steady run. A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
+ZeRO 2 and 3 reduce every microbatch's gradients behind its backward; ZeRO 3 (FSDP) gathers each layer's weights before its
+forward and again before its backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277, section 3.3). Weights of
+embedding and head are spread over the layers of their stage.
 
 Ranks at the same pipeline place whose replicas have the same number of microbatches have the same program.
 """
@@ -49,7 +52,9 @@ def tensor_collectives(
 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
-    """Gradient buckets of one stage; at most one a layer, so that each follows some layer's backward."""
+    """Gradient buckets of one stage; at most one a layer, so that each follows some layer's backward. FSDP: each layer one."""
+    if config.shards_parameters:
+        return layers
     parameters = memory.stage_parameters(workload, config, layers, first, last)
     return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp))))
 
@@ -94,40 +99,43 @@ class _Lowering:
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
         return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
 
-    @property
-    def shares_state(self) -> bool:
-        return self.config.dp > 1 and self.config.zero_stage >= 1
-
     def actions(self) -> Iterator[Action]:
-        gathers_ahead = self.shares_state and self.config.overlap_param_gather
-        if gathers_ahead:
+        config = self.config
+        if config.gathers_ahead and not config.shards_parameters:
             for stage in self.stages:
                 yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
         for action in self.compute:
-            yield from self._around(action, gathers_ahead)
+            yield from self._around(action)
         yield from self._end()
-        if self.shares_state and not gathers_ahead:
+        if config.dp > 1 and config.zero_stage >= 1 and not config.gathers_ahead:
             for stage in self.stages:
                 yield self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
 
-    def _around(self, action: Action, gathers_ahead: bool) -> Iterator[Action]:
+    def _around(self, action: Action) -> Iterator[Action]:
         forward, stage, m = action.kind == "F", action.stage, action.microbatch
         ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
         payload = message_bytes(self.workload, self.config)
         if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
-        first_forward = forward and m == 0 and gathers_ahead
-        reduces = self.config.dp > 1 and self.config.overlap_grad_reduce
-        last_backward = action.kind == "B" and m == self.last_microbatch[stage] and reduces
-        parts = self.parts[stage] if first_forward or last_backward else 1
+        config = self.config
+        sharded = config.shards_parameters
+        gathered = sharded or forward and m == 0 and config.gathers_ahead
+        last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
+        reduced = action.kind == "B" and last and config.reduces_behind
+        parts = self.parts[stage] if gathered or reduced else 1
+        weights = parameter_bytes(*self._shape(stage))
+        for part in range(min(memory.GATHERED_AHEAD, parts) if sharded else 0):
+            yield self._bucket("start", stage, part, "all_gather", weights)
         for part in range(parts):
-            if first_forward:
+            if gathered:
                 yield Action("wait", stage, part=part, parts=parts, group="dp", operation="all_gather")
+            if sharded and part + memory.GATHERED_AHEAD < parts:
+                yield self._bucket("start", stage, part + memory.GATHERED_AHEAD, "all_gather", weights)
             yield Action(action.kind, stage, m, part, parts)
             for operation, nbytes, count in tensor_collectives(*self._shape(stage), not forward):
                 share = count / parts
                 yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
-            if last_backward:
+            if reduced:
                 yield self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
         if action.kind != "W" and 0 <= behind <= self.last_stage and self.config.pp > 1:
             yield Action("send", stage, m, peer=behind % self.config.pp, operation=action.kind, nbytes=payload)
@@ -150,7 +158,7 @@ class _Lowering:
     def _end(self) -> Iterator[Action]:
         """Reduce what is not reduced yet, sum the tied embedding, step the optimizer."""
         for stage in self.stages:
-            if self.config.dp > 1 and self.config.overlap_grad_reduce:
+            if self.config.reduces_behind:
                 yield from self._sync("wait", stage, self._reduction, 0.0)
             elif self.config.dp > 1:
                 yield self._whole(stage, self._reduction, gradient_bytes(*self._shape(stage)))
