@@ -20,7 +20,6 @@ from sim.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, group
 from sim.schema import CasesFacts
 from sim.topology import from_document
 
-
 PARTITIONS = ("transformer-only", "embedding-as-layer")
 """How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
 --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""

@@ -119,7 +119,7 @@ class _Lowering:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
         config = self.config
         sharded = config.shards_parameters
-        gathered = sharded or forward and m == 0 and config.gathers_ahead
+        gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
         reduced = action.kind == "B" and last and config.reduces_behind
         parts = self.parts[stage] if gathered or reduced else 1

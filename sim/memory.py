@@ -39,7 +39,7 @@ def state_bytes(parameters: float, workload: Workload, config: ParallelConfig) -
 
 
 def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Whole weights and gradients of the layers at work under ZeRO 2 and 3: those gathered ahead, one gradient to be reduced."""
+    """Whole weights and gradients of the layers at work under ZeRO 2 and 3: those gathered ahead, one gradient."""
     if not config.reduces_each_microbatch:
         return 0.0
     layer = workload.model.layer_parameters / config.tp

@@ -92,7 +92,7 @@ class ParallelConfig:
     @property
     def gathers_ahead(self) -> bool:
         """The weights that an optimizer step left scattered are gathered bucket by bucket ahead of the next forward."""
-        return self.dp > 1 and (self.overlap_param_gather and self.zero_stage >= 1 or self.zero_stage == 3)
+        return self.dp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
 
     @property
     def num_stages(self) -> int:
