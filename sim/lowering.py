@@ -27,9 +27,17 @@ BUCKET_PARAMETERS = 40e6
 
 
 def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Activations that one rank hands to the next stage: its slice of the sequence where sequence parallel, else all."""
-    whole = config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value
-    return whole / (config.tp if config.sequence_parallel else 1)
+    """Activations that one tensor-parallel rank hands to its peer of the next stage: one slice of them.
+
+    With sequence parallelism the slice is all it has; without, the receiving ranks gather the slices (`tensor_collectives`):
+    the scatter/gather optimisation of Megatron-LM (arXiv 2104.04473, section 4.1), DeepSpeed's partitioned pipeline messages.
+    """
+    return activation_bytes(workload, config) / config.tp
+
+
+def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations of one microbatch between two layers."""
+    return float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
 
 
 def tensor_collectives(
@@ -39,14 +47,16 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's."""
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    Without sequence parallelism a message from another stage came in slices and is gathered first."""
     if config.tp == 1:
         return ()
-    payload = float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
+    payload = activation_bytes(workload, config)
     rounds = 2 * layers * (2 if backward and config.recompute == "full" else 1)
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
-        return (("all_reduce", payload, float(rounds + ends)),)
+        received = config.pp > 1 and not (last if backward else first)
+        return (("all_gather", payload, 1.0),) * received + (("all_reduce", payload, float(rounds + ends)),)
     gathers = rounds + int(last and not backward) + int(first and backward)
     return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)))
 
