@@ -9,6 +9,7 @@ link that is named twice in a route is used twice; so whole weights are said.
 import json
 import os
 import sys
+import tempfile
 
 import simgrid
 
@@ -24,11 +25,26 @@ SETTINGS = (
 )
 
 
+def platform(capacities, flows):
+    """Links, and two hosts for each flow with a route of its own between them, in SimGrid's XML, which outlives its API."""
+    links = "".join(f'<link id="link-{i}" bandwidth="{capacity}Bps" latency="0s"/>' for i, capacity in enumerate(capacities))
+    hosts, routes = "", ""
+    for index, (_, use, _) in enumerate(flows):
+        hosts += f'<host id="source-{index}" speed="1f"/><host id="target-{index}" speed="1f"/>'
+        crossed = "".join(f'<link_ctn id="link-{link}"/>' * int(weight) for link, weight in use)
+        routes += f'<route src="source-{index}" dst="target-{index}" symmetrical="NO">{crossed}</route>'
+    doctype = '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">'
+    zone = f'<zone id="zone" routing="Full">{hosts}{links}{routes}</zone>'
+    return f'<?xml version="1.0"?>{doctype}<platform version="4.1">{zone}</platform>'
+
+
 def play(capacities, flows):
-    """Arrival times of flows (start, [[link, whole weight], ...], whole bytes), each between two hosts of its own."""
+    """Arrival times of flows (start, [[link, whole weight], ...], whole bytes)."""
     engine = simgrid.Engine(["player", "--log=root.thres:critical", *(f"--cfg={setting}" for setting in SETTINGS)])
-    zone = simgrid.NetZone.create_full_zone("zone")
-    links = [zone.create_link(f"link-{i}", capacity).set_latency(0).seal() for i, capacity in enumerate(capacities)]
+    with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+        file.write(platform(capacities, flows))
+        file.flush()
+        engine.load_platform(file.name)
     arrivals = [None] * len(flows)
 
     def send(index, source, target):
@@ -37,12 +53,9 @@ def play(capacities, flows):
         simgrid.Comm.sendto(source, target, nbytes)
         arrivals[index] = simgrid.Engine.clock
 
-    for index, (_, use, _) in enumerate(flows):
-        source, target = (zone.create_host(f"{end}-{index}", 1.0) for end in ("source", "target"))
-        route = [simgrid.LinkInRoute(links[link]) for link, weight in use for _ in range(int(weight))]
-        zone.add_route(source.netpoint, target.netpoint, None, None, route, False)
+    for index in range(len(flows)):
+        source, target = (simgrid.Host.by_name(f"{end}-{index}") for end in ("source", "target"))
         simgrid.Actor.create(f"flow-{index}", source, send, index, source, target)
-    zone.seal()
     engine.run()
     return arrivals
 
