@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import mean
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -13,6 +14,7 @@ from holmes_sim.commands import Planned, Simulated
 from holmes_sim.validation import Row as Validated
 from planner.search import Row
 from sim import catalog, memory
+from sim.cases import Case
 from sim.explain import KINDS, Account, Explanation
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
@@ -351,6 +353,17 @@ def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
+    """Errors of the peak memory by source."""
+    table = _table("Peak memory", "name", "cases", "mean error", "bias", "worst")
+    table.columns[0].header = "source"
+    for source in dict.fromkeys(case.source for case, _, _ in sizes):
+        errors = [error for case, _, error in sizes if case.source == source]
+        worst = max(errors, key=abs)
+        table.add_row(source, str(len(errors)), f"{mean(map(abs, errors)):.1%}", f"{mean(errors):+.1%}", f"{worst:+.1%}")
+    return table
+
+
 def validated(rows: tuple[Validated, ...]) -> Group:
     """Errors by source and over all, and what was left out and why."""
     sources = validation.by_source(rows)
@@ -367,6 +380,9 @@ def validated(rows: tuple[Validated, ...]) -> Group:
             reason = f"{row.case.source}: {row.case.reason}"
             reasons[reason] = reasons.get(reason, 0) + 1
     parts: list[Text | Table] = [table, Text(), Text(f"Mean over sources: {validation.macro(sources):.1%}.")]
+    sizes = validation.memory_errors(rows)
+    if sizes:
+        parts += [Text(), _memory(sizes)]
     if reasons:
         parts += [Text(), Text("Left out", style=STYLE), *(Text(f"{many:4} {reason}") for reason, many in reasons.items())]
     return Group(*parts)

@@ -19,11 +19,12 @@ from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, groups_of
 from sim.schema import CasesFacts
 from sim.topology import from_document
+from sim.units import GIGA, Bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured run: a plan, or why there is none."""
+    """One measured run: a plan, or why there is none. `measured_bytes` is of its fullest rank, where the source tells it."""
 
     id: str
     source: str
@@ -31,6 +32,7 @@ class Case:
     measured_s: float
     plan: Plan | None
     reason: str = ""
+    measured_bytes: Bytes | None = None
 
 
 def load(path: str | Path) -> tuple[Case, ...]:
@@ -54,7 +56,9 @@ def load(path: str | Path) -> tuple[Case, ...]:
             plan = Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
         except (PlanError, TopologyError) as error:
             reason = str(error)
-        found.append(Case(case.id, Path(path).stem, case.stack, case.measured.step_s, plan, reason))
+        gigabytes = case.measured.peak_memory_gb
+        peak = None if gigabytes is None else gigabytes * GIGA
+        found.append(Case(case.id, Path(path).stem, case.stack, case.measured.step_s, plan, reason, peak))
     return tuple(found)
 
 
