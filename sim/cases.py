@@ -21,6 +21,10 @@ from sim.schema import CasesFacts
 from sim.topology import from_document
 from sim.units import GIGA, Bytes
 
+PARTITIONS = ("transformer-only", "embedding-as-layer")
+"""How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
+--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -50,7 +54,8 @@ def load(path: str | Path) -> tuple[Case, ...]:
         try:
             assert topology.workload is not None
             config = _config(case.config, topology.workload)
-            stages = _stages([stage.layers for stage in case.stages], topology.workload.model.layers, config)
+            partition = case.config.get("layer_partition", "transformer-only")
+            stages = _stages([stage.layers for stage in case.stages], topology.workload.model.layers, config, partition)
             placement = _placement(topology.fleet, config, case.replicas)
             groups = groups_of(topology.fleet, config, placement)
             plan = Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
@@ -65,9 +70,7 @@ def load(path: str | Path) -> tuple[Case, ...]:
 def _config(written: dict[str, Any], workload: Workload) -> ParallelConfig:
     """The configuration of a case; what it does not say is as Megatron-LM has it by default."""
     values = dict(written)
-    partition = values.pop("layer_partition", "transformer-only")
-    if partition != "transformer-only":
-        raise PlanError(f"layer_partition {partition} is not modelled")
+    values.pop("layer_partition", None)
     shard = values.pop("zero_shard_size", None)
     if shard not in (None, values.get("dp")):
         raise PlanError(f"zero_shard_size {shard} is not modelled where dp is {values.get('dp')}")
@@ -82,10 +85,15 @@ def _config(written: dict[str, Any], workload: Workload) -> ParallelConfig:
         raise PlanError(f"config: {str(error).split('__init__() ')[-1]}") from None
 
 
-def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig) -> tuple[Stage, ...]:
+def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
+    """Stages as written, or even ones; "embedding-as-layer" counts embedding and loss as one layer each."""
     if written:
         return tuple(Stage(first, past) for first, past in written)
-    cuts = [layers * index // config.num_stages for index in range(config.num_stages + 1)]
+    if partition not in PARTITIONS:
+        raise PlanError(f"layer_partition {partition!r} is unknown; known: {', '.join(PARTITIONS)}")
+    ends = int(partition == "embedding-as-layer")
+    cuts = [(layers + 2 * ends) * index // config.num_stages - ends for index in range(config.num_stages + 1)]
+    cuts[0], cuts[-1] = 0, layers
     return tuple(Stage(first, past) for first, past in pairwise(cuts))
 
 

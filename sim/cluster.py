@@ -35,9 +35,19 @@ class GemmCurve:
     tile: tuple[int, int] = (128, 256)
 
 
+LAYER_LAUNCH: Seconds = 1e-3
+"""Host seconds to launch one layer's forward in eager PyTorch."""
+STEP_HOST: Seconds = 5e-3
+"""Host seconds once a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name."""
+    """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
+
+    `launch` is what its host needs to launch the kernels of one layer's forward: no layer is faster than that.
+    `step` is what its host does once a step while the device waits.
+    """
 
     name: str
     vendor: str
@@ -51,6 +61,8 @@ class DeviceSpec:
     attention_backward: float
     elementwise_efficiency: float
     watts: Watts | None = None
+    launch: Seconds = LAYER_LAUNCH
+    step: Seconds = STEP_HOST
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision; raises PlanError where the device does not have it."""

@@ -24,9 +24,18 @@ PASS_BACKWARD = 1.75
 """Bytes of a pass's backward over its forward, counted on the passes of a GPT layer in units of s b h values: norms 6 / 4
 (gradient and input read, gradient written), heads 9 / 6 and activation 16 / 8 (both with a bias gradient), dropout + residual
 13 / 7 (mask applied, bias gradient, two branches added): 44 / 25."""
+TENSOR_CORE_ALIGNMENT = 16
+"""Bytes of which rows must be multiples to reach tensor cores (NVIDIA, Matrix Multiplication Background User's Guide, 2.2)."""
+UNALIGNED_RATE = 0.5
+"""Share of the fp32 peak that batched attention products reach where head_dim is not aligned. Fitted to one pair of runs:
+BLOOM's search, hidden 13,824 with 128 heads (head_dim 108) against 64 (216), 162.7 against 121.3 s a step."""
 FLASH_BACKWARD = 2.5
-UNFUSED_FORWARD_BYTES = 11.0
-"""Bytes per attention score that an unfused core moves, 2 bytes a value: write, softmax and dropout in and out, mask, read."""
+LAUNCH_BACKWARD = 1.3
+UNFUSED_PASSES = {2: (6, 9), 4: (8, 18)}
+"""Times that an unfused core moves its scores through memory, forward and backward, by bytes of a value. Forward: product out,
+softmax in and out, dropout in and out, product in; backward: product out, dropout in and out, softmax twice in and once out,
+products three times in. Megatron-LM's fused scale-mask-softmax serves 2-byte values only (megatron/core/fusions/fused_softmax.py);
+at 4 bytes scale and mask are passes of their own, forward and backward, and the mask is read. One byte a score is dropout's mask."""
 ADAM_BYTES = 34.0
 """Bytes moved per parameter by a mixed-precision Adam step: gradient read twice (norm, update), fp32 weight and two moments
 read and written, 2-byte weight written: 2 x 4 + 3 x 8 + 2."""
@@ -53,7 +62,9 @@ def pass_seconds(moved: float, device: DeviceSpec) -> Seconds:
     return PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
 
 
-def attention_seconds(core: Attention, device: DeviceSpec, precision: str, kind: str, backward: bool) -> Seconds:
+def attention_seconds(
+    core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool
+) -> Seconds:
     """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused")."""
     dtype = "fp16" if precision == "fp16" else "bf16"
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", "fp8") else precision)
@@ -61,16 +72,19 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, kind:
         share = device.attention_backward if backward else device.attention_forward
         return (FLASH_BACKWARD if backward else 1.0) * core.flops / (peak * share)
     scores = float(core.batch * core.heads) * core.seq_len**2
-    product = 4.0 * scores * core.head_dim / (peak * device.gemm.compute_efficiency)
-    moved = UNFUSED_FORWARD_BYTES * scores
-    return (2.0 if backward else 1.0) * product + pass_seconds((PASS_BACKWARD if backward else 1.0) * moved, device)
+    rate = peak * device.gemm.compute_efficiency
+    if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
+        rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
+    product = 4.0 * scores * core.head_dim / rate
+    moved = (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * scores
+    return (2.0 if backward else 1.0) * product + pass_seconds(moved, device)
 
 
 def _forward(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
     if isinstance(kernel, Gemm):
         return gemm_seconds(kernel, device, precision, nbytes)
     if isinstance(kernel, Attention):
-        return attention_seconds(kernel, device, precision, attention, False)
+        return attention_seconds(kernel, device, precision, nbytes, attention, False)
     return pass_seconds(kernel.moved, device)
 
 
@@ -80,7 +94,7 @@ def _backward(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, a
         weights = Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count)
         return gemm_seconds(inputs, device, precision, nbytes) + gemm_seconds(weights, device, precision, nbytes)
     if isinstance(kernel, Attention):
-        return attention_seconds(kernel, device, precision, attention, True)
+        return attention_seconds(kernel, device, precision, nbytes, attention, True)
     return pass_seconds(PASS_BACKWARD * kernel.moved, device)
 
 
@@ -103,6 +117,7 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
         model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, workload.bytes_per_value
     )
     forward, backward = _both(kernels, model.layer_parameters / config.tp, device, workload, config)
+    forward, backward = max(forward, device.launch), max(backward, LAUNCH_BACKWARD * device.launch)
     if config.recompute == "full":
         backward += forward
     elif config.recompute == "selective" and config.attention == "unfused":
@@ -127,5 +142,5 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 
 
 def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
-    """Seconds of the Adam step over the parameters whose state this rank holds."""
-    return pass_seconds(ADAM_BYTES * parameters, device)
+    """Seconds of the Adam step over the parameters whose state this rank holds, and of what the host does once a step."""
+    return pass_seconds(ADAM_BYTES * parameters, device) + device.step

@@ -22,7 +22,8 @@ class StageCost:
     """Seconds of one stage on the ranks that hold it.
 
     forward and backward are of one microbatch, tensor-parallel collectives included; the sends are what a rank waits for its
-    messages to leave (0 where the schedule overlaps them); reduce and gather are whole, in `parts` buckets.
+    messages to leave (0 where the schedule overlaps them); reduce and gather are whole, in `parts` buckets; `traffic` is what
+    one microbatch puts on the data-parallel network (ZeRO 2 and 3), which takes turns with no other microbatch's.
     """
 
     forward: Seconds
@@ -33,6 +34,7 @@ class StageCost:
     parts: int
     send_forward: Seconds = 0.0
     send_backward: Seconds = 0.0
+    traffic: Seconds = 0.0
 
     @property
     def both(self) -> Seconds:
@@ -40,17 +42,22 @@ class StageCost:
         return self.forward + self.backward
 
     @property
-    def slot(self) -> Seconds:
+    def busy(self) -> Seconds:
         """What one microbatch takes of a rank's time."""
         return self.both + self.send_forward + self.send_backward
+
+    @property
+    def slot(self) -> Seconds:
+        """What one microbatch takes of the rank's time or of its data-parallel network's, whichever is more."""
+        return max(self.busy, self.traffic)
 
     def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
         """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
 
         Gathers ahead of a forward in n parts of f/n are a two-machine flow shop: it ends no sooner than gather + f/n, nor
-        than one bucket and f.
+        than one bucket and f. Where the network is the bottleneck, its gathers are part of its slots.
         """
-        if not config.overlap_param_gather:
+        if not config.gathers_ahead or self.traffic > self.busy:
             return fill
         n = self.parts
         return max(fill, self.gather / n, self.gather + self.forward / n - self.forward)
@@ -63,11 +70,13 @@ class StageCost:
         """
         n, behind = self.parts, self.backward + self.send_backward
         rest = self.optimizer + tied
-        if config.overlap_grad_reduce:
+        if self.traffic > self.busy:
+            return rest  # the network never rests: its last reduction is counted with its slots
+        if config.reduces_behind:
             rest += max(0.0, self.backward + self.reduce / n - behind, self.backward / n + self.reduce - behind)
         else:
             rest += self.reduce
-        return rest if config.overlap_param_gather else rest + self.gather
+        return rest if config.gathers_ahead else rest + self.gather
 
 
 def compute_seconds(
@@ -100,7 +109,8 @@ class StageCosts:
 
     def of(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> StageCost:
         """Costs of a stage of `layers` layers at an end of the pipeline or in its middle; the slowest of `specs` decides."""
-        shape = (self.workload, self.config, layers, first, last)
+        config = self.config
+        shape = (self.workload, config, layers, first, last)
         specs = specs or self.paces.specs
         pairs = [compute_seconds(spec, *shape) for spec in specs]
         times = [max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)]
@@ -111,7 +121,9 @@ class StageCosts:
         for operation, nbytes, count in synchronisation(*shape):
             sync["all_gather" if operation == "all_gather" else "reduce"] += self.paces.seconds("dp", operation, nbytes, count)
         optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
-        return StageCost(times[0], times[1], sync["reduce"], sync["all_gather"], optimizer, lowering.buckets(*shape))
+        reduce, gather = sync["reduce"], sync["all_gather"]
+        traffic = (reduce if config.reduces_each_microbatch else 0.0) + (2 * gather if config.shards_parameters else 0.0)
+        return StageCost(times[0], times[1], reduce, gather, optimizer, lowering.buckets(*shape), traffic=traffic)
 
     def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:
         """The collective to choose for a kind of group of such a stage."""
@@ -129,11 +141,11 @@ def synchronisation(
     if config.dp == 1:
         return ()
     buckets = lowering.buckets(workload, config, layers, first, last)
-    reduced = buckets if config.overlap_grad_reduce else config.vpp
+    reduced = buckets if config.reduces_behind else config.vpp
     gradients = lowering.gradient_bytes(workload, config, layers, first, last) / reduced
     if config.zero_stage == 0:
         return (("all_reduce", gradients, reduced),)
-    gathered = buckets if config.overlap_param_gather else config.vpp
+    gathered = buckets if config.gathers_ahead else config.vpp
     parameters = lowering.parameter_bytes(workload, config, layers, first, last) / gathered
     return (("reduce_scatter", gradients, reduced), ("all_gather", parameters, gathered))
 

@@ -5,6 +5,9 @@ collectives follow the compute they belong to, those of all layers of a stage to
 reduces gradients bucket by bucket behind the last backward of each stage (`overlap_grad_reduce`), and gathers the
 parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
 a steady run. A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
+ZeRO 2 and 3 reduce every microbatch's gradients behind its backward; ZeRO 3 (FSDP) gathers each layer's weights before its
+forward and again before its backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277, section 3.3). Weights of
+embedding and head are spread over the layers of their stage.
 
 Ranks at the same pipeline place whose replicas have the same number of microbatches have the same program.
 """
@@ -24,9 +27,17 @@ BUCKET_PARAMETERS = 40e6
 
 
 def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Activations that one rank hands to the next stage: its slice of the sequence where sequence parallel, else all."""
-    whole = config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value
-    return whole / (config.tp if config.sequence_parallel else 1)
+    """Activations that one tensor-parallel rank hands to its peer of the next stage: one slice of them.
+
+    With sequence parallelism the slice is all it has; without, the receiving ranks gather the slices (`tensor_collectives`):
+    the scatter/gather optimisation of Megatron-LM (arXiv 2104.04473, section 4.1), DeepSpeed's partitioned pipeline messages.
+    """
+    return activation_bytes(workload, config) / config.tp
+
+
+def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations of one microbatch between two layers."""
+    return float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
 
 
 def tensor_collectives(
@@ -36,20 +47,24 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's."""
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    Without sequence parallelism a message from another stage came in slices and is gathered first."""
     if config.tp == 1:
         return ()
-    payload = float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
+    payload = activation_bytes(workload, config)
     rounds = 2 * layers * (2 if backward and config.recompute == "full" else 1)
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
-        return (("all_reduce", payload, float(rounds + ends)),)
+        received = config.pp > 1 and not (last if backward else first)
+        return (("all_gather", payload, 1.0),) * received + (("all_reduce", payload, float(rounds + ends)),)
     gathers = rounds + int(last and not backward) + int(first and backward)
     return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)))
 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
-    """Gradient buckets of one stage; at most one a layer, so that each follows some layer's backward."""
+    """Gradient buckets of one stage; at most one a layer, so that each follows some layer's backward. FSDP: each layer one."""
+    if config.shards_parameters:
+        return layers
     parameters = memory.stage_parameters(workload, config, layers, first, last)
     return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp))))
 
@@ -94,40 +109,43 @@ class _Lowering:
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
         return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
 
-    @property
-    def shares_state(self) -> bool:
-        return self.config.dp > 1 and self.config.zero_stage >= 1
-
     def actions(self) -> Iterator[Action]:
-        gathers_ahead = self.shares_state and self.config.overlap_param_gather
-        if gathers_ahead:
+        config = self.config
+        if config.gathers_ahead and not config.shards_parameters:
             for stage in self.stages:
                 yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
         for action in self.compute:
-            yield from self._around(action, gathers_ahead)
+            yield from self._around(action)
         yield from self._end()
-        if self.shares_state and not gathers_ahead:
+        if config.dp > 1 and config.zero_stage >= 1 and not config.gathers_ahead:
             for stage in self.stages:
                 yield self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
 
-    def _around(self, action: Action, gathers_ahead: bool) -> Iterator[Action]:
+    def _around(self, action: Action) -> Iterator[Action]:
         forward, stage, m = action.kind == "F", action.stage, action.microbatch
         ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
         payload = message_bytes(self.workload, self.config)
         if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
-        first_forward = forward and m == 0 and gathers_ahead
-        reduces = self.config.dp > 1 and self.config.overlap_grad_reduce
-        last_backward = action.kind == "B" and m == self.last_microbatch[stage] and reduces
-        parts = self.parts[stage] if first_forward or last_backward else 1
+        config = self.config
+        sharded = config.shards_parameters
+        gathered = sharded or (forward and m == 0 and config.gathers_ahead)
+        last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
+        reduced = action.kind == "B" and last and config.reduces_behind
+        parts = self.parts[stage] if gathered or reduced else 1
+        weights = parameter_bytes(*self._shape(stage))
+        for part in range(min(memory.GATHERED_AHEAD, parts) if sharded else 0):
+            yield self._bucket("start", stage, part, "all_gather", weights)
         for part in range(parts):
-            if first_forward:
+            if gathered:
                 yield Action("wait", stage, part=part, parts=parts, group="dp", operation="all_gather")
+            if sharded and part + memory.GATHERED_AHEAD < parts:
+                yield self._bucket("start", stage, part + memory.GATHERED_AHEAD, "all_gather", weights)
             yield Action(action.kind, stage, m, part, parts)
             for operation, nbytes, count in tensor_collectives(*self._shape(stage), not forward):
                 share = count / parts
                 yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
-            if last_backward:
+            if reduced:
                 yield self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
         if action.kind != "W" and 0 <= behind <= self.last_stage and self.config.pp > 1:
             yield Action("send", stage, m, peer=behind % self.config.pp, operation=action.kind, nbytes=payload)
@@ -150,7 +168,7 @@ class _Lowering:
     def _end(self) -> Iterator[Action]:
         """Reduce what is not reduced yet, sum the tied embedding, step the optimizer."""
         for stage in self.stages:
-            if self.config.dp > 1 and self.config.overlap_grad_reduce:
+            if self.config.reduces_behind:
                 yield from self._sync("wait", stage, self._reduction, 0.0)
             elif self.config.dp > 1:
                 yield self._whole(stage, self._reduction, gradient_bytes(*self._shape(stage)))

@@ -4,7 +4,7 @@ Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM,
 bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the data-parallel replicas
 (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
 microbatches as the schedule holds at that place (`schedules.peak_in_flight`); full recomputation keeps each layer's input and
-one layer at work."""
+one layer at work. ZeRO 2 also shares the gradients and ZeRO 3 the weights, but for the layers that are gathered at the time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ WORKSPACE: Bytes = 1.0 * GIBI
 under Megatron-DeepSpeed, and 5.06 GB on GH200 (eth-easl/sailor, sailor/Planner/simulations/runtime_simulator.py)."""
 
 OPTIMIZER_BYTES = 12
+GATHERED_AHEAD = 2
+"""Layers whose weights are gathered while another computes: PyTorch's FullyShardedDataParallel lets two all_gathers be in
+flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
 SCORE_BYTES = 5.0
 """Bytes kept per attention score by an unfused core: softmax 2, mask 1, dropped scores 2 (arXiv 2205.05198, section 4.1). At 4
 bytes a value they are 9, and 4 without dropout, which is not told apart."""
@@ -30,9 +33,20 @@ bytes a value they are 9, and 4 without dropout, which is not told apart."""
 def state_bytes(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:
     """Weights, gradients and optimizer state of `parameters` held by one rank."""
     optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
-    shared = config.dp if config.zero_stage >= 1 else 1
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
-    return parameters * (workload.bytes_per_value + gradient + optimizer / shared)
+    shares = [config.dp if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    return parameters * sum(
+        part / share for part, share in zip((workload.bytes_per_value, gradient, optimizer), shares, strict=True)
+    )
+
+
+def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Whole weights and gradients of the layers at work under ZeRO 2 and 3: those gathered ahead, one gradient."""
+    if not config.reduces_each_microbatch:
+        return 0.0
+    layer = workload.model.layer_parameters / config.tp
+    weights = (1 + GATHERED_AHEAD) * workload.bytes_per_value if config.shards_parameters else 0
+    return layer * (weights + GRADIENT_BYTES[config.gradient_precision])
 
 
 @functools.lru_cache(maxsize=65536)
@@ -71,7 +85,7 @@ def place_bytes(workload: Workload, config: ParallelConfig, layers: int, in_flig
     b, s, nbytes = config.microbatch_size, workload.seq_len, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)
     total = state_bytes(stage_parameters(workload, config, layers, first, last), workload, config)
-    total += kept * layers / config.vpp * in_flight + working
+    total += kept * layers / config.vpp * in_flight + working + gathered_bytes(workload, config)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:

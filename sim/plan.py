@@ -21,6 +21,7 @@ ATTENTION = ("flash", "unfused")
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 USUAL_GRADIENTS = {"fp16": "fp16"}
 """Precision -> gradient precision that Megatron-LM uses unless told otherwise: fp16 keeps fp16, all others sum in fp32."""
+ZERO_STAGES = (0, 1, 2, 3)
 GROUP_KINDS = ("tp", "pp", "dp", "cp", "ep")
 
 
@@ -52,8 +53,8 @@ class ParallelConfig:
         for key in ("cp", "ep"):
             if getattr(self, key) > 1:
                 raise PlanError(f"{key} {getattr(self, key)} is not modelled; {key} must be 1")
-        if self.zero_stage not in (0, 1):
-            raise PlanError(f"zero_stage {self.zero_stage} is not modelled; 0 and 1 are")
+        if self.zero_stage not in ZERO_STAGES:
+            raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
         for key, values in known.items():
             if getattr(self, key) not in values:
@@ -62,6 +63,8 @@ class ParallelConfig:
             raise PlanError(f"num_microbatches has {len(self.num_microbatches)} numbers for dp {self.dp}; one per replica")
         if min(self.num_microbatches) < 1:
             raise PlanError("every replica needs at least one microbatch")
+        if self.reduces_each_microbatch and len(set(self.num_microbatches)) > 1:
+            raise PlanError(f"zero_stage {self.zero_stage} reduces every microbatch: all replicas need equally many")
         if self.vpp > 1 and not schedules.get(self.schedule).CHUNKED:
             raise PlanError(f"schedule {self.schedule} holds one stage a rank; vpp {self.vpp} needs interleaved")
         schedules.get(self.schedule)
@@ -70,6 +73,26 @@ class ParallelConfig:
     def world_size(self) -> int:
         """Ranks in all."""
         return self.tp * self.pp * self.dp
+
+    @property
+    def shards_parameters(self) -> bool:
+        """ZeRO 3 over more than one replica (FSDP): each layer's weights are gathered before they are used."""
+        return self.dp > 1 and self.zero_stage == 3
+
+    @property
+    def reduces_each_microbatch(self) -> bool:
+        """ZeRO 2 and 3 keep no whole gradient, so each microbatch's backward reduces it (arXiv 1910.02054, section 5.2)."""
+        return self.dp > 1 and self.zero_stage >= 2
+
+    @property
+    def reduces_behind(self) -> bool:
+        """Gradients are reduced bucket by bucket behind the backward."""
+        return self.dp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
+
+    @property
+    def gathers_ahead(self) -> bool:
+        """The weights that an optimizer step left scattered are gathered bucket by bucket ahead of the next forward."""
+        return self.dp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
 
     @property
     def num_stages(self) -> int:

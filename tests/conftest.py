@@ -206,7 +206,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
 
     hidden, tied, microbatch_size = draw(st.sampled_from([96, 3072])), draw(st.booleans()), draw(st.integers(1, 2))
     switches = {
-        "zero_stage": draw(st.integers(0, 1)),
+        "zero_stage": draw(st.integers(0, 3 if len(set(numbers)) == 1 else 1)),
         "recompute": draw(st.sampled_from(["none", "selective", "full"])),
         "sequence_parallel": tp > 1 and draw(st.booleans()),
         "overlap_grad_reduce": draw(st.booleans()),

@@ -282,7 +282,7 @@ WRONG = {
         2,
         "error: recompute 'half' is unknown; known: none, selective, full\n",
     ),
-    (*HYBRID, "--zero-stage", "3"): (2, "error: zero_stage 3 is not modelled; 0 and 1 are\n"),
+    (*HYBRID, "--zero-stage", "4"): (2, "error: zero_stage 4 is unknown; known: 0, 1, 2, 3\n"),
     (*HYBRID, "--vpp", "2", "--schedule", "1f1b"): (
         2,
         "error: schedule 1f1b holds one stage a rank; vpp 2 needs interleaved\n",

@@ -50,8 +50,8 @@ def test_uneven_stages_and_replicas_on_named_clusters_are_kept() -> None:
 
 
 def test_what_is_not_modelled_is_left_out_with_its_reason() -> None:
-    reasons = {case.reason for case in cases.load(validation.folder() / "mosaicml.yaml")}
-    assert reasons == {"zero_stage 3 is not modelled; 0 and 1 are"}
+    reasons = {case.reason for case in cases.load(validation.folder() / "nvidia_nemo.yaml")}
+    assert reasons == {"", "cp 2 is not modelled; cp must be 1"}
 
 
 def test_errors_are_negative_where_the_simulator_is_optimistic() -> None:

@@ -58,7 +58,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
         shape = Shape(
             tp=rng.choice([1, 1, 1, 2]), dp=rng.choice([1, 1, 2]), microbatch_size=1,
             recompute=rng.choice(["none", "full"]), schedule=rng.choice(["1f1b", "1f1b", "1f1b", "gpipe"]), vpp=1,
-            zero_stage=rng.choice([0, 1]),
+            zero_stage=rng.choice([0, 1, 2, 3]),
         )  # fmt: skip
         shaped = make_model(rng.randint(2, 6), hidden, tied_embeddings=rng.random() < 0.4)
         batch = shape.dp * rng.randint(1, 6)

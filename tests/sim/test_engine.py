@@ -288,7 +288,7 @@ def calm_plans(draw: st.DrawFn, make_plan: Make, make_fleet: Make, make_cluster:
     return make_plan(
         machines, tp=tp, **degrees, layers=layers, microbatches=draw(st.integers(1, 6)), schedule="gpipe",
         shape={"hidden": draw(st.sampled_from([96, 3072]))}, recompute=draw(st.sampled_from(["none", "full"])),
-        zero_stage=draw(st.integers(0, 1)), sequence_parallel=tp > 1 and draw(st.booleans()),
+        zero_stage=draw(st.integers(0, 3)), sequence_parallel=tp > 1 and draw(st.booleans()),
         overlap_grad_reduce=draw(st.booleans()), overlap_param_gather=draw(st.booleans()),
     )  # fmt: skip
 

@@ -56,6 +56,26 @@ def test_without_sharded_state_gradients_are_all_reduced(pair: Make) -> None:
     assert program(pair(dp=2, zero_stage=0, overlap_grad_reduce=False), 0) == "F0 B0 dp all_reduce optimizer"
 
 
+def test_zero_2_reduces_the_gradients_of_every_microbatch(pair: Make) -> None:
+    plan = pair(dp=2, microbatches=2, zero_stage=2, overlap_param_gather=False)
+    assert program(plan, 0) == (
+        "F0 B0 start dp reduce_scatter.0 F1 B1 start dp reduce_scatter.0 wait dp reduce_scatter.0 optimizer dp all_gather"
+    )
+
+
+def test_zero_3_gathers_two_layers_ahead_of_each_forward_and_backward(pair: Make) -> None:
+    """Three layers: those that come next are on their way while one computes (FSDP's backward prefetch)."""
+    plan = pair(dp=2, layers=(3,), zero_stage=3)
+    assert program(plan, 0) == (
+        "start dp all_gather.0 start dp all_gather.1 "
+        "wait dp all_gather.0 start dp all_gather.2 F0.0 wait dp all_gather.1 F0.1 wait dp all_gather.2 F0.2 "
+        "start dp all_gather.0 start dp all_gather.1 "
+        "wait dp all_gather.0 start dp all_gather.2 B0.0 start dp reduce_scatter.0 "
+        "wait dp all_gather.1 B0.1 start dp reduce_scatter.1 wait dp all_gather.2 B0.2 start dp reduce_scatter.2 "
+        "wait dp reduce_scatter.0 wait dp reduce_scatter.1 wait dp reduce_scatter.2 optimizer"
+    )
+
+
 def test_a_tied_embedding_is_summed_by_the_end_stages_only(pair: Make) -> None:
     plan = pair(pp=3, shape={"tied_embeddings": True})
     tied = [" embedding all_reduce " in program(plan, place) for place in range(3)]
@@ -105,12 +125,13 @@ def test_every_message_sent_is_received(data: st.DataObject, plans: Make) -> Non
 
 
 @given(data=st.data())
-def test_all_gradients_are_reduced_once(data: st.DataObject, plans: Make) -> None:
+def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObject, plans: Make) -> None:
     plan = data.draw(plans(ranks=16))
     config = plan.config
     if config.dp == 1:
         return
     operation = "reduce_scatter" if config.zero_stage else "all_reduce"
+    times = config.num_microbatches[0] if config.zero_stage >= 2 else 1
     for place in range(config.pp):
         actions = lowering.program(plan, place, config.num_microbatches[0])
         reduced = sum(
@@ -122,4 +143,4 @@ def test_all_gradients_are_reduced_once(data: st.DataObject, plans: Make) -> Non
             for s in stages
         )
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[config.gradient_precision]
-        assert reduced == pytest.approx(width * held, rel=1e-12)
+        assert reduced == pytest.approx(times * width * held, rel=1e-12)

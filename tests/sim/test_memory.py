@@ -38,13 +38,15 @@ def config(**switches: Any) -> ParallelConfig:
         ("fp32", {}, 4 + 4 + 8),
         ("bf16", {"dp": 4}, 2 + 4 + 12 / 4),
         ("bf16", {"dp": 4, "zero_stage": 0}, 18),
+        ("bf16", {"dp": 4, "zero_stage": 2}, 2 + (4 + 12) / 4),
+        ("bf16", {"dp": 4, "zero_stage": 3}, (2 + 4 + 12) / 4),
         ("fp16", {"dp": 8, "gradient_precision": "fp16"}, 2 + 2 + 12 / 8),
     ],
 )
 def test_a_parameter_takes_its_weight_gradient_and_optimizer_state(
     precision: str, switches: dict[str, Any], bytes_a_parameter: float
 ) -> None:
-    """Rajbhandari et al., arXiv 1910.02054, section 3.1 and 5.1: ZeRO 1 shares the 12 bytes of optimizer state."""
+    """Rajbhandari et al., arXiv 1910.02054, sections 3.1 and 5: ZeRO 1, 2, 3 share state, gradients, weights."""
     assert state_bytes(MILLION, workload(precision), config(**switches)) == pytest.approx(
         MILLION * bytes_a_parameter, rel=1e-12
     )
