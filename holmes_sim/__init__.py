@@ -35,6 +35,7 @@ _PUBLIC = {
     "load": "holmes_sim.commands",
     "plan": "holmes_sim.commands",
     "simulate": "holmes_sim.commands",
+    "explain": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",
     "write": "holmes_sim.files",
     "Wishes": "planner.question",

@@ -84,6 +84,7 @@ def simulate(
     plan: PlanArgument,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace, which Perfetto opens.")] = None,
     chart: Annotated[Path | None, typer.Option(help="Draw the pipeline (png, svg, pdf).")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say where the time goes and what the step waits for.")] = False,
     as_json: Json = False,
 ) -> None:
     """Play one step of a plan as discrete events."""
@@ -100,11 +101,13 @@ def simulate(
 
         _save(charts.pipeline(given, run.timeline), chart)
     if as_json:
-        _json(run.facts())
+        _json(run.facts() | ({"explanation": commands.explain(run).facts()} if explain else {}))
         return
     from holmes_sim import printing
 
     _print(printing.simulated(run))
+    if explain:
+        _print(printing.explained(commands.explain(run)))
     _note(" ".join([printing.effort(run), *(f"Written to {path}." for path in (trace, chart) if path)]))
 
 

@@ -15,6 +15,8 @@ from planner.workshop import Workshop
 from sim import folding, planfile, topology
 from sim.engine import simulate as play
 from sim.errors import TopologyError
+from sim.explain import Explanation
+from sim.explain import explain as account
 from sim.model import Workload
 from sim.plan import Plan, Prediction
 from sim.report import PlaceReport, places, predict
@@ -136,3 +138,8 @@ def simulate(given: Plan) -> Simulated:
     seconds = time.perf_counter() - started
     prediction = predict(given, timeline)
     return Simulated(given, timeline, prediction, places(given, timeline), seconds, len(folded.representatives))
+
+
+def explain(run: Simulated) -> Explanation:
+    """Why a simulated step takes what it takes: seconds by stage, and the critical path."""
+    return account(run.plan, run.timeline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import mean
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -13,12 +14,16 @@ from holmes_sim.commands import Planned, Simulated
 from holmes_sim.validation import Row as Validated
 from planner.search import Row
 from sim import catalog, memory
+from sim.cases import Case
+from sim.explain import KINDS, Account, Explanation
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
 from sim.topology import Topology
-from sim.units import GIBI, GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
+from sim.units import GIBI, GIGA, MILLI, Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 STYLE = "bold"
+SHOWN_PASSAGES = 24
+"""Passages of a critical path that are printed; of longer ones the begin and the end."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -42,6 +47,80 @@ def simulated(run: Simulated) -> Group:
     """A simulated step: stages and numbers."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text()]
     return Group(*parts, prediction(run.prediction))
+
+
+def explained(found: Explanation) -> Group:
+    """Where the seconds of a step go, stage by stage, and the chain of events that sets it."""
+    busiest: dict[int, Account] = {}
+    for account in found.ranks:
+        kept = busiest.get(account.place)
+        if kept is None or _computes(account) > _computes(kept):
+            busiest[account.place] = account
+    mean = Account(-1, -1, 0, found.mean)
+    on_path = Account(-1, -1, 0, tuple((kind, sum(a.of(kind) for a in found.path)) for kind in _kinds(found.path)))
+    step = time_text(float(f"{found.step_s:.4g}"))
+    return Group(
+        Text(),
+        _accounts(f"Where a rank's {step} go", tuple(busiest.values()), mean, "mean", found.step_s),
+        Text("tp, pp, dp: communication that no compute hides. bubble: waiting for others."),
+        Text(),
+        _accounts(f"Critical path: the chain that takes {step}", found.path, on_path, "all", found.step_s),
+        Text(_longest(found)),
+        Text(),
+        _passages(found),
+    )
+
+
+def _computes(account: Account) -> Seconds:
+    return sum(account.of(kind) for kind in ("forward", "backward", "recompute", "optimizer"))
+
+
+def _kinds(accounts: Iterable[Account]) -> tuple[str, ...]:
+    """Kinds of seconds that any of the accounts has, in their usual order."""
+    found = dict.fromkeys(kind for account in accounts for kind, _ in account.seconds)
+    return (*(kind for kind in KINDS if kind in found), *(kind for kind in found if kind not in KINDS))
+
+
+def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, step: Seconds) -> Table:
+    """A row for each stage, one for them together, one with its shares of the step; in one unit, so that they add up."""
+    kinds = _kinds((*rows, total))
+    table = _table(f"{title} (in {'s' if step >= 1 else 'ms'})", "stage", *kinds)
+
+    def cells(account: Account) -> list[str]:
+        return [_alike(account.of(kind), step) if account.of(kind) else "-" for kind in kinds]
+
+    for row in rows:
+        table.add_row(str(row.place), *cells(row))
+    if len(rows) > 1:
+        table.add_row(name, *cells(total), style=STYLE)
+    table.add_row("share", *(f"{total.of(kind) / step:.1%}" for kind in kinds))
+    return table
+
+
+def _alike(value: Seconds, step: Seconds) -> str:
+    """Seconds in the unit that all times of a step are told in, without it."""
+    return f"{value:.3f}" if step >= 1 else f"{value / MILLI:.2f}"
+
+
+def _longest(found: Explanation) -> str:
+    """One line: the three longest parts of the critical path, and what it means."""
+    parts = sorted(((s, a.place, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
+    told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts)
+    return f"Most of it: {told}. What is not on it can be faster for nothing."
+
+
+def _passages(found: Explanation) -> Table:
+    step = found.step_s
+    table = _table(f"Critical path in order (in {'s' if step >= 1 else 'ms'})", "from", "takes", "layout")
+    table.columns[2].header = "what"
+    rows = [(_alike(p.start, step), _alike(p.seconds, step), p.text) for p in found.chain]
+    if len(rows) > SHOWN_PASSAGES:
+        half = SHOWN_PASSAGES // 2
+        left_out = len(rows) - 2 * half
+        rows = [*rows[:half], ("...", "...", f"{left_out} more; --json has them all"), *rows[-half:]]
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def effort(run: Simulated) -> str:
@@ -274,6 +353,17 @@ def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
+    """Errors of the peak memory by source."""
+    table = _table("Peak memory", "name", "cases", "mean error", "bias", "worst")
+    table.columns[0].header = "source"
+    for source in dict.fromkeys(case.source for case, _, _ in sizes):
+        errors = [error for case, _, error in sizes if case.source == source]
+        worst = max(errors, key=abs)
+        table.add_row(source, str(len(errors)), f"{mean(map(abs, errors)):.1%}", f"{mean(errors):+.1%}", f"{worst:+.1%}")
+    return table
+
+
 def validated(rows: tuple[Validated, ...]) -> Group:
     """Errors by source and over all, and what was left out and why."""
     sources = validation.by_source(rows)
@@ -290,6 +380,9 @@ def validated(rows: tuple[Validated, ...]) -> Group:
             reason = f"{row.case.source}: {row.case.reason}"
             reasons[reason] = reasons.get(reason, 0) + 1
     parts: list[Text | Table] = [table, Text(), Text(f"Mean over sources: {validation.macro(sources):.1%}.")]
+    sizes = validation.memory_errors(rows)
+    if sizes:
+        parts += [Text(), _memory(sizes)]
     if reasons:
         parts += [Text(), Text("Left out", style=STYLE), *(Text(f"{many:4} {reason}") for reason, many in reasons.items())]
     return Group(*parts)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from sim import cases
+from sim import cases, memory
 from sim.cases import Case
 from sim.engine import simulate
 from sim.errors import HolmesError
@@ -145,6 +145,23 @@ def macro(found: dict[str, Summary]) -> float:
     return mean(one.mape for one in found.values() if one.n)
 
 
+def memory_errors(rows: Iterable[Row]) -> tuple[tuple[Case, float, float], ...]:
+    """(case, predicted bytes, error) of the fullest rank of every planned case whose memory was measured."""
+    found = []
+    for case in (row.case for row in rows):
+        if case.plan is not None and case.measured_bytes is not None:
+            predicted = max(memory.peak_memory(case.plan))
+            found.append((case, predicted, predicted / case.measured_bytes - 1))
+    return tuple(found)
+
+
+def _memory_facts(rows: tuple[Row, ...]) -> dict[str, Any]:
+    """What is added to the facts where memory was measured."""
+    found = memory_errors(rows)
+    listed = [{"id": case.id, "predicted": p, "measured": case.measured_bytes, "error": error} for case, p, error in found]
+    return {"memory": listed} if listed else {}
+
+
 def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     """What `holmes-sim validate --json` prints; a case that cannot be simulated is listed with its reason."""
     everything, sources = summary(rows, one_source=False), by_source(rows)
@@ -157,7 +174,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
         "cases": listed,
         "summary": _summary_facts(everything)
         | {"macro": macro(sources), "by_source": {name: _summary_facts(one) for name, one in sources.items()}},
-    }
+    } | _memory_facts(rows)
 
 
 def _summary_facts(one: Summary) -> dict[str, Any]:

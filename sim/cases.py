@@ -19,6 +19,7 @@ from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, groups_of
 from sim.schema import CasesFacts
 from sim.topology import from_document
+from sim.units import GIGA, Bytes
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
 """How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
@@ -27,7 +28,7 @@ PARTITIONS = ("transformer-only", "embedding-as-layer")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured run: a plan, or why there is none."""
+    """One measured run: a plan, or why there is none. `measured_bytes` is of its fullest rank, where the source tells it."""
 
     id: str
     source: str
@@ -35,6 +36,7 @@ class Case:
     measured_s: float
     plan: Plan | None
     reason: str = ""
+    measured_bytes: Bytes | None = None
 
 
 def load(path: str | Path) -> tuple[Case, ...]:
@@ -59,7 +61,9 @@ def load(path: str | Path) -> tuple[Case, ...]:
             plan = Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
         except (PlanError, TopologyError) as error:
             reason = str(error)
-        found.append(Case(case.id, Path(path).stem, case.stack, case.measured.step_s, plan, reason))
+        gigabytes = case.measured.peak_memory_gb
+        peak = None if gigabytes is None else gigabytes * GIGA
+        found.append(Case(case.id, Path(path).stem, case.stack, case.measured.step_s, plan, reason, peak))
     return tuple(found)
 
 

@@ -3,7 +3,8 @@
 One process plays one class of alike ranks (`sim.folding`). Compute takes the time of the closed forms; while a data-parallel
 collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in order over
 their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins
-when all its ranks have come."""
+when all its ranks have come. Every event of an end carries the index of the span that ended with it, so that each span knows
+what it came after (`Span.after`)."""
 
 from __future__ import annotations
 
@@ -49,11 +50,12 @@ class _Message:
 
 @dataclass(slots=True)
 class _Rank:
-    """The moving state of one class of ranks."""
+    """The moving state of one class of ranks. `last` is the span whose end let it go on."""
 
     name: int
     rank: int
     place: int
+    last: int = -1
     active: int = 0
     outstanding: int = 0
     slowdown: float = 0.0
@@ -125,11 +127,23 @@ class _Run:
         )
 
     def _span(
-        self, rank: _Rank, lane: str, name: str, kind: str, start: Seconds, end: Seconds, action: Action | None = None
-    ) -> None:
-        if end > start:
-            stage, microbatch = (action.stage, action.microbatch) if action else (-1, -1)
-            self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch))
+        self,
+        rank: _Rank,
+        lane: str,
+        name: str,
+        kind: str,
+        start: Seconds,
+        end: Seconds,
+        action: Action | None = None,
+        group: str = "",
+        after: int = -1,
+    ) -> int:
+        """Note a span; the index of what has ended: the span, or where it took no time what it came after."""
+        if end <= start:
+            return after
+        stage, microbatch = (action.stage, action.microbatch) if action else (-1, -1)
+        self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
+        return len(self.spans) - 1
 
     def _play(self, rank: _Rank, program: tuple[Action, ...]) -> Steps:
         for action in program:
@@ -137,11 +151,11 @@ class _Run:
             if action.kind in COMPUTE or action.kind == "optimizer":
                 yield from self._compute(rank, action)
             elif action.kind == "send" and self.overlaps_sends:
-                self.env.process(self._send(rank, action))
+                self.env.process(self._send(rank, action, rank.last))
             elif action.kind == "send":
                 start = self.env.now
-                yield from self._send(rank, action)
-                self._span(rank, "wait", str(action), "exposed", start, self.env.now, action)
+                rank.last = yield from self._send(rank, action, rank.last)
+                self._span(rank, "wait", str(action), "exposed", start, self.env.now, action, "pp")
             elif action.kind == "recv":
                 yield from self._receive(rank, action)
             elif action.kind == "collective":
@@ -189,8 +203,8 @@ class _Run:
         if left > 0.0:
             yield self.env.timeout(left)
         rank.changed = None
-        kind = action.kind
-        self._span(rank, "compute", str(action), kind, start, self.env.now, action if kind in COMPUTE else None)
+        kind, of = action.kind, action if action.kind in COMPUTE else None
+        rank.last = self._span(rank, "compute", str(action), kind, start, self.env.now, of, after=rank.last)
 
     # messages
 
@@ -204,30 +218,31 @@ class _Run:
         tp, dp, _ = self.config.place(rank.rank)
         return self.config.rank(tp, dp, place)
 
-    def _send(self, rank: _Rank, action: Action) -> Steps:
+    def _send(self, rank: _Rank, action: Action, after: int) -> Generator[simpy.Event, Any, int]:
         index = self.folding.of["message", rank.rank, self._neighbour(rank, action.peer)]
         carrier = self.folding.carriers[index]
         message = self._message(index, action)
         before, done = self.lanes.get(index), self.env.event()
         self.lanes[index] = done
         if before is not None and not before.processed:
-            yield before
+            after = yield before
         message.started = self.env.now
         yield from self._carry(carrier, action)
-        name = f"send {action.operation}{action.microbatch}"
-        self._span(rank, "send" if action.operation == "F" else "return", name, "send", message.started, self.env.now, action)
-        message.arrived.succeed()
-        done.succeed()
+        name, lane = f"send {action.operation}{action.microbatch}", "send" if action.operation == "F" else "return"
+        last = self._span(rank, lane, name, "send", message.started, self.env.now, action, "pp", after)
+        message.arrived.succeed(last)
+        done.succeed(last)
+        return last
 
     def _receive(self, rank: _Rank, action: Action) -> Steps:
         source = self._neighbour(rank, action.peer)
         message = self._message(self.folding.of["message", source, rank.rank], action)
         start = self.env.now
         if not message.arrived.processed:
-            yield message.arrived
+            rank.last = yield message.arrived
         begun = min(max(start, message.started), self.env.now)
-        self._span(rank, "wait", f"wait {action.operation}{action.microbatch}", "bubble", start, begun, action)
-        self._span(rank, "wait", str(action), "exposed", begun, self.env.now, action)
+        self._span(rank, "wait", f"wait {action.operation}{action.microbatch}", "bubble", start, begun, action, "pp")
+        self._span(rank, "wait", str(action), "exposed", begun, self.env.now, action, "pp")
 
     def _carry(self, carrier: Carrier, action: Action) -> Steps:
         """Overhead and latencies first, then the bytes; one leg after the other."""
@@ -261,15 +276,15 @@ class _Run:
             meeting = self.meetings[index, turn] = _Meeting(self.env.event(), self.env.event())
         meeting.arrived += 1
         if meeting.arrived == len(self.members[index]):
-            self.env.process(self._collective(index, turn, meeting, action))
+            self.env.process(self._collective(index, turn, meeting, action, rank, rank.last))
         return meeting
 
-    def _collective(self, index: int, turn: int, meeting: _Meeting, action: Action) -> Steps:
+    def _collective(self, index: int, turn: int, meeting: _Meeting, action: Action, latest: _Rank, after: int) -> Steps:
         carrier, lane = self.folding.carriers[index], self.streams.get(index, index)
         before, done = self.lanes.get(lane), self.env.event()
         self.lanes[lane] = done
         if before is not None and not before.processed:
-            yield before
+            after = yield before
         meeting.started = self.env.now
         meeting.begun.succeed()
         behind = action.kind == "start"
@@ -278,12 +293,14 @@ class _Run:
         yield from self._carry(carrier, action)
         if behind:
             self._overlap(index, -1, carrier.interference)
+        last = after
         for rank in self.members[index]:
             lane_name = "tp" if action.group == "tp" else "dp"
-            of = action if action.group == "tp" else None
-            self._span(rank, lane_name, str(action), "collective", meeting.started, self.env.now, of)
-        meeting.done.succeed()
-        done.succeed()
+            of, group = action if action.group == "tp" else None, action.group
+            span = self._span(rank, lane_name, str(action), "collective", meeting.started, self.env.now, of, group, after)
+            last = span if rank is latest else last
+        meeting.done.succeed(last)
+        done.succeed(last)
         del self.meetings[index, turn]
 
     def _overlap(self, index: int, change: int, interference: float) -> None:
@@ -299,8 +316,7 @@ class _Run:
     def _await(self, rank: _Rank, action: Action, meeting: _Meeting, lane: str) -> Steps:
         start = self.env.now
         if not meeting.done.processed:
-            yield meeting.done
+            rank.last = yield meeting.done
         begun = min(max(start, meeting.started), self.env.now)
-        self._span(rank, "wait", f"wait {action}", "bubble", start, begun)
-        if self.env.now > begun:
-            self._span(rank, "wait", str(action), "exposed", begun, self.env.now)
+        self._span(rank, "wait", f"wait {action}", "bubble", start, begun, None, action.group)
+        self._span(rank, "wait", str(action), "exposed", begun, self.env.now, None, action.group)

@@ -17,14 +17,16 @@ from sim.units import GIBI, Bytes
 
 WORKSPACE: Bytes = 1.0 * GIBI
 """CUDA context, communication buffers and GEMM workspace. NCCL's buffers take 0.38 GiB on eight GPUs (NVIDIA aiconfigurator
-095f58a, systems/*.yaml misc.nccl_mem); the rest is a guess."""
+095f58a, systems/*.yaml misc.nccl_mem); the rest is a guess. It depends on the platform: 2 to 3 GB are taken outside torch
+under Megatron-DeepSpeed, and 5.06 GB on GH200 (eth-easl/sailor, sailor/Planner/simulations/runtime_simulator.py)."""
 
 OPTIMIZER_BYTES = 12
 GATHERED_AHEAD = 2
 """Layers whose weights are gathered while another computes: PyTorch's FullyShardedDataParallel lets two all_gathers be in
 flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
 SCORE_BYTES = 5.0
-"""Bytes kept per attention score by an unfused core: softmax 2, mask 1, dropped scores 2 (arXiv 2205.05198, section 4.1)."""
+"""Bytes kept per attention score by an unfused core: softmax 2, mask 1, dropped scores 2 (arXiv 2205.05198, section 4.1). At 4
+bytes a value they are 9, and 4 without dropout, which is not told apart."""
 
 
 @functools.lru_cache(maxsize=65536)
@@ -49,14 +51,18 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 
 @functools.lru_cache(maxsize=65536)
 def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[Bytes, Bytes]:
-    """(kept, at work): bytes that one layer keeps for one microbatch, and bytes of the one layer that is recomputed."""
+    """(kept, at work): bytes that one layer keeps for one microbatch, and bytes of what is recomputed of the one at work."""
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
     kernels = layer_kernels(workload.model, b, s, t, config.sequence_parallel, nbytes)
     everything = sum(kernel.saved for kernel in kernels)
-    if config.attention == "unfused" and config.recompute != "selective":
+    scores = 0.0
+    if config.attention == "unfused":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
-        everything += SCORE_BYTES * core.batch * core.heads * s**2
-    if config.recompute != "full":
+        scores = SCORE_BYTES * core.batch * core.heads * s**2
+    if config.recompute == "selective":
+        return everything, scores
+    everything += scores
+    if config.recompute == "none":
         return everything, 0.0
     entered = float(b * s * workload.model.hidden * nbytes)
     return (entered / t if config.sequence_parallel else entered), everything

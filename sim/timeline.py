@@ -19,7 +19,11 @@ gradients sent back; waiting. Spans of one lane do not overlap."""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something a rank did. `kind`: F, B, W, optimizer, collective, send, bubble (no work), exposed (waits for the network)."""
+    """Something a rank did. `kind`: F, B, W, optimizer, collective, send, bubble (no work), exposed (waits for the network).
+
+    `group` is the kind of group that communicates (pp for messages) or is waited for. `after` is the index, in the timeline,
+    of the span whose end let this one begin: on its own rank or another, ending exactly where this begins; -1 at the begin of
+    the step, and for waiting."""
 
     rank: int
     lane: str
@@ -29,6 +33,8 @@ class Span:
     end: Seconds
     stage: int = -1
     microbatch: int = -1
+    group: str = ""
+    after: int = -1
 
     @property
     def seconds(self) -> Seconds:

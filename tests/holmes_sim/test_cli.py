@@ -152,6 +152,35 @@ def test_simulate_in_words(run, plan_file):
     assert run("simulate", plan_file).out == seen.out
 
 
+def test_simulate_explains_where_the_time_goes(run, plan_file):
+    seen = run("simulate", plan_file, "--explain", "--json")
+    assert (seen.code, seen.err) == (0, "")
+    document = json.loads(seen.out)
+    assert list(document) == ["format", "report", "simulation", "explanation"]
+    found, step = document["explanation"], document["report"]["step_s"]
+    assert list(found) == ["step_s", "ranks", "mean", "critical_path", "chain"]
+    assert found["step_s"] == step
+    assert sum(row["ranks"] for row in found["ranks"]) == 32
+    for row in found["ranks"]:
+        assert sum(row["seconds"].values()) == pytest.approx(step, rel=1e-12)
+    assert sum(sum(row["seconds"].values()) for row in found["critical_path"]) == pytest.approx(step, rel=1e-12)
+    assert found["mean"]["bubble"] == pytest.approx(document["report"]["bubble_fraction"] * step, rel=1e-12)
+    exposed = sum(found["mean"][kind] for kind in ("tp", "pp", "dp", "embedding"))
+    assert exposed == pytest.approx(document["report"]["exposed_communication_s"], rel=1e-12)
+
+
+def test_simulate_explains_in_words(run, plan_file):
+    plain, seen = run("simulate", plan_file), run("simulate", plan_file, "--explain")
+    assert seen.code == 0
+    assert seen.out.startswith(plain.out)
+    words = seen.out.removeprefix(plain.out)
+    for heading in ("Where a rank's ", "Critical path: the chain that takes ", "Critical path in order"):
+        assert heading in words, heading
+    rows = {line.split()[0]: line.split() for line in words.splitlines() if line}
+    assert rows["stage"][1:] == ["forward", "backward", "optimizer", "tp", "pp", "dp", "embedding"]
+    assert "22 x (backward, forward, send)" in words
+
+
 def test_what_is_read_is_not_written_over(run, plan_file, tmp_path):
     seen = run("simulate", plan_file, "--trace", plan_file)
     assert (seen.code, seen.err) == (2, f"error: {plan_file}: named twice; it would be written over\n")

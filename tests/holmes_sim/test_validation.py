@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holmes_sim import cli, validation
-from sim import cases
+from sim import cases, memory
 from sim.cases import Case
 from sim.engine import simulate
 from sim.errors import HolmesError, TopologyError
@@ -83,6 +83,27 @@ def test_json_lists_every_case(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert [set(case) for case in printed["cases"]] == [{"id", "source", "stack", "predicted_s", "measured_s", "error"}] * 3
     assert {"n", "mape", "median_ape", "bias", "kendall_tau", "by_source"} <= set(printed["summary"])
     assert printed["summary"]["n"] == 3
+
+
+def test_measured_memory_is_held_against_the_fullest_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = validation.folder() / "vocabulary_parallelism.yaml"
+    found = cases.load(path)
+    assert [case.measured_bytes for case in found] == [17.19e9, 19.05e9, 23.87e9, 25.75e9]
+    assert found[0].plan is not None
+    (first, *_) = validation.memory_errors([validation.Row(case, 1.0) for case in found])
+    fullest = max(memory.peak_memory(found[0].plan))
+    assert first == (found[0], fullest, pytest.approx(fullest / 17.19e9 - 1))
+    for arguments in (["--json"], []):
+        monkeypatch.setattr(sys, "argv", ["holmes-sim", "validate", "--cases", str(path), *arguments])
+        with pytest.raises(SystemExit):
+            cli.main()
+    printed, words = capsys.readouterr().out.split("\n}\n")
+    listed = json.loads(printed + "}")["memory"]
+    assert [row["id"] for row in listed] == [case.id for case in found]
+    assert listed[0] == {"id": found[0].id, "predicted": fullest, "measured": 17.19e9, "error": first[2]}
+    assert "Peak memory" in words
 
 
 def test_a_wrong_case_file_is_one_line_for_every_fault(tmp_path: Path) -> None:

@@ -80,6 +80,11 @@ def test_full_recomputation_has_one_layer_at_work() -> None:
     assert layer_activation_bytes(workload(), config())[1] == 0
 
 
+def test_selective_recomputation_has_the_scores_of_one_layer_at_work() -> None:
+    assert layer_activation_bytes(workload(), config(recompute="selective", attention="unfused"))[1] == SBH * 5 * A * S / H
+    assert layer_activation_bytes(workload(), config(recompute="selective"))[1] == 0
+
+
 def test_end_stages_hold_embedding_and_head(make_model: Make) -> None:
     model = make_model(layers=6)
     of = Workload(model, 8, 64)

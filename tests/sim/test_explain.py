@@ -1,0 +1,233 @@
+"""Every second of a step is accounted for, on every rank and along the chain that sets the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import compute
+from sim.cluster import Fleet, Trunk
+from sim.engine import simulate
+from sim.explain import Explanation, critical_path, explain
+from sim.folding import unfolded
+from sim.plan import Plan
+from sim.timeline import Span, Timeline
+
+Make = Callable[..., Any]
+FREE = 1e40
+"""A bandwidth at which nothing takes time."""
+
+
+@pytest.fixture
+def free_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedding, head and optimizer cost nothing, so that equal layers make equal stages."""
+    monkeypatch.setattr(compute, "embedding_seconds", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(compute, "head_seconds", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(compute, "optimizer_seconds", lambda *_: 0.0)
+
+
+@pytest.fixture
+def free_wires(make_fleet: Make, make_cluster: Make, make_nic: Make, make_wire: Make) -> Fleet:
+    """Eight nodes of one device, and communication that takes no time."""
+    fast = make_cluster(nodes=8, nics=(make_nic(bandwidth=FREE),), intra_node=make_wire(bandwidth=FREE))
+    return make_fleet(replace(fast, node=replace(fast.node, device=replace(fast.node.device, host_bandwidth=FREE))))
+
+
+def explained(plan: Plan) -> Explanation:
+    return explain(plan, simulate(plan))
+
+
+def said(plan: Plan) -> list[str]:
+    return [passage.text for passage in explained(plan).chain]
+
+
+def layer(plan: Plan) -> tuple[float, float]:
+    """Forward and backward seconds of one layer and microbatch on the first device."""
+    return compute.layer_seconds(plan.fleet.spec(plan.placement[0]), plan.workload, plan.config)
+
+
+# both accounts add up
+
+
+@given(data=st.data())
+def test_the_parts_of_every_rank_add_up_to_the_step(data: st.DataObject, plans: Make) -> None:
+    plan = data.draw(plans(ranks=16))
+    found = explained(plan)
+    assert sum(account.ranks for account in found.ranks) == plan.config.world_size
+    for account in found.ranks:
+        assert account.total == pytest.approx(found.step_s, rel=1e-12)
+        assert all(seconds > 0 for _, seconds in account.seconds)
+    assert sum(seconds for _, seconds in found.mean) == pytest.approx(found.step_s, rel=1e-12)
+
+
+@given(data=st.data())
+def test_the_critical_path_leads_without_a_gap_from_the_begin_to_the_end(data: st.DataObject, plans: Make) -> None:
+    timeline = simulate(data.draw(plans(ranks=16)))
+    path = critical_path(timeline)
+    assert path[0].start == 0
+    assert path[-1].end == timeline.step_s
+    assert all(earlier.end == later.start for earlier, later in pairwise(path))
+    assert all(span.lane != "wait" for span in path)
+
+
+@given(data=st.data())
+def test_the_parts_of_the_critical_path_add_up_to_the_step(data: st.DataObject, plans: Make) -> None:
+    found = explained(data.draw(plans(ranks=16)))
+    assert sum(account.total for account in found.path) == pytest.approx(found.step_s, rel=1e-12)
+    assert sum(passage.seconds for passage in found.chain) == pytest.approx(found.step_s, rel=1e-12)
+    assert [p.start for p in found.chain[1:]] == pytest.approx([p.start + p.seconds for p in found.chain[:-1]], rel=1e-12)
+
+
+@given(data=st.data())
+def test_folded_ranks_are_explained_as_unfolded_ones(data: st.DataObject, plans: Make) -> None:
+    plan = data.draw(plans(ranks=16))
+    folded, whole = explained(plan), explain(plan, simulate(plan, unfolded(plan)))
+    for kind, seconds in whole.mean:
+        assert dict(folded.mean).get(kind, 0.0) == pytest.approx(seconds, rel=1e-8, abs=1e-8 * whole.step_s)
+
+
+# where the seconds of a rank go
+
+
+def test_one_device_only_computes(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster()), microbatches=4)
+    (account,) = explained(plan).ranks
+    assert [kind for kind, _ in account.seconds] == ["forward", "backward", "optimizer"]
+    assert (account.place, account.rank, account.ranks) == (0, 0, 1)
+    assert account.of("bubble") == 0
+
+
+def test_equal_stages_wait_p_minus_one_slots(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
+    plan = make_plan(free_wires, pp=4, microbatches=8)
+    forward, backward = layer(plan)
+    for account in explained(plan).ranks:
+        assert dict(account.seconds) == pytest.approx(
+            {"forward": 8 * 2 * forward, "backward": 8 * 2 * backward, "bubble": 3 * 2 * (forward + backward)}, rel=1e-9
+        )
+
+
+def test_full_recomputation_is_the_forward_again(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
+    (account,) = explained(make_plan(free_wires, microbatches=3, recompute="full")).ranks
+    assert account.of("recompute") == pytest.approx(account.of("forward"), rel=1e-9)
+    (without,) = explained(make_plan(free_wires, microbatches=3)).ranks
+    assert account.of("backward") == pytest.approx(without.of("backward"), rel=1e-9)
+
+
+def test_communication_is_told_by_kind_of_group(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(
+        make_fleet(make_cluster(nodes=4, devices=2)), tp=2, pp=2, dp=2, shape={"tied_embeddings": True},
+        overlap_grad_reduce=False, overlap_param_gather=False,
+    )  # fmt: skip
+    for account in explained(plan).ranks:
+        assert {kind for kind, _ in account.seconds} >= {"tp", "pp", "dp", "embedding"}
+
+
+# what sets the step
+
+
+def test_a_path_follows_what_each_span_came_after() -> None:
+    """Rank 1 waits for the message of rank 0; what rank 0 does after it has sent is not on the path."""
+    spans = (
+        Span(0, "compute", "F0", "F", 0.0, 2.0, 0, 0),
+        Span(0, "send", "send F0", "send", 2.0, 3.0, 0, 0, "pp", after=0),
+        Span(1, "wait", "recv F0", "exposed", 0.0, 3.0, 1, 0, "pp"),
+        Span(0, "compute", "F1", "F", 2.0, 4.0, 0, 1, after=0),
+        Span(1, "compute", "F0", "F", 3.0, 6.0, 1, 0, after=1),
+    )
+    timeline = Timeline("t", "simulated", "", 6.0, 1, 1.0, ((0,), (1,)), spans)
+    assert [(span.rank, span.name) for span in critical_path(timeline)] == [(0, "F0"), (0, "send F0"), (1, "F0")]
+
+
+def test_the_slow_stage_sets_the_pace(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
+    """Four layers on the last stage, two on the others: fill, eight slots of the last stage, drain."""
+    plan = make_plan(free_wires, pp=3, microbatches=8, layers=(2, 2, 4))
+    assert said(plan) == [
+        "stages 0 to 1, each: forward",
+        "stage 2: 8 x (forward, backward)",
+        "stages 1 to 0, each: backward",
+    ]
+    forward, backward = layer(plan)
+    last = explained(plan).path[2]
+    assert dict(last.seconds) == pytest.approx({"forward": 8 * 4 * forward, "backward": 8 * 4 * backward}, rel=1e-9)
+
+
+def test_a_slow_wire_is_on_the_path(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    machines = make_fleet(make_cluster("a"), make_cluster("b"), trunks=(Trunk(("a", "b"), "infiniband", 1e3, 0.0),))
+    plan = make_plan(machines, pp=2)
+    found = explained(plan)
+    assert said(plan) == ["stage 0: forward, send", "stage 1: forward, backward, send back", "stage 0: backward, optimizer"]
+    assert sum(account.of("pp") for account in found.path) > 0.99 * found.step_s
+
+
+def test_a_collective_waits_for_the_last_of_its_ranks(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+) -> None:
+    """Replica 1 stands on the slow device: the path is its compute, the reduction and the optimizer step after it."""
+    slow = make_cluster("slow", spec=make_device("slow", speed=1e12, memory_bandwidth=1e11))
+    machines = make_fleet(make_cluster("fast"), slow, trunks=(Trunk(("fast", "slow"), "infiniband", 1e9, 0.0),))
+    plan = make_plan(machines, dp=2, overlap_grad_reduce=False, overlap_param_gather=False)
+    path = critical_path(simulate(plan))
+    assert [(span.rank, span.name) for span in path] == [
+        (1, "F0"), (1, "B0"), (1, "dp reduce_scatter"), (1, "optimizer"), (1, "dp all_gather")
+    ]  # fmt: skip
+    assert said(plan) == ["stage 0 (rank 1): forward, backward, dp reduce_scatter, optimizer, dp all_gather"]
+
+
+def test_a_device_off_the_path_may_be_faster_for_nothing(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+) -> None:
+    slow = make_cluster("slow", spec=make_device("slow", speed=1e12))
+    trunk = Trunk(("fast", "slow"), "infiniband", 1e9, 0.0)
+
+    def step(speed: float) -> float:
+        fast = make_cluster("fast", spec=make_device("fast", speed=speed))
+        plan = make_plan(make_fleet(fast, slow, trunks=(trunk,)), dp=2)
+        assert {span.rank for span in critical_path(simulate(plan))} == {1}
+        return simulate(plan).step_s
+
+    assert step(1e13) == step(1e14)
+
+
+def test_repetitions_are_told_once(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make, free_ends: None
+) -> None:
+    """Where messages take long, the middle of a 1F1B pipeline sets the pace: it sends twice for every microbatch."""
+    far = make_fleet(make_cluster(nodes=3, nics=(make_nic(bandwidth=FREE, latency=1e-3),)))
+    assert said(make_plan(far, microbatches=5, schedule="gpipe")) == ["stage 0: 5 x forward, 5 x backward"]
+    assert said(make_plan(far, pp=3, microbatches=6))[2] == "stage 1: 4 x (backward, send back, forward, send)"
+
+
+def test_round_trips_are_told_once(make_plan: Make, free_wires: Fleet) -> None:
+    there = [(0, "compute", "F"), (0, "send", "send"), (1, "compute", "B"), (1, "return", "send"), (0, "compute", "W")]
+    spans = tuple(
+        Span(rank, lane, "", kind, time, time + 1.0, rank, time // 5, after=time - 1)
+        for time, (rank, lane, kind) in enumerate(3 * there)
+    )
+    plan = make_plan(free_wires, pp=2, microbatches=3)
+    found = explain(plan, replace(simulate(plan), spans=spans, step_s=15.0))
+    assert [(p.start, p.seconds, p.text) for p in found.chain] == [
+        (0.0, 2.0, "stage 0: forward, send"),
+        (2.0, 10.0, "2 x (stage 1: backward, send back; stage 0: weight gradient, forward, send)"),
+        (12.0, 2.0, "stage 1: backward, send back"),
+        (14.0, 1.0, "stage 0: weight gradient"),
+    ]
+
+
+def test_facts_are_plain_data(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
+    plan = make_plan(free_wires, microbatches=2)
+    forward, backward = (pytest.approx(4 * seconds, rel=1e-9) for seconds in layer(plan))
+    both = {"forward": forward, "backward": backward}
+    step = pytest.approx(4 * sum(layer(plan)), rel=1e-9)
+    assert explained(plan).facts() == {
+        "step_s": step,
+        "ranks": [{"stage": 0, "rank": 0, "ranks": 1, "seconds": both}],
+        "mean": both,
+        "critical_path": [{"stage": 0, "seconds": both}],
+        "chain": [{"start_s": 0.0, "seconds": step, "what": "stage 0: 2 x (forward, backward)"}],
+    }
