@@ -203,7 +203,12 @@ def schema(what: Annotated[str, typer.Argument(metavar="topology|plan", help="Wh
 @app.command(epilog="Example: holmes-sim validate --cases validation/holmes.yaml --chart errors.png")
 def validate(
     cases: Annotated[list[Path] | None, typer.Option(help="A case file or a folder of them; may be given again.")] = None,
-    stack: Annotated[str, typer.Option(help="Whose constants: default is one set for everything.")] = "default",
+    stack: Annotated[
+        str,
+        typer.Option(
+            help="default (one set of constants), fitted (by software stack) or honest (fits without the case's group)."
+        ),
+    ] = "fitted",
     chart: Annotated[Path | None, typer.Option(help="Draw predicted against measured (png, svg, pdf).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -211,10 +216,10 @@ def validate(
     from holmes_sim import validation
     from sim.errors import HolmesError
 
-    if stack != "default":
-        raise HolmesError(f"stack {stack!r} is unknown; known: default (no constants are fitted to runs yet)")
+    if stack not in validation.STACKS:
+        raise HolmesError(f"--stack {stack!r} is unknown; known: {', '.join(validation.STACKS)}")
     with _progress("validating") as progress:
-        rows = validation.validate(validation.read(cases or [validation.folder()]), progress)
+        rows = validation.validate(validation.read(cases or [validation.folder()]), stack, progress)
     if chart is not None:
         from holmes_sim import charts
 
@@ -226,6 +231,34 @@ def validate(
 
     _print(printing.validated(rows))
     _note(f"Written to {chart}." if chart else "")
+
+
+@app.command(epilog="Example: holmes-sim calibrate --cases my-runs.yaml -o stacks")
+def calibrate(
+    cases: Annotated[list[Path] | None, typer.Option(help="A case file or a folder of them; may be given again.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a stack file for each stack into a folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the few numbers of each software stack to measured runs, and say how far off the fit is on runs it did not see."""
+    from holmes_sim import calibration, files, validation
+
+    found = validation.read(cases or [validation.folder()])
+    if output is not None:
+        files.folder(output)
+    with _progress("calibrating") as progress:
+        fits = calibration.calibrate(found, progress)
+    if output is not None:
+        for fit in fits:
+            _write_text(output / f"{fit.name}.yaml", calibration.text(fit))
+    if as_json:
+        _json({"stacks": [calibration.written(fit) for fit in fits]})
+        return
+    from holmes_sim import printing
+
+    _print(printing.calibrated(fits))
+    _note(f"Written to {output}." if output else "")
 
 
 def _version(wanted: bool) -> None:

@@ -9,6 +9,14 @@ from pathlib import Path
 from sim.errors import HolmesError
 
 
+def folder(path: str | Path) -> None:
+    """Make a folder to write into, with those above it. Raises HolmesError where it cannot be made."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HolmesError(f"{path}: cannot be made: {error.strerror}") from None
+
+
 def write(path: str | Path, content: str | bytes) -> None:
     """Write a file by way of a temporary one beside it; a link is followed. Raises HolmesError where it cannot be written.
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim import validation
+from holmes_sim.calibration import Fit
 from holmes_sim.commands import Planned, Simulated
 from holmes_sim.validation import Row as Validated
 from planner.search import Row
@@ -18,6 +19,7 @@ from sim.cases import Case
 from sim.explain import KINDS, Account, Explanation
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
+from sim.stack import DEFAULT, NUMBERS
 from sim.topology import Topology
 from sim.units import GIBI, GIGA, MILLI, Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
@@ -364,6 +366,22 @@ def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
     return table
 
 
+def calibrated(fits: tuple[Fit, ...]) -> Group:
+    """The numbers of every fitted stack, and its error before, after, and on groups of cases that the fit did not see."""
+    table = _table("Software stacks", "name", "cases", "groups", *NUMBERS, "default", "fitted", "honest")
+    table.columns[0].header = "stack"
+    for fit in fits:
+        shown = {name: f"{getattr(fit.stack, name):.2f}" for name in NUMBERS[:4]}
+        shown |= {name: time_text(getattr(fit.stack, name)) for name in NUMBERS[4:]}
+        numbers = [shown[name] if name in fit.numbers else "" for name in NUMBERS]
+        errors = [f"{error:.1%}" for error in (fit.default_error, fit.error, fit.honest_error)]
+        table.add_row(fit.name, str(len(fit.cases)), str(len(fit.held_out) or ""), *numbers, *errors)
+    shares = ", ".join(f"{name} {getattr(DEFAULT, name):.2f}" for name in NUMBERS[:4])
+    times = ", ".join(f"{name} {time_text(getattr(DEFAULT, name))}" for name in NUMBERS[4:])
+    note = "Errors are mean absolute ones of the step time; honest: each group of cases predicted by a fit without it."
+    return Group(table, Text(), Text(f"Empty: as the default, {shares}, {times}."), Text(note))
+
+
 def validated(rows: tuple[Validated, ...]) -> Group:
     """Errors by source and over all, and what was left out and why."""
     sources = validation.by_source(rows)
@@ -379,7 +397,15 @@ def validated(rows: tuple[Validated, ...]) -> Group:
         if row.case.reason:
             reason = f"{row.case.source}: {row.case.reason}"
             reasons[reason] = reasons.get(reason, 0) + 1
-    parts: list[Text | Table] = [table, Text(), Text(f"Mean over sources: {validation.macro(sources):.1%}.")]
+    average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}."
+    sight = validation.by_sight(rows)
+    apart = [
+        f"{one.n} cases that their constants {verb} fitted to: {one.mape:.1%}, bias {one.bias:+.1%}."
+        for one, verb in ((sight["seen"], "were"), (sight["unseen"], "were not"))
+        if one.n and sight["seen"].n
+    ]
+    note = "" if sight["seen"].n else " No constant of a stack was fitted to any of these cases."
+    parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
     sizes = validation.memory_errors(rows)
     if sizes:
         parts += [Text(), _memory(sizes)]

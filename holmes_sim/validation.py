@@ -1,7 +1,7 @@
 """Held against measured runs: every case simulated with its own configuration, errors by source, ranking and regret.
 
-One set of constants for everything (`--stack default`): nothing is fitted to these runs.
-"""
+Three ways: one set of constants for everything ("default"), each case with its software stack where one was fitted
+("fitted"), or with a fit of that stack that never saw the case's group ("honest"; the default where there is none)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,33 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Any, TypeVar
 
-from sim import cases, memory
+from sim import cases, catalog, memory
 from sim.cases import Case
 from sim.engine import simulate
 from sim.errors import HolmesError
 from sim.plan import Plan
+from sim.stack import DEFAULT, Stack, applied
 
+Item = TypeVar("Item")
+
+STACKS = ("default", "fitted", "honest")
 PARALLEL_FROM = 20
 """Cases from which on several processes are worth their start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case and what the simulator says of it; `predicted_s` is None where the case cannot be simulated."""
+    """A case and what the simulator says of it; `predicted_s` is None where the case cannot be simulated.
+
+    `seen`: the stack it was predicted with was fitted to this case among others.
+    """
 
     case: Case
     predicted_s: float | None
+    constants: str = "default"
+    seen: bool = False
 
     @property
     def error(self) -> float | None:
@@ -68,23 +77,48 @@ def read(paths: Iterable[str | Path]) -> tuple[Case, ...]:
     return found
 
 
-def validate(found: tuple[Case, ...], progress: Callable[[str], None] = lambda text: None) -> tuple[Row, ...]:
-    """Simulate every case that can be; several at a time where there are many."""
-    plans = [case.plan for case in found if case.plan is not None]
-    steps: list[float] = []
-    if len(plans) < PARALLEL_FROM:
-        steps = [_step(plan) for plan in plans]
-    else:
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            for done, seconds in enumerate(pool.map(_step, plans, chunksize=4)):
-                steps.append(seconds)
-                progress(f"{done + 1} of {len(plans)} cases")
-    results = iter(steps)
-    return tuple(Row(case, next(results) if case.plan is not None else None) for case in found)
+def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
+    """(name, stack, whether it was fitted to this case) of a case. Raises HolmesError for an unknown mode."""
+    if mode not in STACKS:
+        raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
+    if mode == "default" or case.stack not in catalog.names("stacks"):
+        return "default", DEFAULT, False
+    facts = catalog.stack_facts(case.stack)
+    if mode == "fitted":
+        return case.stack, facts.fitted.stack(), case.id in facts.cases
+    for one in facts.held_out:
+        if case.id in one.cases:
+            return f"{case.stack} without {one.group}", one.fitted.stack(), False
+    return ("default", DEFAULT, False) if case.id in facts.cases else (case.stack, facts.fitted.stack(), False)
 
 
-def _step(plan: Plan) -> float:
-    return simulate(plan).step_s
+def validate(
+    found: tuple[Case, ...], mode: str = "default", progress: Callable[[str], None] = lambda text: None
+) -> tuple[Row, ...]:
+    """Simulate every case that can be; several at a time where there are many. Raises HolmesError for an unknown mode."""
+    stacks = [stack_of(case, mode) for case in found]
+    pairs = [(stack, case.plan) for (_, stack, _), case in zip(stacks, found, strict=True) if case.plan is not None]
+    results = iter(each(_step, pairs, progress))
+    return tuple(
+        Row(case, next(results) if case.plan is not None else None, name, seen)
+        for (name, _, seen), case in zip(stacks, found, strict=True)
+    )
+
+
+def each(work: Callable[[Item], float], items: list[Item], progress: Callable[[str], None] = lambda text: None) -> list[float]:
+    """A number for every item, in order; several processes where there are many items."""
+    if len(items) < PARALLEL_FROM:
+        return [work(item) for item in items]
+    done: list[float] = []
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for number in pool.map(work, items, chunksize=4):
+            done.append(number)
+            progress(f"{len(done)} of {len(items)} cases")
+    return done
+
+
+def _step(pair: tuple[Stack, Plan]) -> float:
+    return simulate(applied(*pair)).step_s
 
 
 def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
@@ -145,6 +179,17 @@ def macro(found: dict[str, Summary]) -> float:
     return mean(one.mape for one in found.values() if one.n)
 
 
+def macro_bias(found: dict[str, Summary]) -> float:
+    """Mean over sources of each source's mean relative error, with its sign."""
+    return mean(one.bias for one in found.values() if one.n)
+
+
+def by_sight(rows: tuple[Row, ...]) -> dict[str, Summary]:
+    """Summaries of the cases that their constants were fitted to, and of those that they were not."""
+    split = {name: tuple(row for row in rows if row.seen is seen) for name, seen in (("seen", True), ("unseen", False))}
+    return {name: summary(some, one_source=False) for name, some in split.items()}
+
+
 def memory_errors(rows: Iterable[Row]) -> tuple[tuple[Case, float, float], ...]:
     """(case, predicted bytes, error) of the fullest rank of every planned case whose memory was measured."""
     found = []
@@ -166,14 +211,16 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     """What `holmes-sim validate --json` prints; a case that cannot be simulated is listed with its reason."""
     everything, sources = summary(rows, one_source=False), by_source(rows)
     listed = [
-        {"id": r.case.id, "source": r.case.source, "stack": "default", "predicted_s": r.predicted_s,
-         "measured_s": r.case.measured_s, "error": r.error} | ({"reason": r.case.reason} if r.case.reason else {})
-        for r in rows
+        {"id": r.case.id, "source": r.case.source, "stack": r.case.stack, "constants": r.constants, "seen": r.seen,
+        "predicted_s": r.predicted_s, "measured_s": r.case.measured_s, "error": r.error} | ({"reason": r.case.reason} if
+        r.case.reason else {}) for r in rows
     ]  # fmt: skip
     return {
         "cases": listed,
         "summary": _summary_facts(everything)
-        | {"macro": macro(sources), "by_source": {name: _summary_facts(one) for name, one in sources.items()}},
+        | {"macro": macro(sources), "macro_bias": macro_bias(sources)}
+        | {name: _summary_facts(one) for name, one in by_sight(rows).items()}
+        | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
     } | _memory_facts(rows)
 
 

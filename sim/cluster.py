@@ -35,12 +35,6 @@ class GemmCurve:
     tile: tuple[int, int] = (128, 256)
 
 
-LAYER_LAUNCH: Seconds = 1e-3
-"""Host seconds to launch one layer's forward in eager PyTorch."""
-STEP_HOST: Seconds = 5e-3
-"""Host seconds once a step."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
     """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
@@ -61,8 +55,8 @@ class DeviceSpec:
     attention_backward: float
     elementwise_efficiency: float
     watts: Watts | None = None
-    launch: Seconds = LAYER_LAUNCH
-    step: Seconds = STEP_HOST
+    launch: Seconds = 0.0
+    step: Seconds = 0.0
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision; raises PlanError where the device does not have it."""

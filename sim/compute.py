@@ -5,9 +5,9 @@ A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (ban
 core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the memory
 bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention
 (scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and
-the gradient added to what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter in
-Megatron-LM, megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core (selective).
-"""
+the gradient added to what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter
+in Megatron-LM, megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core
+(selective)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ PASS_BACKWARD = 1.75
 (gradient and input read, gradient written), heads 9 / 6 and activation 16 / 8 (both with a bias gradient), dropout + residual
 13 / 7 (mask applied, bias gradient, two branches added): 44 / 25."""
 CUDA_CORE_EFFICIENCY = 0.93
-"""Share of the fp32 peak that products without tensor cores reach. Fitted to Sailor's layer profiles (eth-easl/sailor): OPT-30B in
+"""Share of the fp32 peak that products without tensor cores reach. Fitted to Sailor's layer profiles (eth-easl/sailor):
+OPT-30B in
 fp32 on A100, 145 ms forward at one sequence of 2,048, and GPT-Neo 2.7B on V100."""
 TENSOR_CORE_ALIGNMENT = 16
 """Bytes of which rows must be multiples to reach tensor cores (NVIDIA, Matrix Multiplication Background User's Guide, 2.2)."""
@@ -36,10 +37,12 @@ BLOOM's search, hidden 13,824 with 128 heads (head_dim 108) against 64 (216), 16
 FLASH_BACKWARD = 2.5
 LAUNCH_BACKWARD = 1.3
 UNFUSED_PASSES = {2: (6, 9), 4: (8, 18)}
-"""Times that an unfused core moves its scores through memory, forward and backward, by bytes of a value. Forward: product out,
-softmax in and out, dropout in and out, product in; backward: product out, dropout in and out, softmax twice in and once out,
-products three times in. Megatron-LM's fused scale-mask-softmax serves 2-byte values only (megatron/core/fusions/fused_softmax.py);
-at 4 bytes scale and mask are passes of their own, forward and backward, and the mask is read. One byte a score is dropout's mask."""
+"""Times that an unfused core moves its scores through memory, forward and backward, by bytes of a value. Counted at 2 bytes:
+product out, softmax in and out, dropout in and out, product in; backward: product out, dropout in and out, softmax twice in and
+once out, products three times in. At 4 bytes Megatron-LM's fused softmax does not serve
+(megatron/core/fusions/fused_softmax.py), so the mask is a pass of its own: 8 forward, met by Sailor's layer profiles
+(OPT-350M on GH200 and A100-40); backward would be 11 by count, 18 is fitted to those and to GPT-Neo 2.7B on A100. One byte
+more a score is dropout's mask."""
 ADAM_BYTES = 34.0
 """Bytes moved per parameter by a mixed-precision Adam step: gradient read twice (norm, update), fp32 weight and two moments
 read and written, 2-byte weight written: 2 x 4 + 3 x 8 + 2."""
@@ -67,9 +70,7 @@ def pass_seconds(moved: float, device: DeviceSpec) -> Seconds:
     return PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
 
 
-def attention_seconds(
-    core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool
-) -> Seconds:
+def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool) -> Seconds:
     """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused")."""
     dtype = "fp16" if precision == "fp16" else "bf16"
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", "fp8") else precision)

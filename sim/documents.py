@@ -48,6 +48,11 @@ class Document:
         return f"{self.name}:{self.line(where)}: {key + ': ' if key else ''}{message}"
 
 
+def to_yaml(value: object) -> str:
+    """A value as a YAML document: keys in their order, short lists and mappings on one line."""
+    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True))
+
+
 def key_text(path: Iterable[str | int]) -> str:
     """A place in a document as people write it: `clusters.ib.node.nics[0].bandwidth`."""
     text = ""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from sim import units
 from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec
 from sim.model import MLP_KINDS, PRECISION_BYTES, Model
+from sim.stack import DEFAULT, Stack
 
 TOPOLOGY_FORMAT = "holmes-sim/topology/1"
 
@@ -96,6 +97,8 @@ Part = Annotated[float, _number(0, 1)]
 Ratio = Annotated[float, _number(1, MOST)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Share = Annotated[float, BeforeValidator(_share)]
+Factor = Annotated[float, _number(0.01, 100)]
+Error = Annotated[float, _number(0, MOST)]
 PRECISIONS = tuple(PRECISION_BYTES)
 
 
@@ -148,7 +151,11 @@ class DeviceFacts(Door):
     sources: dict[str, str] = {}
 
     def spec(self) -> DeviceSpec:
-        """The device as the simulator knows it."""
+        """The device as the simulator knows it: under the default software stack."""
+        return DEFAULT.device(self.isolated())
+
+    def isolated(self) -> DeviceSpec:
+        """The device as it was measured, kernel by kernel."""
         return DeviceSpec(
             name=self.name,
             vendor=self.vendor,
@@ -187,7 +194,11 @@ class NicTypeFacts(Door):
     sources: dict[str, str] = {}
 
     def spec(self) -> LinkSpec:
-        """The NIC type (or interconnect) as the simulator knows it."""
+        """The NIC type as the simulator knows it: under the default software stack."""
+        return DEFAULT.link(self.isolated())
+
+    def isolated(self) -> LinkSpec:
+        """The NIC type (or interconnect) as it was measured."""
         return LinkSpec(
             name=self.name,
             latency=self.latency,
@@ -207,7 +218,7 @@ class LinkFacts(NicTypeFacts):
     pair_bandwidth: Rate | None = None
 
     def spec(self) -> LinkSpec:
-        """The interconnect as the simulator knows it."""
+        """The interconnect as the simulator knows it: under the default software stack."""
         return replace(super().spec(), bandwidth=self.bandwidth, pair_bandwidth=self.pair_bandwidth or 0.0)
 
 
@@ -240,6 +251,48 @@ class ModelFacts(Door):
         facts["kv_heads"] = self.kv_heads or self.heads
         facts["head_dim"] = self.head_dim or 0
         return Model(**facts)
+
+
+class StackNumbers(Door):
+    """Numbers of a software stack that were fitted; what is not named is the default's."""
+
+    gemm: Factor = DEFAULT.gemm
+    attention: Factor = DEFAULT.attention
+    elementwise: Factor = DEFAULT.elementwise
+    communication: Factor = DEFAULT.communication
+    launch: Time = DEFAULT.launch
+    step: Time = DEFAULT.step
+
+    def stack(self) -> Stack:
+        """The stack as the simulator knows it."""
+        return Stack(**self.model_dump())
+
+
+class StackErrors(Door):
+    """Mean absolute relative errors: with the default numbers, fitted, and on groups of cases that the fit did not see."""
+
+    default: Error
+    fitted: Error
+    held_out: Error
+
+
+class HeldOutFacts(Door):
+    """A fit that never saw the cases of one group."""
+
+    group: str
+    fitted: StackNumbers
+    cases: list[str]
+
+
+class StackFacts(Door):
+    """A software stack, fitted to named runs by `holmes-sim calibrate`."""
+
+    format: Literal["holmes-sim/stack/1"]
+    name: str
+    fitted: StackNumbers
+    error: StackErrors
+    cases: list[str]
+    held_out: list[HeldOutFacts] = []
 
 
 class DevicesFacts(Door):

@@ -1,18 +1,23 @@
 """The software that a run used: how much of what device and links can do it gets out of them.
 
-A stack is a few factors on the constants of the catalogue, each with a physical meaning: `gemm` and `attention` on the rate of
-matrix products and attention cores (kernels of another age, clocks under load), `elementwise` on that of passes over memory (how
-much is fused), `communication` on that of links (library, congestion), and two times of the host: `launch`, a layer's forward, and
-`step`, what is done once a step. The default stack has all factors 1: the constants as they stand.
+The catalogue holds what was measured in isolation: products in a loop, nccl-tests, STREAM. A training step reaches a share of
+that, which depends on the software. A stack is a few such numbers, each with a physical meaning: `gemm`, `attention`,
+`elementwise` and `communication` are shares of the isolated rates of matrix products (clocks under load, caches), of attention
+cores (the age of the kernel), of passes over memory (how much is fused) and of links (library, congestion); `launch` and `step`
+are times of the host, for a layer's forward and once a step. `DEFAULT` is what plans are made with; `sim/catalog/stacks` holds
+fitted ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from sim.cluster import LAYER_LAUNCH, STEP_HOST, Cluster, DeviceSpec, LinkSpec
-from sim.plan import Plan
+from sim.cluster import Cluster, DeviceSpec, LinkSpec
 from sim.units import Seconds
+
+if TYPE_CHECKING:
+    from sim.plan import Plan
 
 NUMBERS = ("gemm", "attention", "elementwise", "communication", "launch", "step")
 """What may be fitted; a stack fits four of them at most."""
@@ -20,52 +25,63 @@ NUMBERS = ("gemm", "attention", "elementwise", "communication", "launch", "step"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Factors on rates (1: as the catalogue says), and host seconds of a layer's forward and of a step."""
+    """Shares of isolated rates, and host seconds of a layer's forward and of a step."""
 
     gemm: float = 1.0
     attention: float = 1.0
     elementwise: float = 1.0
     communication: float = 1.0
-    launch: Seconds = LAYER_LAUNCH
-    step: Seconds = STEP_HOST
+    launch: Seconds = 0.0
+    step: Seconds = 0.0
+
+    def device(self, isolated: DeviceSpec) -> DeviceSpec:
+        """A device as a step with this software sees it."""
+        curve = isolated.gemm
+        return replace(
+            isolated,
+            gemm=replace(
+                curve,
+                compute_efficiency=curve.compute_efficiency * self.gemm,
+                memory_efficiency=curve.memory_efficiency * self.gemm,
+            ),
+            attention_forward=isolated.attention_forward * self.attention,
+            attention_backward=isolated.attention_backward * self.attention,
+            elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
+            launch=self.launch,
+            step=self.step,
+        )
+
+    def link(self, isolated: LinkSpec) -> LinkSpec:
+        """A link as a step with this software sees it; nothing is faster than the wire."""
+        shares = tuple((name, min(share * self.communication, max(share, 1.0))) for name, share in isolated.efficiency)
+        return replace(isolated, efficiency=shares)
 
 
-DEFAULT = Stack()
+DEFAULT = Stack(gemm=0.92, attention=0.72, elementwise=0.90, communication=0.94, launch=1.05e-3, step=5e-3)
+"""What plans and simulations reckon with: one set for everything, fitted once to the runs of validation/, each source of equal
+weight. docs/model.md tells how such a set predicts a source that it was not fitted to."""
 
 
 def applied(stack: Stack, plan: Plan) -> Plan:
-    """The plan on the same machines under a software stack. Links stay at or below their wire rate."""
+    """A plan, read with the default stack, on the same machines under another one."""
     if stack == DEFAULT:
         return plan
-    clusters = tuple(_cluster(stack, cluster) for cluster in plan.fleet.clusters)
+    change = Stack(
+        stack.gemm / DEFAULT.gemm,
+        stack.attention / DEFAULT.attention,
+        stack.elementwise / DEFAULT.elementwise,
+        stack.communication / DEFAULT.communication,
+        stack.launch,
+        stack.step,
+    )
+    clusters = tuple(_cluster(change, cluster) for cluster in plan.fleet.clusters)
     fleet = replace(plan.fleet, clusters=clusters)
     return replace(plan, topology=replace(plan.topology, fleet=fleet))
 
 
-def _cluster(stack: Stack, cluster: Cluster) -> Cluster:
+def _cluster(change: Stack, cluster: Cluster) -> Cluster:
     node = cluster.node
-    nics = tuple(replace(nic, spec=_link(stack, nic.spec)) for nic in node.nics)
-    node = replace(node, device=_device(stack, node.device), intra_node=_link(stack, node.intra_node), nics=nics)
-    return replace(cluster, node=node)
-
-
-def _device(stack: Stack, device: DeviceSpec) -> DeviceSpec:
-    curve = device.gemm
+    nics = tuple(replace(nic, spec=change.link(nic.spec)) for nic in node.nics)
     return replace(
-        device,
-        gemm=replace(
-            curve,
-            compute_efficiency=curve.compute_efficiency * stack.gemm,
-            memory_efficiency=curve.memory_efficiency * stack.gemm,
-        ),
-        attention_forward=device.attention_forward * stack.attention,
-        attention_backward=device.attention_backward * stack.attention,
-        elementwise_efficiency=device.elementwise_efficiency * stack.elementwise,
-        launch=stack.launch,
-        step=stack.step,
+        cluster, node=replace(node, device=change.device(node.device), intra_node=change.link(node.intra_node), nics=nics)
     )
-
-
-def _link(stack: Stack, link: LinkSpec) -> LinkSpec:
-    shares = tuple((name, min(share * stack.communication, max(share, 1.0))) for name, share in link.efficiency)
-    return replace(link, efficiency=shares)

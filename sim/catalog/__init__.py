@@ -1,4 +1,4 @@
-"""The catalogue: one YAML file per device, interconnect, NIC type and model, each number with its source.
+"""The catalogue: one YAML file per device, interconnect, NIC type, model and software stack, each number with its source.
 
 The folder is the registry: a new file `devices/<name>.yaml` is a new device. Facts only; no code knows a name.
 """
@@ -13,11 +13,11 @@ from sim.cluster import DeviceSpec, LinkSpec
 from sim.documents import check, parse, suggestion
 from sim.errors import TopologyError
 from sim.model import Model
-from sim.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts
+from sim.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts, StackFacts
 
 Facts = TypeVar("Facts", bound=Door)
 
-KINDS: dict[str, str] = {"devices": "device", "links": "interconnect", "nics": "NIC type", "models": "model"}
+KINDS: dict[str, str] = {"devices": "device", "links": "interconnect", "nics": "NIC type", "models": "model", "stacks": "stack"}
 """Folder -> what one entry of it is called."""
 
 
@@ -58,6 +58,12 @@ def nic_facts(name: str) -> NicTypeFacts:
 def model_facts(name: str) -> ModelFacts:
     """Everything the catalogue says of a model; raises TopologyError for an unknown name."""
     return _facts("models", name, ModelFacts)
+
+
+@functools.cache
+def stack_facts(name: str) -> StackFacts:
+    """A fitted software stack: its numbers, the cases it saw, its errors; raises TopologyError for an unknown name."""
+    return _facts("stacks", name, StackFacts)
 
 
 def device(name: str) -> DeviceSpec:
