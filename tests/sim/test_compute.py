@@ -64,14 +64,66 @@ def test_fused_attention_counts_the_causal_half_and_two_and_a_half_times_in_the_
     device = make_device(speed=1e12, attention_forward=0.5, attention_backward=0.25)
     core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
     forward = 2 * 2 * 8 * 1000**2 * 64 / 0.5e12
-    assert compute.attention_seconds(core, device, "bf16", "flash", False) == pytest.approx(forward, rel=1e-12)
-    assert compute.attention_seconds(core, device, "bf16", "flash", True) == pytest.approx(2.5 * 2 * forward, rel=1e-12)
+    assert compute.attention_seconds(core, device, "bf16", 2, "flash", False) == pytest.approx(forward, rel=1e-12)
+    assert compute.attention_seconds(core, device, "bf16", 2, "flash", True) == pytest.approx(2.5 * 2 * forward, rel=1e-12)
 
 
 def test_unfused_attention_takes_longer_than_fused(make_device: Make) -> None:
     core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
-    fused, unfused = (compute.attention_seconds(core, make_device(), "bf16", kind, False) for kind in ("flash", "unfused"))
+    fused, unfused = (compute.attention_seconds(core, make_device(), "bf16", 2, kind, False) for kind in ("flash", "unfused"))
     assert unfused > 2 * fused
+
+
+@pytest.mark.parametrize(
+    ("precision", "nbytes", "backward", "moved"),
+    [("bf16", 2, False, 6 * 2 + 1), ("bf16", 2, True, 9 * 2 + 1), ("fp32", 4, False, 8 * 4 + 1), ("fp32", 4, True, 18 * 4 + 1)],
+)
+def test_an_unfused_core_moves_its_scores_through_memory(
+    precision: str, nbytes: int, backward: bool, moved: int, make_device: Make
+) -> None:
+    """2 x 8 x 1000^2 scores, a mask of one byte each; products at infinite speed."""
+    device = make_device(speed=1e30, memory_bandwidth=1e9)
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    seconds = compute.attention_seconds(core, device, precision, nbytes, "unfused", backward)
+    assert seconds == pytest.approx(LAUNCH + moved * 2 * 8 * 1000**2 / 1e9, rel=1e-9)
+
+
+@pytest.mark.parametrize(("head_dim", "rate"), [(216, 1e12), (108, 0.5 * 1e12 / 4)])
+def test_products_with_a_head_dim_off_16_bytes_leave_the_tensor_cores(head_dim: int, rate: float, make_device: Make) -> None:
+    """4 b a s^2 d FLOPs; fp32's peak is a quarter of that of 2-byte values."""
+    device = make_device(speed=1e12, memory_bandwidth=1e30)
+    core = Attention("a", batch=1, heads=4, kv_heads=4, head_dim=head_dim, seq_len=1000)
+    seconds = compute.attention_seconds(core, device, "fp16", 2, "unfused", False)
+    assert seconds == pytest.approx(LAUNCH + 4 * 4 * 1000**2 * head_dim / rate, rel=1e-9)
+
+
+def test_products_in_fp32_run_on_cores_that_reach_more_of_their_peak(make_device: Make) -> None:
+    device = make_device(speed=4e12, memory_bandwidth=1e18, gemm=GemmCurve(0.0, 0.5, 1.0))
+    assert compute.gemm_seconds(Gemm("g", 1000, 1000, 1000), device, "fp32", 4) == pytest.approx(2e-3 / 0.93, rel=1e-12)
+
+
+def test_no_layer_is_faster_than_its_launch(make_device: Make, make_model: Make) -> None:
+    """Forward 1 ms of the host, backward 1.3, whatever the device; a forward that is repeated is launched again."""
+    device = make_device(speed=1e30, memory_bandwidth=1e30, launch=1e-3)
+    workload = Workload(make_model(hidden=96), 8, 64)
+    assert compute.layer_seconds(device, workload, ParallelConfig()) == pytest.approx((1e-3, 1.3e-3), rel=1e-12)
+    repeated = compute.layer_seconds(device, workload, ParallelConfig(recompute="full"))
+    assert repeated == pytest.approx((1e-3, 2.3e-3), rel=1e-12)
+
+
+def test_the_host_takes_its_time_once_a_step(make_device: Make) -> None:
+    device = make_device(memory_bandwidth=1e9, step=0.25)
+    assert compute.optimizer_seconds(device, 1e6) == pytest.approx(LAUNCH + 34e-3 + 0.25, rel=1e-12)
+
+
+def test_a_gradient_is_read_as_it_comes_and_read_and_written_as_it_is_kept(make_device: Make, make_model: Make) -> None:
+    """2 + 2 x 4 bytes a parameter against 2 + 2 x 2."""
+    device = make_device(speed=1e30, memory_bandwidth=1e9, attention_forward=1e30, attention_backward=1e30)
+    workload = Workload(make_model(hidden=96), 8, 64)
+    wide, narrow = (
+        compute.layer_seconds(device, workload, ParallelConfig(gradient_precision=kind))[1] for kind in ("fp32", "bf16")
+    )
+    assert wide - narrow == pytest.approx(4 * workload.model.layer_parameters / 1e9, rel=1e-9)
 
 
 def test_a_pass_takes_its_launch_and_bytes_over_bandwidth(make_device: Make) -> None:
@@ -100,7 +152,7 @@ def test_selective_recomputation_is_free_where_the_attention_is_fused(make_devic
 def test_selective_recomputation_runs_an_unfused_core_again(make_device: Make, make_model: Make) -> None:
     none, selective = (layer(make_device, make_model, attention="unfused", recompute=kind) for kind in ("none", "selective"))
     core = Attention("attention", 1, 24, 24, 64, 1024)
-    again = compute.attention_seconds(core, make_device(), "bf16", "unfused", False)
+    again = compute.attention_seconds(core, make_device(), "bf16", 2, "unfused", False)
     assert selective[1] - none[1] == pytest.approx(again, rel=1e-9)
 
 

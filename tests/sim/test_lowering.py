@@ -100,10 +100,23 @@ def test_full_recomputation_repeats_the_collectives_of_the_forward(pair: Make) -
     assert count == 12.0
 
 
-def test_sequence_parallel_ranks_send_their_slice(pair: Make) -> None:
-    whole, sliced = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True)
-    assert lowering.message_bytes(whole.workload, whole.config) == 64 * 96 * 2
-    assert lowering.message_bytes(sliced.workload, sliced.config) == 64 * 96
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tensor_parallel_ranks_send_their_slice(sequence_parallel: bool, pair: Make) -> None:
+    plan = pair(tp=2, pp=2, sequence_parallel=sequence_parallel)
+    assert lowering.message_bytes(plan.workload, plan.config) == 64 * 96
+
+
+def test_slices_are_gathered_where_the_sequence_is_whole(pair: Make) -> None:
+    """Behind a message from the stage before, or with a gradient from the stage behind; at the ends nothing comes."""
+    plan = pair(tp=2, pp=2)
+    whole = 64 * 96 * 2.0
+    both = (("all_gather", whole, 1.0), ("all_reduce", whole, 7.0))
+    assert lowering.tensor_collectives(plan.workload, plan.config, 3, True, False, False) == (both[1],)
+    assert lowering.tensor_collectives(plan.workload, plan.config, 3, True, False, True) == (
+        both[0],
+        ("all_reduce", whole, 6.0),
+    )
+    assert lowering.tensor_collectives(plan.workload, plan.config, 3, False, True, True) == (both[1],)
 
 
 def sent(plan: Plan, place: int, replica: int, kind: str) -> Counter[tuple[str, int, int, int, float]]:

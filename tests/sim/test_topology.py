@@ -11,6 +11,7 @@ from sim import catalog
 from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
 from sim.errors import TopologyError
 from sim.model import Model, Workload
+from sim.stack import DEFAULT
 from sim.topology import load, workload_facts
 from sim.units import MICRO
 
@@ -114,14 +115,17 @@ def test_facts_of_a_device_in_place_work_like_a_name(tmp_path: Path) -> None:
     assert (device.name, device.vendor, device.compute_units, device.watts) == ("device", "acme", 4, 300.0)
     assert device.peak == (("bf16", 2e12), ("fp16", 1e12))
     assert (device.memory, device.memory_bandwidth, device.host_bandwidth) == (2**30, 3e9, 1e9)
-    assert (device.gemm.launch, device.gemm.compute_efficiency, device.gemm.memory_efficiency) == (0.0, 0.5, 1.0)
-    assert (device.attention_forward, device.attention_backward, device.elementwise_efficiency) == (0.25, 0.2, 0.75)
+    curve = (device.gemm.launch, device.gemm.compute_efficiency, device.gemm.memory_efficiency)
+    assert curve == pytest.approx((0.0, 0.5 * DEFAULT.gemm, 1.0 * DEFAULT.gemm))
+    assert (device.launch, device.step) == (DEFAULT.launch, DEFAULT.step)
+    shares = (device.attention_forward, device.attention_backward, device.elementwise_efficiency)
+    assert shares == pytest.approx((0.25 * DEFAULT.attention, 0.2 * DEFAULT.attention, 0.75 * DEFAULT.elementwise))
 
 
 def test_facts_of_an_interconnect_in_place_work_like_a_name(tmp_path: Path) -> None:
     link = read(tmp_path, changed(("nvlink3", INTERCONNECT))).cluster("ib").node.intra_node
     assert (link.bandwidth, link.pair_bandwidth, link.latency, link.overhead, link.interference) == (2e9, 1e9, 1e-6, 2e-6, 0.1)
-    assert [share for _, share in link.efficiency] == [0.9, 0.8, 0.7, 0.6, 0.5]
+    assert [share / DEFAULT.communication for _, share in link.efficiency] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.5])
 
 
 def test_the_shape_of_a_model_in_place_works_like_a_name(tmp_path: Path) -> None:
