@@ -64,7 +64,7 @@ def explained(found: Explanation) -> Group:
         _accounts(f"Where a rank's {step} go", tuple(busiest.values()), mean, "mean", found.step_s),
         Text("tp, pp, dp: communication that no compute hides. bubble: waiting for others."),
         Text(),
-        _accounts(f"Critical path: the chain that takes {step}", found.path, on_path, "all", found.step_s),
+        _accounts(f"Critical path of {step}", found.path, on_path, "all", found.step_s),
         Text(_longest(found)),
         Text(),
         _passages(found),
@@ -107,7 +107,7 @@ def _longest(found: Explanation) -> str:
     """One line: the three longest parts of the critical path, and what it means."""
     parts = sorted(((s, a.place, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
     told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts)
-    return f"Most of it: {told}. What is not on it can be faster for nothing."
+    return f"Most of it: {told}. A second saved elsewhere saves nothing."
 
 
 def _kernels(layer: Layer) -> Group:

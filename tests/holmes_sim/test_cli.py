@@ -174,7 +174,7 @@ def test_simulate_explains_in_words(run, plan_file):
     assert seen.code == 0
     assert seen.out.startswith(plain.out)
     words = seen.out.removeprefix(plain.out)
-    for heading in ("Where a rank's ", "Critical path: the chain that takes ", "Critical path in order"):
+    for heading in ("Where a rank's ", "Critical path of ", "Critical path in order"):
         assert heading in words, heading
     rows = {line.split()[0]: line.split() for line in words.splitlines() if line}
     assert rows["stage"][1:] == ["forward", "backward", "optimizer", "tp", "pp", "dp", "embedding"]
