@@ -128,6 +128,21 @@ def test_communication_is_told_by_kind_of_group(make_plan: Make, make_fleet: Mak
         assert {kind for kind, _ in account.seconds} >= {"tp", "pp", "dp", "embedding"}
 
 
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_replicas_that_are_alike_wait_for_nobody(
+    zero_stage: int, overlap: bool, make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """What a bucket waits for the bucket before it is communication, not a bubble."""
+    plan = make_plan(
+        make_fleet(make_cluster(nodes=4)), dp=4, microbatches=2, layers=(6,), zero_stage=zero_stage,
+        overlap_grad_reduce=overlap, overlap_param_gather=overlap, shape={"hidden": 3072},
+    )  # fmt: skip
+    (account,) = explained(plan).ranks
+    assert account.of("dp") > 0
+    assert account.of("bubble") == 0
+
+
 # what sets the step
 
 
