@@ -16,12 +16,12 @@ from holmes_sim.validation import Row as Validated
 from planner.search import Row
 from sim import catalog, memory
 from sim.cases import Case
-from sim.explain import KINDS, Account, Explanation
+from sim.explain import KINDS, Account, Explanation, Layer
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
 from sim.stack import DEFAULT, NUMBERS
 from sim.topology import Topology
-from sim.units import GIBI, GIGA, MILLI, Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
+from sim.units import GIBI, GIGA, MICRO, MILLI, Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 STYLE = "bold"
 SHOWN_PASSAGES = 24
@@ -66,10 +66,11 @@ def explained(found: Explanation) -> Group:
         _accounts(f"Where a rank's {step} go", tuple(busiest.values()), mean, "mean", found.step_s),
         Text("tp, pp, dp: communication that no compute hides. bubble: waiting for others."),
         Text(),
-        _accounts(f"Critical path: the chain that takes {step}", found.path, on_path, "all", found.step_s),
+        _accounts(f"Critical path of {step}", found.path, on_path, "all", found.step_s),
         Text(_longest(found)),
         Text(),
         _passages(found),
+        *(part for layer in found.layers for part in (Text(), _kernels(layer))),
     )
 
 
@@ -108,7 +109,27 @@ def _longest(found: Explanation) -> str:
     """One line: the three longest parts of the critical path, and what it means."""
     parts = sorted(((s, a.place, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
     told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts)
-    return f"Most of it: {told}. What is not on it can be faster for nothing."
+    return f"Most of it: {told}. A second saved elsewhere saves nothing."
+
+
+def _kernels(layer: Layer) -> Group:
+    """One layer kernel by kernel: seconds, share of the direction, and what binds."""
+    title = f"One layer and microbatch on {layer.device} (in us)"
+    table = _table(title, "name", "forward", "share", "bound by", "backward", "share", "bound by")
+    table.columns[0].header = "kernel"
+    totals = [sum(k.forward for k in layer.kernels), sum(k.backward for k in layer.kernels)]
+    for kernel in layer.kernels:
+        row = [kernel.name]
+        for seconds, total, limit in (
+            (kernel.forward, totals[0], kernel.forward_limit),
+            (kernel.backward, totals[1], kernel.backward_limit),
+        ):
+            row += [f"{seconds / MICRO:.1f}", f"{seconds / total:.1%}", limit] if seconds else ["-", "-", ""]
+        table.add_row(*row)
+    table.add_row("all", f"{totals[0] / MICRO:.1f}", "", "", f"{totals[1] / MICRO:.1f}", "", "", style=STYLE)
+    host = f"{layer.forward / MICRO:.1f} and {layer.backward / MICRO:.1f}"
+    waits = layer.forward > totals[0] * (1 + 1e-9) or layer.backward > totals[1] * (1 + 1e-9)
+    return Group(table, *([Text(f"With the host, which launches more slowly than this: {host}.")] if waits else []))
 
 
 def _passages(found: Explanation) -> Table:

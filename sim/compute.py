@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from sim.cluster import DeviceSpec
 from sim.model import Attention, Gemm, Kernel, Model, Workload, embedding_kernels, head_kernels, layer_kernels
@@ -150,3 +152,43 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
     """Seconds of the Adam step over the parameters whose state this rank holds, and of what the host does once a step."""
     return pass_seconds(ADAM_BYTES * parameters, device) + device.step
+
+
+# kernel by kernel, to be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Seconds of the kernels of one name in one layer and microbatch, and what binds them: compute, memory or launch."""
+
+    name: str
+    forward: Seconds
+    forward_limit: str
+    backward: Seconds
+    backward_limit: str
+
+
+def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[KernelTime, ...]:
+    """The kernels that `layer_seconds` adds up, recomputation left out: in their order, those of one name together."""
+    precision, nbytes, model = workload.precision, workload.bytes_per_value, workload.model
+    kernels = layer_kernels(model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, nbytes)
+    found = []
+    for name in dict.fromkeys(kernel.name for kernel in kernels):
+        same = tuple(kernel for kernel in kernels if kernel.name == name)
+
+        def seconds(run: Callable[..., Seconds], on: DeviceSpec, same: tuple[Kernel, ...] = same) -> Seconds:
+            return sum(run(kernel, on, precision, nbytes, config.attention) for kernel in same)
+
+        forward, backward = (functools.partial(seconds, run) for run in (_forward, _backward))
+        found.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
+    _, accumulated = _both((), model.layer_parameters / config.tp, device, workload, config)
+    return (*found, KernelTime("gradients", 0.0, "", accumulated, "memory"))
+
+
+def _limit(seconds: Callable[[DeviceSpec], Seconds], device: DeviceSpec) -> str:
+    """What binds: launch where it is half of the time or more, else compute or memory, whichever takes longer alone."""
+    peak = tuple((precision, math.inf) for precision, _ in device.peak)
+    computing, moving = replace(device, memory_bandwidth=math.inf), replace(device, peak=peak)
+    if seconds(device) < 2 * seconds(replace(computing, peak=peak)):
+        return "launch"
+    return "compute" if seconds(computing) >= seconds(moving) else "memory"

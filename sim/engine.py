@@ -32,7 +32,7 @@ def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
 
 @dataclass(slots=True)
 class _Meeting:
-    """One collective: who has come, when the network took it, and the events of its begin and end."""
+    """One collective: who has come, when the last of them came, and the events of its begin and end."""
 
     begun: simpy.Event
     done: simpy.Event
@@ -42,7 +42,7 @@ class _Meeting:
 
 @dataclass(slots=True)
 class _Message:
-    """One message: when the network took it, and the event of its arrival."""
+    """One message: when its sender gave it away, and the event of its arrival."""
 
     arrived: simpy.Event
     started: Seconds = 0.0
@@ -224,12 +224,13 @@ class _Run:
         message = self._message(index, action)
         before, done = self.lanes.get(index), self.env.event()
         self.lanes[index] = done
+        message.started = self.env.now
         if before is not None and not before.processed:
             after = yield before
-        message.started = self.env.now
+        begun = self.env.now
         yield from self._carry(carrier, action)
         name, lane = f"send {action.operation}{action.microbatch}", "send" if action.operation == "F" else "return"
-        last = self._span(rank, lane, name, "send", message.started, self.env.now, action, "pp", after)
+        last = self._span(rank, lane, name, "send", begun, self.env.now, action, "pp", after)
         message.arrived.succeed(last)
         done.succeed(last)
         return last
@@ -283,9 +284,10 @@ class _Run:
         carrier, lane = self.folding.carriers[index], self.streams.get(index, index)
         before, done = self.lanes.get(lane), self.env.event()
         self.lanes[lane] = done
+        meeting.started = self.env.now
         if before is not None and not before.processed:
             after = yield before
-        meeting.started = self.env.now
+        begun = self.env.now
         meeting.begun.succeed()
         behind = action.kind == "start"
         if behind:
@@ -297,7 +299,7 @@ class _Run:
         for rank in self.members[index]:
             lane_name = "tp" if action.group == "tp" else "dp"
             of, group = action if action.group == "tp" else None, action.group
-            span = self._span(rank, lane_name, str(action), "collective", meeting.started, self.env.now, of, group, after)
+            span = self._span(rank, lane_name, str(action), "collective", begun, self.env.now, of, group, after)
             last = span if rank is latest else last
         meeting.done.succeed(last)
         done.succeed(last)

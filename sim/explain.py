@@ -10,11 +10,12 @@ several chains end together, one of them is told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from sim import costs
+from sim import compute, costs
+from sim.compute import KernelTime
 from sim.plan import Plan
 from sim.program import COMPUTE
 from sim.timeline import Span, Timeline
@@ -59,6 +60,20 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer and microbatch on a type of device, kernel by kernel: forward and backward seconds are those of the engine.
+
+    They are more than the kernels' where the host is slower to launch them than the device to run them; recomputation and
+    communication are left out of both.
+    """
+
+    device: str
+    forward: Seconds
+    backward: Seconds
+    kernels: tuple[KernelTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a step takes what it takes: each of `ranks` adds up to the step; so do `path` together and `chain` together."""
 
@@ -66,6 +81,7 @@ class Explanation:
     ranks: tuple[Account, ...]
     path: tuple[Account, ...]
     chain: tuple[Passage, ...]
+    layers: tuple[Layer, ...]
 
     @property
     def mean(self) -> tuple[tuple[str, Seconds], ...]:
@@ -81,6 +97,7 @@ class Explanation:
             "mean": dict(self.mean),
             "critical_path": [{"stage": a.place, "seconds": dict(a.seconds)} for a in self.path],
             "chain": [{"start_s": p.start, "seconds": p.seconds, "what": p.text} for p in self.chain],
+            "layers": [asdict(layer) for layer in self.layers],
         }
 
 
@@ -99,7 +116,18 @@ def explain(plan: Plan, timeline: Timeline) -> Explanation:
         on_path.setdefault(place, []).extend(_split(span, recomputed_share(plan, span.rank)))
     accounts = (Account(place, -1, 0, _ordered(on_path[place])) for place in sorted(on_path))
     in_order = sorted(ranks, key=lambda account: (account.place, account.rank))
-    return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), _chain(plan, timeline, path))
+    chain = _chain(plan, timeline, path)
+    return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain, _layers(plan))
+
+
+def _layers(plan: Plan) -> tuple[Layer, ...]:
+    """A layer on every type of device that the plan uses."""
+    once = replace(plan.config, recompute="none")
+    found = []
+    for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
+        kernels = compute.kernel_times(device, plan.workload, once)
+        found.append(Layer(device.name, *compute.layer_seconds(device, plan.workload, once), kernels))
+    return tuple(found)
 
 
 def critical_path(timeline: Timeline) -> tuple[Span, ...]:

@@ -158,7 +158,7 @@ def test_simulate_explains_where_the_time_goes(run, plan_file):
     document = json.loads(seen.out)
     assert list(document) == ["format", "report", "simulation", "explanation"]
     found, step = document["explanation"], document["report"]["step_s"]
-    assert list(found) == ["step_s", "ranks", "mean", "critical_path", "chain"]
+    assert list(found) == ["step_s", "ranks", "mean", "critical_path", "chain", "layers"]
     assert found["step_s"] == step
     assert sum(row["ranks"] for row in found["ranks"]) == 32
     for row in found["ranks"]:
@@ -174,11 +174,13 @@ def test_simulate_explains_in_words(run, plan_file):
     assert seen.code == 0
     assert seen.out.startswith(plain.out)
     words = seen.out.removeprefix(plain.out)
-    for heading in ("Where a rank's ", "Critical path: the chain that takes ", "Critical path in order"):
+    for heading in ("Where a rank's ", "Critical path of ", "Critical path in order"):
         assert heading in words, heading
     rows = {line.split()[0]: line.split() for line in words.splitlines() if line}
     assert rows["stage"][1:] == ["forward", "backward", "optimizer", "tp", "pp", "dp", "embedding"]
     assert "22 x (backward, forward, send)" in words
+    assert "One layer and microbatch on a100-sxm4-80gb" in words
+    assert rows["qkv"][3] == "compute"
 
 
 def test_what_is_read_is_not_written_over(run, plan_file, tmp_path):

@@ -174,3 +174,28 @@ def test_a_layer_of_a_real_device_lies_between_its_peak_and_a_quarter_of_it(name
     h, s = 12288, 2048
     flops = (72 * s * h**2 + 12 * s**2 * h) / 8
     assert 0.25 < flops / (forward + backward) / device.peak_of("fp16") < 1
+
+
+@pytest.mark.parametrize("switches", [{}, {"attention": "unfused"}, {"tp": 2, "sequence_parallel": True}])
+@pytest.mark.parametrize("name", ["gpt-3.6b", "llama-2-7b", "mixtral-8x7b"])
+def test_kernels_add_up_to_the_layer(name: str, switches: dict[str, Any]) -> None:
+    """Where the host launches fast enough."""
+    device = replace(device_of("a100-sxm4-80gb"), launch=0.0)
+    workload, config = Workload(model_of(name), 1, 2048), ParallelConfig(**switches)
+    kernels = compute.kernel_times(device, workload, config)
+    both = sum(kernel.forward for kernel in kernels), sum(kernel.backward for kernel in kernels)
+    assert both == pytest.approx(compute.layer_seconds(device, workload, config), rel=1e-12)
+    assert len({kernel.name for kernel in kernels}) == len(kernels)
+
+
+def test_a_kernel_says_what_binds_it(make_device: Make) -> None:
+    workload, config = Workload(model_of("gpt-3.6b"), 1, 2048), ParallelConfig()
+
+    def limits(**facts: Any) -> dict[str, str]:
+        return {k.name: k.forward_limit for k in compute.kernel_times(make_device(**facts), workload, config) if k.forward}
+
+    usual = limits()
+    assert (usual["qkv"], usual["attention"], usual["norm"]) == ("compute", "compute", "memory")
+    assert limits(memory_bandwidth=1e9)["qkv"] == "memory"
+    assert limits(memory_bandwidth=1e18)["norm"] == "launch"
+    assert limits(gemm=GemmCurve(launch=1.0, compute_efficiency=1.0, memory_efficiency=1.0))["qkv"] == "launch"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -128,6 +128,21 @@ def test_communication_is_told_by_kind_of_group(make_plan: Make, make_fleet: Mak
         assert {kind for kind, _ in account.seconds} >= {"tp", "pp", "dp", "embedding"}
 
 
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_replicas_that_are_alike_wait_for_nobody(
+    zero_stage: int, overlap: bool, make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """What a bucket waits for the bucket before it is communication, not a bubble."""
+    plan = make_plan(
+        make_fleet(make_cluster(nodes=4)), dp=4, microbatches=2, layers=(6,), zero_stage=zero_stage,
+        overlap_grad_reduce=overlap, overlap_param_gather=overlap, shape={"hidden": 3072},
+    )  # fmt: skip
+    (account,) = explained(plan).ranks
+    assert account.of("dp") > 0
+    assert account.of("bubble") == 0
+
+
 # what sets the step
 
 
@@ -219,15 +234,30 @@ def test_round_trips_are_told_once(make_plan: Make, free_wires: Fleet) -> None:
     ]
 
 
+def test_every_type_of_device_has_its_layer(make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make) -> None:
+    both = make_cluster("fast", nodes=2), make_cluster("slow", spec=make_device("slow", speed=1e12))
+    trunk = Trunk(("fast", "slow"), "infiniband", 1e9, 0.0)
+    plan = make_plan(make_fleet(*both, trunks=(trunk,)), pp=3, recompute="full")
+    fast, slow = explained(plan).layers
+    assert (fast.device, slow.device) == ("ideal", "slow")
+    assert sum(kernel.forward for kernel in fast.kernels) < sum(kernel.forward for kernel in slow.kernels)
+    without = replace(plan.config, recompute="none")
+    assert slow.backward == compute.layer_seconds(plan.fleet.spec(plan.placement[2]), plan.workload, without)[1]
+
+
 def test_facts_are_plain_data(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
     plan = make_plan(free_wires, microbatches=2)
     forward, backward = (pytest.approx(4 * seconds, rel=1e-9) for seconds in layer(plan))
     both = {"forward": forward, "backward": backward}
     step = pytest.approx(4 * sum(layer(plan)), rel=1e-9)
+    kernels = compute.kernel_times(plan.fleet.spec(plan.placement[0]), plan.workload, plan.config)
     assert explained(plan).facts() == {
         "step_s": step,
         "ranks": [{"stage": 0, "rank": 0, "ranks": 1, "seconds": both}],
         "mean": both,
         "critical_path": [{"stage": 0, "seconds": both}],
         "chain": [{"start_s": 0.0, "seconds": step, "what": "stage 0: 2 x (forward, backward)"}],
+        "layers": [
+            {"device": "ideal", "forward": layer(plan)[0], "backward": layer(plan)[1], "kernels": tuple(map(asdict, kernels))}
+        ],
     }
