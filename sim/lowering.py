@@ -2,7 +2,8 @@
 
 For every forward the activations are received before and sent after, for every backward the gradients; tensor-parallel
 collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
-reduces gradients bucket by bucket behind the last backward of each stage (`overlap_grad_reduce`), and gathers the
+reduces gradients bucket by bucket behind the last backward of each stage, or its last W where weight gradients are split off
+(`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers the
 parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
 a steady run. A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
 
@@ -84,7 +85,8 @@ class _Lowering:
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
         self.last_stage = plan.config.num_stages - 1
         self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
-        self.last_microbatch = {stage: self._last("B", stage) for stage in self.stages}
+        self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
+        self.last_microbatch = {stage: self._last(self.closing, stage) for stage in self.stages}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
 
@@ -118,13 +120,14 @@ class _Lowering:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
         first_forward = forward and m == 0 and gathers_ahead
         reduces = self.config.dp > 1 and self.config.overlap_grad_reduce
-        last_backward = action.kind == "B" and m == self.last_microbatch[stage] and reduces
+        last_backward = action.kind == self.closing and m == self.last_microbatch[stage] and reduces
         parts = self.parts[stage] if first_forward or last_backward else 1
         for part in range(parts):
             if first_forward:
                 yield Action("wait", stage, part=part, parts=parts, group="dp", operation="all_gather")
             yield Action(action.kind, stage, m, part, parts)
-            for operation, nbytes, count in tensor_collectives(*self._shape(stage), not forward):
+            tensor = () if action.kind == "W" else tensor_collectives(*self._shape(stage), not forward)
+            for operation, nbytes, count in tensor:
                 share = count / parts
                 yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
             if last_backward:

@@ -49,6 +49,13 @@ def test_uneven_stages_and_replicas_on_named_clusters_are_kept() -> None:
     assert [2, 3, 3, 3, 3, 3, 3, 2] in sizes
 
 
+def test_zero_bubble_runs_are_simulated_and_the_better_schedule_is_found() -> None:
+    """Qi et al., arXiv 2401.10241, table 4: ZB-1p beats 1F1B in each of six settings."""
+    rows = validation.validate(cases.load(validation.folder() / "zero_bubble.yaml"))
+    found = validation.summary(rows)
+    assert (found.n, found.left_out, found.regret) == (12, 0, 0.0)
+
+
 def test_what_is_not_modelled_is_left_out_with_its_reason() -> None:
     reasons = {case.reason for case in cases.load(validation.folder() / "mosaicml.yaml")}
     assert reasons == {"zero_stage 3 is not modelled; 0 and 1 are"}
