@@ -22,7 +22,7 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
     for option in classes:
         most = min(option.capacity, pinned or layers, layers)
         if pinned in (None, most):
-            bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, shape.vpp))
+            bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, option.waited_for))
     speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(c.capacity)), reverse=True)[: pinned or layers]
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
         waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
@@ -33,17 +33,18 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
     return bound
 
 
-def _equal_stages(layers: int, stages: int, m: int, vpp: int) -> float:
+def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
     """Least layer times of a pipeline of alike stages, layers divided at will.
 
     With x layers on the last stage the largest other one has (L - x) / (p - 1) at least, and takes m times that; the last waits
-    for the others once and takes m x. The first falls and the second grows with x, so they meet in the least.
+    for a share `waits` of the others once and takes m x. The first falls and the second grows with x, so they meet in the
+    least.
     """
     if stages == 1:
         return float(m * layers)
     share = m / (stages - 1)
-    last = max(layers * (share - 1 / vpp) / (share + m - 1 / vpp), 0.0)
-    return m * last + (layers - last) / vpp
+    last = max(layers * (share - waits) / (share + m - waits), 0.0)
+    return m * last + (layers - last) * waits
 
 
 def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:

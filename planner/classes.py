@@ -63,15 +63,25 @@ class ClassOption:
         return self.microbatches if self.shape.schedule == "gpipe" else 1
 
     def entry(self, role: str, layers: int) -> tuple[float, float]:
-        """(forward, backward) seconds of the virtual stage that work enters first: all of the stage where vpp is 1."""
+        """(forward, backward) seconds of the virtual stage that work enters first: all of the stage where vpp is 1.
+
+        Of a backward that is split only the gradients of the input, for which the stage before waits.
+        """
         share = (layers // self.shape.vpp) / layers
         cost = self.cost(role, layers)
-        return cost.forward * share, cost.backward * share
+        return cost.forward * share, cost.inputs * share
 
     @functools.cached_property
     def layer_seconds(self) -> float:
         """Seconds of one microbatch on one layer, forward and backward: what no stage of the class can beat."""
         return self.cost("middle", 2).both - self.cost("middle", 1).both
+
+    @property
+    def waited_for(self) -> float:
+        """What share of a stage's microbatch others wait for at least, as it fills and drains."""
+        whole, part = (self.cost("middle", layers) for layers in (2, 1))
+        split = whole.weight > 0
+        return (whole.forward - part.forward) / self.layer_seconds if split else 1 / self.shape.vpp
 
     def layers(self, role: str, cutoff: float) -> list[int]:
         """Sizes of a stage that fit memory and can still lead to a step below `cutoff` seconds."""

@@ -25,6 +25,9 @@ Subject to
   step bounds             for the first stage, the largest middle stage of each class and the last stage: forwards of the
                           stages before + m slot + its own tail, and + m slot + backwards of the stages before + first's tail
 
+Where the schedule splits the backward, the stages before wait for B only and every W may lie behind the last B: "backwards" are
+then B's, and the second form leaves the stage's W's out. Memory counts what waits for B.
+
 Each step bound is a statement about every 1F1B pipeline, so the optimum is a lower bound on the step time, on an idle network,
 of all plans of this shape whose classes stand in this order and whose middle stages grow along the pipeline within a class
 (larger stages further back need less memory, and wait less for those behind them). Other orders are not searched.
@@ -241,7 +244,7 @@ class _StageModel:
         ending += self._detour("last", self.last) + self._border_before_last()
         own = [(v, self.order[i].cost("last", k).tail(config)) for (i, k), v in self.last.items()]
         self._bound("last", [*there, *ending, *own, (self.tied, 1.0)])
-        self._bound("last_back", there + ending + back + _negative(self._own_messages(self.last)) + tail)
+        self._bound("last_back", there + ending + back + _negative(self._own_last(self.last, "last")) + tail)
 
     def _ends(self) -> None:
         """What depends on the classes of both end stages: the tied embedding's sum, and whether clusters are crossed."""
@@ -327,7 +330,9 @@ class _StageModel:
         body += self._detour(f"border[{self.names[i]}]", at_border, 2.0)
         own = [(v, cost(k).tail(option.config)) for (_, k), v in at_border.items()]
         self._bound(f"border[{self.names[i]}]", there + body + own)
-        self._bound(f"border_back[{self.names[i]}]", there + body + back + _negative(self._own_messages(at_border)) + tail)
+        self._bound(
+            f"border_back[{self.names[i]}]", there + body + back + _negative(self._own_last(at_border, "middle")) + tail
+        )
 
     def _class_bounds(
         self,
@@ -347,7 +352,7 @@ class _StageModel:
         own = self._largest(i, lambda k: cost(k).tail(config))
         self._bound(f"middle[{self.names[i]}]", there + before + body + own)
         message = option.message if option.waits else 0.0
-        undo = self._largest(i, lambda k: -option.entry("middle", k)[1] - option.message - message)
+        undo = self._largest(i, lambda k: -option.entry("middle", k)[1] - option.message - message - m * cost(k).weight)
         self._bound(f"middle_back[{self.names[i]}]", there + before + body + back + behind + undo + tail)
         gathered = self._largest(i, lambda k: cost(k).begin(0.0, config) + m * cost(k).slot + cost(k).tail(config))
         self._bound(f"gather[{self.names[i]}]", gathered)
@@ -368,8 +373,14 @@ class _StageModel:
         """What the first (or last) microbatch takes through stages and the messages behind them."""
         return [(v, self.order[i].entry(role, k)[direction] + self.order[i].message) for (i, k), v in stages.items()]
 
-    def _own_messages(self, ends: dict[tuple[int, int], Variable]) -> list[tuple[Variable, float]]:
-        return [(v, self.order[i].message if self.order[i].waits else 0.0) for (i, _), v in ends.items()]
+    def _own_last(self, ends: dict[tuple[int, int], Variable], role: str) -> list[tuple[Variable, float]]:
+        """What of a stage's own slots may lie behind its last B: its message, and all its weight gradients."""
+        terms = []
+        for (i, k), v in ends.items():
+            option = self.order[i]
+            weights = option.microbatches * option.cost(role, k).weight
+            terms.append((v, weights + (option.message if option.waits else 0.0)))
+        return terms
 
     def _bound(self, name: str, terms: list[tuple[Variable, float]]) -> None:
         """step >= the terms, which are in seconds but for `tied`; the programme reckons in units that suit the solver."""

@@ -96,57 +96,84 @@ def _forward(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, at
     return pass_seconds(kernel.moved, device)
 
 
-def _backward(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
+def _input_gradient(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
     if isinstance(kernel, Gemm):
-        inputs = Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count)
-        weights = Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count)
-        return gemm_seconds(inputs, device, precision, nbytes) + gemm_seconds(weights, device, precision, nbytes)
+        return gemm_seconds(Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count), device, precision, nbytes)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
     return pass_seconds(PASS_BACKWARD * kernel.moved, device)
 
 
-def _both(
+def _weight_gradient(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int) -> Seconds:
+    if isinstance(kernel, Gemm):
+        return gemm_seconds(Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count), device, precision, nbytes)
+    return 0.0
+
+
+def _backward(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
+    return _input_gradient(kernel, device, precision, nbytes, attention) + _weight_gradient(kernel, device, precision, nbytes)
+
+
+def _parts(
     kernels: tuple[Kernel, ...], parameters: float, device: DeviceSpec, workload: Workload, config: ParallelConfig
-) -> tuple[Seconds, Seconds]:
-    """Forward and backward seconds of kernels that hold `parameters` on this rank, recomputation included in the backward."""
+) -> tuple[Seconds, Seconds, Seconds]:
+    """Seconds of forward, input gradients and weight gradients of kernels that hold `parameters` on this rank.
+
+    As in arXiv 2401.10241 (table 1) one of a product's two backward products is each gradient's, and all else is on the way to
+    the input; the gradients' accumulation goes with the weights.
+    """
     precision, nbytes = workload.precision, workload.bytes_per_value
     fw = sum(_forward(k, device, precision, nbytes, config.attention) for k in kernels)
-    bw = sum(_backward(k, device, precision, nbytes, config.attention) for k in kernels)
+    inputs = sum(_input_gradient(k, device, precision, nbytes, config.attention) for k in kernels)
+    weights = sum(_weight_gradient(k, device, precision, nbytes) for k in kernels)
     accumulated = (nbytes + 2.0 * GRADIENT_BYTES[config.gradient_precision]) * parameters
-    return fw, bw + pass_seconds(accumulated, device)
+    return fw, inputs, weights + pass_seconds(accumulated, device)
+
+
+def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of one layer and one microbatch on one rank, communication left out."""
+    forward, inputs, weights = layer_parts(device, workload, config)
+    return forward, inputs + weights
 
 
 @functools.lru_cache(maxsize=4096)
-def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of one layer and one microbatch on one rank, communication left out."""
+def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
+    """`layer_seconds` with the backward as (input gradients and recomputation, weight gradients)."""
     model = workload.model
     kernels = layer_kernels(
         model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, workload.bytes_per_value
     )
-    forward, backward = _both(kernels, model.layer_parameters / config.tp, device, workload, config)
-    forward, backward = max(forward, device.launch), max(backward, LAUNCH_BACKWARD * device.launch)
+    forward, inputs, weights = _parts(kernels, model.layer_parameters / config.tp, device, workload, config)
+    forward, waiting = max(forward, device.launch), max(1.0, LAUNCH_BACKWARD * device.launch / (inputs + weights))
+    inputs, weights = waiting * inputs, waiting * weights
     if config.recompute == "full":
-        backward += forward
+        inputs += forward
     elif config.recompute == "selective" and config.attention == "unfused":
         core = [k for k in kernels if isinstance(k, Attention)]
-        backward += sum(_forward(k, device, workload.precision, workload.bytes_per_value, "unfused") for k in core)
-    return forward, backward
+        inputs += sum(_forward(k, device, workload.precision, workload.bytes_per_value, "unfused") for k in core)
+    return forward, inputs, weights
 
 
 @functools.lru_cache(maxsize=4096)
 def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of the input embedding for one microbatch."""
     kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len, workload.bytes_per_value)
-    return _both(kernels, 0.0, device, workload, config)
+    forward, inputs, weights = _parts(kernels, 0.0, device, workload, config)
+    return forward, inputs + weights
+
+
+def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of final norm, logits and loss for one microbatch."""
+    forward, inputs, weights = head_parts(device, workload, config)
+    return forward, inputs + weights
 
 
 @functools.lru_cache(maxsize=4096)
-def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of final norm, logits and loss for one microbatch."""
+def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
+    """`head_seconds` with the backward as (input gradients, weight gradients)."""
     model: Model = workload.model
     kernels = head_kernels(model, config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value)
-    return _both(kernels, model.head_parameters / config.tp, device, workload, config)
+    return _parts(kernels, model.head_parameters / config.tp, device, workload, config)
 
 
 def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
@@ -169,7 +196,10 @@ class KernelTime:
 
 
 def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[KernelTime, ...]:
-    """The kernels that `layer_seconds` adds up, recomputation left out: in their order, those of one name together."""
+    """The kernels that `layer_seconds` adds up, recomputation left out: in their order, those of one name together.
+
+    "host" is what the device waits for a host that needs longer to launch the layer than the device to compute it.
+    """
     precision, nbytes, model = workload.precision, workload.bytes_per_value, workload.model
     kernels = layer_kernels(model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, nbytes)
     found = []
@@ -181,8 +211,12 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 
         forward, backward = (functools.partial(seconds, run) for run in (_forward, _backward))
         found.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
-    _, accumulated = _both((), model.layer_parameters / config.tp, device, workload, config)
-    return (*found, KernelTime("gradients", 0.0, "", accumulated, "memory"))
+    *_, accumulated = _parts((), model.layer_parameters / config.tp, device, workload, config)
+    found.append(KernelTime("gradients", 0.0, "", accumulated, "memory"))
+    idle = device.launch - sum(one.forward for one in found), LAUNCH_BACKWARD * device.launch - sum(o.backward for o in found)
+    if max(idle) > 0:
+        found.append(KernelTime("host", max(idle[0], 0.0), "launch", max(idle[1], 0.0), "launch"))
+    return tuple(found)
 
 
 def _limit(seconds: Callable[[DeviceSpec], Seconds], device: DeviceSpec) -> str:

@@ -22,8 +22,9 @@ class StageCost:
     """Seconds of one stage on the ranks that hold it.
 
     forward and backward are of one microbatch, tensor-parallel collectives included; the sends are what a rank waits for its
-    messages to leave (0 where the schedule overlaps them); reduce and gather are whole, in `parts` buckets; `traffic` is what
-    one microbatch puts on the data-parallel network (ZeRO 2 and 3), which takes turns with no other microbatch's.
+    messages to leave (0 where the schedule overlaps them); weight is what of the backward the schedule splits off as W (0
+    where it does not); reduce and gather are whole, in `parts` buckets; `traffic` is what one microbatch puts on the
+    data-parallel network (ZeRO 2 and 3), which takes turns with no other microbatch's.
     """
 
     forward: Seconds
@@ -35,6 +36,12 @@ class StageCost:
     send_forward: Seconds = 0.0
     send_backward: Seconds = 0.0
     traffic: Seconds = 0.0
+    weight: Seconds = 0.0
+
+    @property
+    def inputs(self) -> Seconds:
+        """What of the backward the stage before waits for."""
+        return self.backward - self.weight
 
     @property
     def both(self) -> Seconds:
@@ -65,15 +72,15 @@ class StageCost:
     def tail(self, config: ParallelConfig, tied: Seconds = 0.0) -> Seconds:
         """Seconds from the end of the last backward (and its message) to the end of the step on this stage.
 
-        Reductions behind a backward of n parts of b/n end no sooner than b + r/n and b/n + r after its begin. `tied` is the
-        sum of a tied embedding's gradient, after the reduction.
+        Reductions behind a backward (or W) of n parts of b/n end no sooner than b + r/n and b/n + r after its begin. `tied` is
+        the sum of a tied embedding's gradient, after the reduction.
         """
-        n, behind = self.parts, self.backward + self.send_backward
-        rest = self.optimizer + tied
+        n, last = self.parts, self.weight or self.backward
+        behind, rest = last + self.send_backward, self.optimizer + tied
         if self.traffic > self.busy:
             return rest  # the network never rests: its last reduction is counted with its slots
         if config.reduces_behind:
-            rest += max(0.0, self.backward + self.reduce / n - behind, self.backward / n + self.reduce - behind)
+            rest += max(0.0, last + self.reduce / n - behind, last / n + self.reduce - behind)
         else:
             rest += self.reduce
         return rest if config.gathers_ahead else rest + self.gather
@@ -89,6 +96,14 @@ def compute_seconds(
             fw, bw = part(device, workload, config)
             forward, backward = forward + fw, backward + bw
     return forward, backward
+
+
+def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Seconds:
+    """What of a stage's backward are weight gradients; 0 where the schedule does not split them off."""
+    if not schedules.get(config.schedule).SPLITS_BACKWARD:
+        return 0.0
+    head = compute.head_parts(device, workload, config)[2] if last else 0.0
+    return layers * compute.layer_parts(device, workload, config)[2] + head
 
 
 def optimizer_seconds(
@@ -121,9 +136,11 @@ class StageCosts:
         for operation, nbytes, count in synchronisation(*shape):
             sync["all_gather" if operation == "all_gather" else "reduce"] += self.paces.seconds("dp", operation, nbytes, count)
         optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
+        weight = max(weight_seconds(spec, self.workload, config, layers, last) for spec in specs)
         reduce, gather = sync["reduce"], sync["all_gather"]
         traffic = (reduce if config.reduces_each_microbatch else 0.0) + (2 * gather if config.shards_parameters else 0.0)
-        return StageCost(times[0], times[1], reduce, gather, optimizer, lowering.buckets(*shape), traffic=traffic)
+        buckets = lowering.buckets(*shape)
+        return StageCost(times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight)
 
     def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:
         """The collective to choose for a kind of group of such a stage."""
@@ -209,22 +226,24 @@ class PlanCosts:
         """Closed form of a step for a class of replicas: its latest stage, fed by the stages before it."""
         config = self.plan.config
         microbatches = config.num_microbatches[alike[0]]
+        shape = config.pp, microbatches, config.vpp
         waits = not schedules.get(config.schedule).OVERLAPS_SENDS
         there = back = latest = first_tail = 0.0
         for place in range(config.pp):
             cost, entry = self.stage(place, alike), self.stage(place, alike, entry=True)
+            owed = cost.weight * schedules.weights_behind(config.schedule, place, *shape)
             if place:
                 there += self.message(place - 1, place, alike)
                 back += self.message(place, place - 1, alike)
             else:
-                first_tail = cost.tail(config, tied)
+                first_tail = owed + cost.tail(config, tied)
             begun = cost.begin(there, config)
             after = [cost.tail(config, tied if place in (0, config.pp - 1) else 0.0)]
             if place:
-                after.append(back - (cost.send_backward if waits else 0.0) + first_tail)
+                after.append(back - owed - (cost.send_backward if waits else 0.0) + first_tail)
             latest = max(latest, begun + microbatches * cost.slot + max(after))
             there = begun + entry.forward
-            back += entry.backward
+            back += entry.inputs
         return latest
 
 
@@ -256,9 +275,10 @@ def step_seconds(plan: Plan) -> Seconds:
     """Closed form of a step: that of its slowest class of replicas.
 
     A stage cannot begin before the first microbatch has passed all stages before it; after its last backward its own
-    optimizer follows, and the backwards of the stages before it and then the first stage's. With virtual stages only the
-    first of every place is passed. Contention between unlike flows, interference and waiting for later stages are left
-    out, so the engine is not faster than this on the same plan.
+    optimizer follows, and the backwards of the stages before it and then the first stage's. Weight gradients that are split
+    off and lie behind the last B hold up their own stage only. With virtual stages only the first of every place is passed.
+    Contention between unlike flows, interference and waiting for later stages are left out, so the engine is not faster than
+    this on the same plan.
     """
     found, tied = PlanCosts(plan), tied_seconds(plan)
     return max(found.step(alike, tied) for alike in replicas(plan))

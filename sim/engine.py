@@ -185,8 +185,9 @@ class _Run:
             return costs.optimizer_seconds(device, self.plan.workload, self.config, layers, 0 in stages, last)
         layers = self.plan.stages[action.stage].layers
         last = action.stage == self.config.num_stages - 1
+        weight = costs.weight_seconds(device, self.plan.workload, self.config, layers, last)
         both = costs.compute_seconds(device, self.plan.workload, self.config, layers, action.stage == 0, last)
-        return both[0] if action.kind == "F" else both[1]
+        return {"F": both[0], "B": both[1] - weight, "W": weight}[action.kind]
 
     def _compute(self, rank: _Rank, action: Action) -> Steps:
         start, left = self.env.now, self._duration(rank, action)

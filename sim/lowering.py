@@ -2,7 +2,8 @@
 
 For every forward the activations are received before and sent after, for every backward the gradients; tensor-parallel
 collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
-reduces gradients bucket by bucket behind the last backward of each stage (`overlap_grad_reduce`), and gathers the
+reduces gradients bucket by bucket behind the last backward of each stage, or its last W where weight gradients are split off
+(`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers the
 parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
 a steady run. A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
 ZeRO 2 and 3 reduce every microbatch's gradients behind its backward; ZeRO 3 (FSDP) gathers each layer's weights before its
@@ -99,7 +100,8 @@ class _Lowering:
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
         self.last_stage = plan.config.num_stages - 1
         self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
-        self.last_microbatch = {stage: self._last("B", stage) for stage in self.stages}
+        self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
+        self.last_microbatch = {stage: self._last(self.closing, stage) for stage in self.stages}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
 
@@ -128,10 +130,10 @@ class _Lowering:
         if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
         config = self.config
-        sharded = config.shards_parameters
+        sharded = config.shards_parameters and action.kind != "W"
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
-        reduced = action.kind == "B" and last and config.reduces_behind
+        reduced = action.kind == self.closing and last and config.reduces_behind
         parts = self.parts[stage] if gathered or reduced else 1
         weights = parameter_bytes(*self._shape(stage))
         for part in range(min(memory.GATHERED_AHEAD, parts) if sharded else 0):
@@ -142,7 +144,8 @@ class _Lowering:
             if sharded and part + memory.GATHERED_AHEAD < parts:
                 yield self._bucket("start", stage, part + memory.GATHERED_AHEAD, "all_gather", weights)
             yield Action(action.kind, stage, m, part, parts)
-            for operation, nbytes, count in tensor_collectives(*self._shape(stage), not forward):
+            tensor = () if action.kind == "W" else tensor_collectives(*self._shape(stage), not forward)
+            for operation, nbytes, count in tensor:
                 share = count / parts
                 yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
             if reduced:

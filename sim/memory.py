@@ -3,15 +3,18 @@
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
 bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the data-parallel replicas
 (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
-microbatches as the schedule holds at that place (`schedules.peak_in_flight`); full recomputation keeps each layer's input and
-one layer at work. ZeRO 2 also shares the gradients and ZeRO 3 the weights, but for the layers that are gathered at the time."""
+microbatches as the schedule holds at that place (`schedules.in_flight`); full recomputation keeps each layer's input and
+one layer at work. ZeRO 2 also shares the gradients and ZeRO 3 the weights, but for the layers that are gathered at the time.
+Where weight gradients are split off, what their products need stays from B to W: the inputs of the products and the gradients
+of their outputs, 32 s b h bytes a layer of a GPT (Qi et al., arXiv 2401.10241, table 1); all else that the forward kept is
+free after B."""
 
 from __future__ import annotations
 
 import functools
 
 from sim import schedules
-from sim.model import Attention, Workload, embedding_kernels, head_kernels, layer_kernels
+from sim.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels, layer_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig, Plan
 from sim.units import GIBI, Bytes
 
@@ -68,6 +71,11 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
     return (entered / t if config.sequence_parallel else entered), everything
 
 
+def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
+    """What products keep between B and W: their inputs, as the forward saves them, and the gradients of their outputs."""
+    return sum(k.saved + float(k.count * k.m * k.n * nbytes) for k in kernels if isinstance(k, Gemm))
+
+
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
     """Parameters of one stage on one tensor-parallel rank; a tied embedding is stored on both end stages of a pipeline."""
     model = workload.model
@@ -80,8 +88,13 @@ def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, fi
     return total / config.tp
 
 
-def place_bytes(workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool) -> Bytes:
-    """Bytes of a rank that holds `layers` layers and keeps `in_flight` microbatches (in stages of layers / vpp)."""
+def place_bytes(
+    workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
+) -> Bytes:
+    """Bytes of a rank that holds `layers` layers and keeps `in_flight` microbatches (in stages of layers / vpp) for B.
+
+    `deferred` microbatches more wait for W.
+    """
     b, s, nbytes = config.microbatch_size, workload.seq_len, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)
     total = state_bytes(stage_parameters(workload, config, layers, first, last), workload, config)
@@ -89,7 +102,11 @@ def place_bytes(workload: Workload, config: ParallelConfig, layers: int, in_flig
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:
-        total += sum(k.saved for k in head_kernels(workload.model, b, s, config.tp, nbytes))
+        head = head_kernels(workload.model, b, s, config.tp, nbytes)
+        total += sum(k.saved for k in head) + deferred * deferred_bytes(head, nbytes)
+    if deferred:
+        kernels = layer_kernels(workload.model, b, s, config.tp, config.sequence_parallel, nbytes)
+        total += deferred * layers * deferred_bytes(kernels, nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
     return total + WORKSPACE + (messages if config.pp > 1 else 0.0)
 
@@ -101,12 +118,13 @@ def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
     for place in range(config.pp):
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        held = max(
-            schedules.peak_in_flight(config.schedule, place, config.pp, replica, config.vpp)
+        pairs = {
+            pair
             for replica in set(config.num_microbatches)
-        )
-        last = config.num_stages - 1 in stages
-        peaks.append(place_bytes(plan.workload, config, layers, held, 0 in stages, last))
+            for pair in schedules.in_flight(config.schedule, place, config.pp, replica, config.vpp)
+        }
+        ends = 0 in stages, config.num_stages - 1 in stages
+        peaks.append(max(place_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
     return tuple(peaks)
 
 

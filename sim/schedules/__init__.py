@@ -1,9 +1,10 @@
 """Pipeline schedules: which microbatch a pipeline rank works on, and when.
 
 One file, one schedule: a module with `NAME`, `CHUNKED` (a rank may hold several stages), `OVERLAPS_SENDS` (else a rank waits
-until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), and `actions(rank, ranks,
-microbatches, chunks)` that returns the compute actions of pipeline place `rank` of `ranks`, which holds the stages rank, rank
-+ ranks, ... (`chunks` of them, called vpp). The folder is the registry."""
+until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), `SPLITS_BACKWARD` (weight
+gradients are an action W of their own, else part of B), and `actions(rank, ranks, microbatches, chunks)` that returns the
+compute actions of pipeline place `rank` of `ranks`, which holds the stages rank, rank + ranks, ... (`chunks` of them, called
+vpp). The folder is the registry."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ class Schedule(Protocol):
     NAME: str
     CHUNKED: bool
     OVERLAPS_SENDS: bool
+    SPLITS_BACKWARD: bool
 
     def actions(self, rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
         """Compute actions of a pipeline place, in order. Raises PlanError where the numbers do not fit the schedule."""
@@ -57,9 +59,27 @@ def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) ->
 
 @functools.lru_cache(maxsize=4096)
 def peak_in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
-    """Most microbatches whose activations a pipeline place holds at once, counted in stages (chunks) of this place."""
-    held = peak = 0
+    """Most microbatches of which a pipeline place holds anything at once, counted in stages (chunks) of this place."""
+    return max(sum(pair) for pair in in_flight(name, rank, ranks, microbatches, chunks))
+
+
+@functools.lru_cache(maxsize=4096)
+def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[int, int], ...]:
+    """(between F and B, between B and W) microbatches held at once: the pairs that no other pair of the place exceeds.
+
+    One pair where B is whole, and its second number is 0.
+    """
+    splits, before, between = get(name).SPLITS_BACKWARD, 0, 0
+    most: dict[int, int] = {}
     for action in actions(name, rank, ranks, microbatches, chunks):
-        held += {"F": 1, "B": -1}.get(action.kind, 0)
-        peak = max(peak, held)
-    return peak
+        before += {"F": 1, "B": -1}.get(action.kind, 0)
+        between += {"B": int(splits), "W": -1}.get(action.kind, 0)
+        most[between] = max(before, most.get(between, 0))
+    return tuple((most[w], w) for w in sorted(most) if all(most[w] > most[other] for other in most if other > w))
+
+
+@functools.lru_cache(maxsize=4096)
+def weights_behind(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
+    """Weight gradients that a pipeline place still owes behind its last B; 0 where B is whole."""
+    kinds = "".join(action.kind for action in actions(name, rank, ranks, microbatches, chunks))
+    return len(kinds) - 1 - kinds.rindex("B")

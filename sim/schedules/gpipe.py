@@ -7,6 +7,7 @@ from sim.program import Action, Program
 NAME = "gpipe"
 CHUNKED = False
 OVERLAPS_SENDS = False
+SPLITS_BACKWARD = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

@@ -12,6 +12,7 @@ from sim.program import Action, Program
 NAME = "interleaved"
 CHUNKED = True
 OVERLAPS_SENDS = True
+SPLITS_BACKWARD = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from holmes_sim import cli, commands
+from sim import schedules
 
 PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
 """One shape only, so that planning takes a fraction of a second."""
@@ -274,12 +275,13 @@ def test_the_schema_forbids_unknown_keys(run):
 # wrong input: one line, exit code 2; nothing feasible: exit code 3
 
 KNOWN_STRATEGIES = "certified, holmes, megatron"
+KNOWN_SCHEDULES = ", ".join(schedules.names())
 WRONG = {
     ("plan", "nope.yaml"): (2, "error: nope.yaml: no such file\n"),
     ("simulate", "nope.json"): (2, "error: nope.json: no such file\n"),
     ("show", "nope.json"): (2, "error: nope.json: no such file\n"),
     (*HYBRID, "--strategy", "foo"): (2, f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n"),
-    (*HYBRID, "--schedule", "foo"): (2, "error: schedule 'foo' is unknown; known: 1f1b, gpipe, interleaved\n"),
+    (*HYBRID, "--schedule", "foo"): (2, f"error: schedule 'foo' is unknown; known: {KNOWN_SCHEDULES}\n"),
     ("plan", "holmes-hybrid-4", "--recompute", "half"): (
         2,
         "error: recompute 'half' is unknown; known: none, selective, full\n",

@@ -303,6 +303,29 @@ def test_the_bounds_hold_for_interleaved_stages(make_cluster, make_fleet, make_m
         assert quick_bound(workshop, shape, options(workshop, shape)) <= fastest * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2"])
+@pytest.mark.parametrize("nodes", [(5,), (3, 1)])
+def test_the_bounds_hold_where_the_backward_is_split(
+    make_cluster, make_fleet, make_model, make_device, make_nic, schedule, nodes
+):
+    nics = (make_nic(bandwidth=1e8), make_nic("ethernet", 1e8))
+    clusters = [
+        make_cluster(name, nodes=count, nics=nics, spec=make_device(f"chip-{name}", speed, memory=GIBI + 2e7))
+        for name, count, speed in zip("ab", nodes, (1e9, 2e9), strict=False)
+    ]
+    trunks = (Trunk(("a", "b"), "ethernet", 1e7, 1e-3),) if len(nodes) > 1 else ()
+    machines, shape = make_fleet(*clusters, trunks=trunks), Shape(1, 1, 1, "none", schedule, 1, 1)
+    for layers, batch in itertools.product((3, 5), (2, 4, 8)):
+        question = asked(machines, make_model(layers, vocab=24), batch)
+        workshop = Workshop(question)
+        fastest, _ = brute(question, shape, growing)
+        assert min((a.bound for a in answers(question, shape)), default=math.inf) <= fastest * (1 + 1e-6)
+        assert quick_bound(workshop, shape, options(workshop, shape)) <= brute(question, shape)[0] * (1 + 1e-9)
+        for pp in (2, 3, 4):
+            longer, _ = brute(question, shape, lambda stages, pp=pp: len(stages) == pp and growing(stages))
+            assert min((a.bound for a in answers(question, shape, pp)), default=math.inf) <= longer * (1 + 1e-6)
+
+
 # what the answers look like
 
 

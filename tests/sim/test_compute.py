@@ -156,6 +156,26 @@ def test_selective_recomputation_runs_an_unfused_core_again(make_device: Make, m
     assert selective[1] - none[1] == pytest.approx(again, rel=1e-9)
 
 
+@pytest.mark.parametrize("config", [{}, {"recompute": "full"}, {"attention": "unfused", "recompute": "selective"}, {"tp": 2}])
+def test_the_parts_of_a_backward_add_up_to_it(make_device: Make, make_model: Make, config: dict[str, Any]) -> None:
+    workload, device = Workload(make_model(hidden=1536), 8, 1024), make_device()
+    for whole, parts in ((compute.layer_seconds, compute.layer_parts), (compute.head_seconds, compute.head_parts)):
+        forward, inputs, weights = parts(device, workload, ParallelConfig(**config))
+        assert whole(device, workload, ParallelConfig(**config)) == (forward, inputs + weights)
+
+
+def test_weight_gradients_are_one_product_of_each_and_the_accumulation(make_device: Make, make_model: Make) -> None:
+    """24 s b h^2 FLOPs a layer (arXiv 2401.10241, table 1), 2-byte gradients read and 4-byte ones read and written."""
+    h, s = 1536, 1024
+    model = make_model(hidden=h)
+    device = make_device(speed=1e12, memory_bandwidth=1e15)
+    of = {kind: compute.layer_parts(device, Workload(model, 8, s), ParallelConfig(recompute=kind)) for kind in ("none", "full")}
+    accumulated = LAUNCH + 10 * model.layer_parameters / 1e15
+    assert of["none"][2] == pytest.approx(24 * s * h**2 / 1e12 + accumulated, rel=1e-9)
+    assert of["full"][2] == of["none"][2]
+    assert of["full"][1] == pytest.approx(of["none"][1] + of["none"][0], rel=1e-12)
+
+
 def test_products_dominate_a_layer_at_peak_and_cost_twice_as_much_backward(make_device: Make, make_model: Make) -> None:
     """With free memory traffic and attention, a layer takes 24 s b h^2 FLOPs forward and twice that backward."""
     h, s = 1536, 1024

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import compute, costs
+from sim import compute, costs, schedules
 from sim.cluster import Fleet, Trunk
 from sim.engine import simulate
 from sim.folding import fold
@@ -27,7 +27,7 @@ FREE = 1e40
 def free_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Embedding, head and optimizer cost nothing, so that equal layers make equal stages."""
     monkeypatch.setattr(compute, "embedding_seconds", lambda *_: (0.0, 0.0))
-    monkeypatch.setattr(compute, "head_seconds", lambda *_: (0.0, 0.0))
+    monkeypatch.setattr(compute, "head_parts", lambda *_: (0.0, 0.0, 0.0))
     monkeypatch.setattr(compute, "optimizer_seconds", lambda *_: 0.0)
 
 
@@ -92,6 +92,31 @@ def test_interleaving_divides_the_bubble_by_the_number_of_chunks(
     plan = make_plan(free_wires, pp=p, vpp=v, microbatches=m, schedule="interleaved")
     chunk = slot(plan, layers=2)
     assert simulate(plan).step_s == pytest.approx(m * v * chunk + (p - 1) * chunk, rel=1e-9)
+
+
+@pytest.mark.parametrize(("m", "p"), [(4, 1), (4, 2), (8, 4), (4, 4), (16, 8)])
+def test_zb_h1_leaves_p_minus_one_times_f_plus_b_minus_w_of_the_bubble(
+    m: int, p: int, make_plan: Make, free_wires: Fleet, free_ends: None
+) -> None:
+    """Qi et al., arXiv 2401.10241, table 2."""
+    plan = make_plan(free_wires, pp=p, microbatches=m, schedule="zb-h1")
+    parts = compute.layer_parts(plan.fleet.spec(plan.placement[0]), plan.workload, plan.config)
+    f, b, w = (2 * seconds for seconds in parts)
+    assert w < f < b
+    assert simulate(plan).step_s == pytest.approx(m * (f + b + w) + (p - 1) * (f + b - w), rel=1e-9)
+    assert costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+
+
+def test_zb_h2_idles_less_and_ends_one_stage_after_the_other(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
+    """Table 2 again: place 0 idles (p - 1)(F + B - 2 W); the last place begins (p - 1) F later and never idles."""
+    plan = make_plan(free_wires, pp=4, microbatches=8, schedule="zb-h2")
+    parts = compute.layer_parts(plan.fleet.spec(plan.placement[0]), plan.workload, plan.config)
+    f, b, w = (2 * seconds for seconds in parts)
+    timeline = simulate(plan)
+    done = [[s for s in timeline.of(rank) if s.lane == "compute"] for rank in (0, 3)]
+    idle = [spans[-1].end - spans[0].start - sum(s.seconds for s in spans) for spans in done]
+    assert idle == pytest.approx([3 * (f + b - 2 * w), 0.0], rel=1e-9, abs=1e-12)
+    assert done[1][0].start == pytest.approx(3 * f, rel=1e-9)
 
 
 def test_a_slow_stage_sets_the_pace(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
@@ -179,11 +204,11 @@ def test_a_rank_computes_everything_its_schedule_asks_for_once(data: st.DataObje
         _, dp, place = plan.config.place(rank)
         wanted = [
             (kind, stage, m)
-            for kind in "FB"
+            for kind in ("FBW" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "FB")
             for stage in plan.stages_of(place)
             for m in range(plan.config.num_microbatches[dp])
         ]
-        played = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B")}
+        played = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
         assert played == set(wanted)
 
 
@@ -203,6 +228,8 @@ def test_no_forward_begins_before_the_stage_ahead_has_ended_it(data: st.DataObje
                 assert begins["F", stage, m] >= ends["F", stage - 1, m]
                 assert begins["B", stage - 1, m] >= ends["B", stage, m]
             assert begins["B", config.num_stages - 1, m] >= ends["F", config.num_stages - 1, m]
+            weights = [stage for stage in range(config.num_stages) if ("W", stage, m) in begins]
+            assert all(begins["W", stage, m] >= ends["B", stage, m] for stage in weights)
 
 
 @given(data=st.data())
@@ -229,29 +256,46 @@ def test_a_slow_replica_is_not_charged_for_the_microbatches_of_a_fast_one(
     assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 @pytest.mark.parametrize("tp", [1, 2, 8])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_one_replica_of_one_stage_takes_exactly_the_closed_form(
-    tp: int, recompute: str, sequence_parallel: bool, make_plan: Make, make_fleet: Make, make_cluster: Make, make_wire: Make
+    schedule: str,
+    tp: int,
+    recompute: str,
+    sequence_parallel: bool,
+    make_plan: Make,
+    make_fleet: Make,
+    make_cluster: Make,
+    make_wire: Make,
 ) -> None:
     machines = make_fleet(make_cluster(devices=8, intra_node=make_wire(latency=1e-6, overhead=8e-6, efficiency=0.7)))
     plan = make_plan(
-        machines, tp=tp, microbatches=5, layers=(3,), recompute=recompute, sequence_parallel=sequence_parallel and tp > 1
-    )
+        machines, tp=tp, microbatches=5, layers=(3,), recompute=recompute, sequence_parallel=sequence_parallel and tp > 1,
+        schedule=schedule,
+    )  # fmt: skip
     assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("hidden", [96, 3072])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_data_parallel_replicas_take_exactly_the_closed_form(
-    zero_stage: int, overlap: bool, hidden: int, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+    schedule: str,
+    zero_stage: int,
+    overlap: bool,
+    hidden: int,
+    make_plan: Make,
+    make_fleet: Make,
+    make_cluster: Make,
+    make_nic: Make,
 ) -> None:
     machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(latency=5e-6, overhead=8e-6),)))
     plan = make_plan(
         machines, dp=4, microbatches=3, layers=(6,), shape={"hidden": hidden}, zero_stage=zero_stage,
-        overlap_grad_reduce=overlap, overlap_param_gather=overlap,
+        overlap_grad_reduce=overlap, overlap_param_gather=overlap, schedule=schedule,
     )  # fmt: skip
     assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
 

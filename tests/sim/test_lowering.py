@@ -47,6 +47,22 @@ def test_gradients_reduce_behind_the_last_backward_and_weights_gather_ahead_of_t
     )
 
 
+def test_only_b_hands_gradients_back_and_takes_tensor_collectives(pair: Make) -> None:
+    plan = pair(pp=2, tp=2, microbatches=2, schedule="zb-h1")
+    assert program(plan, 1) == (
+        "recv F0 F0 tp all_gather tp all_reduce B0 tp all_reduce send B0 "
+        "recv F1 F1 tp all_gather tp all_reduce B1 tp all_reduce send B1 W0 W1 optimizer"
+    )
+
+
+def test_gradients_reduce_behind_the_last_weight_gradient_where_the_backward_is_split(pair: Make) -> None:
+    facts = {"dp": 2, "microbatches": 2, "layers": (2,), "shape": {"hidden": 2400}, "overlap_param_gather": False}
+    assert program(pair(**facts, schedule="zb-h2"), 0) == (
+        "F0 B0 W0 F1 B1 W1.0 start dp reduce_scatter.0 W1.1 start dp reduce_scatter.1 "
+        "wait dp reduce_scatter.0 wait dp reduce_scatter.1 optimizer dp all_gather"
+    )
+
+
 def test_without_overlap_the_collectives_stand_around_the_optimizer(pair: Make) -> None:
     plan = pair(dp=2, overlap_grad_reduce=False, overlap_param_gather=False)
     assert program(plan, 0) == "F0 B0 dp reduce_scatter optimizer dp all_gather"

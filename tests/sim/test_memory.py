@@ -10,7 +10,7 @@ import pytest
 from sim import memory
 from sim.cluster import Trunk
 from sim.memory import layer_activation_bytes, state_bytes
-from sim.model import Model, Workload
+from sim.model import Model, Workload, layer_kernels
 from sim.plan import ParallelConfig
 
 Make = Callable[..., Any]
@@ -149,6 +149,39 @@ def test_interleaving_holds_its_warm_up_in_chunks(make_plan: Make, make_fleet: M
     plan = plan_of_four(make_plan, make_fleet, make_cluster, schedule="interleaved", vpp=2)
     peaks = memory.peak_memory(plan)
     assert peaks[1] - peaks[2] == pytest.approx((9 - 7) * microbatch(plan), rel=1e-9)
+
+
+@pytest.mark.parametrize("switches", [{}, {"recompute": "full"}])
+def test_products_keep_32_s_b_h_from_b_to_w(switches: dict[str, Any]) -> None:
+    """arXiv 2401.10241, table 1: inputs of the four products 14 s b h, gradients of their outputs 18 s b h."""
+    kernels = layer_kernels(GPT, B, S, 1, False, 2)
+    assert memory.deferred_bytes(kernels, 2) == 32 * SBH
+    one, two = (memory.place_bytes(workload(), config(**switches), 3, 4, False, False, deferred) for deferred in (1, 2))
+    assert two - one == 3 * 32 * SBH
+
+
+def test_the_head_waits_for_w_with_the_gradient_of_its_logits() -> None:
+    one, two = (memory.place_bytes(workload(), config(), 3, 1, False, True, deferred) for deferred in (1, 2))
+    assert two - one == 3 * 32 * SBH + 2 * SBH + 2 * S * B * GPT.vocab
+
+
+def test_zb_h1_holds_no_more_than_the_first_place_of_1f1b_but_for_the_head(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """Place i of p holds p - i microbatches for B and i for W (arXiv 2401.10241, section 2.3); 34 and 32 s b h a layer."""
+    peaks = memory.peak_memory(plan_of_four(make_plan, make_fleet, make_cluster, schedule="zb-h1"))
+    of_1f1b = plan_of_four(make_plan, make_fleet, make_cluster)
+    assert peaks[0] == memory.peak_memory(of_1f1b)[0]
+    assert peaks[1] - memory.peak_memory(of_1f1b)[1] == pytest.approx(32 / 34 * microbatch(of_1f1b), rel=1e-9)
+    assert peaks[2] - memory.peak_memory(of_1f1b)[2] == pytest.approx(2 * 32 / 34 * microbatch(of_1f1b), rel=1e-9)
+
+
+def test_zb_h2_holds_seven_microbatches_where_1f1b_holds_four(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """Places 1 and 2 of four: 5 and 3 for B, 2 and 4 for W (arXiv 2401.10241, section 2.3)."""
+    peaks = memory.peak_memory(plan_of_four(make_plan, make_fleet, make_cluster, schedule="zb-h2"))
+    of_1f1b = plan_of_four(make_plan, make_fleet, make_cluster)
+    more = [(a - b) / microbatch(of_1f1b) for a, b in zip(peaks, memory.peak_memory(of_1f1b), strict=True)]
+    assert more[1:3] == pytest.approx([5 + 2 * 32 / 34 - 3, 3 + 4 * 32 / 34 - 2], rel=1e-9)
 
 
 def test_the_fullest_replica_counts(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
