@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from sim import units
-from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec
+from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec, Protocol
 from sim.model import MLP_KINDS, PRECISION_BYTES, Model
 
 TOPOLOGY_FORMAT = "holmes-sim/topology/1"
@@ -175,6 +175,16 @@ class EfficiencyFacts(Door):
     send_recv: Share
 
 
+class ProtocolFacts(Door):
+    """One protocol of the collective library on this link (see `sim.cluster.Protocol`)."""
+
+    name: str
+    overhead: Time
+    latency: Time
+    share: Share
+    in_switch: Flag = False
+
+
 class NicTypeFacts(Door):
     """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
 
@@ -183,6 +193,7 @@ class NicTypeFacts(Door):
     latency: Time
     overhead: Time
     efficiency: EfficiencyFacts
+    protocols: list[ProtocolFacts] = []
     interference: Part
     sources: dict[str, str] = {}
 
@@ -195,7 +206,15 @@ class NicTypeFacts(Door):
             efficiency=tuple((name, getattr(self.efficiency, name)) for name in OPERATIONS),
             interference=self.interference,
             rdma=self.rdma,
+            protocols=tuple(Protocol(**facts.model_dump()) for facts in self.protocols),
         )
+
+
+class GroupRate(Door):
+    """Wire rate of a port that a group of so many devices, or more, drives."""
+
+    devices: Count
+    bandwidth: Rate
 
 
 class LinkFacts(NicTypeFacts):
@@ -205,10 +224,18 @@ class LinkFacts(NicTypeFacts):
     rdma: Flag = True
     bandwidth: Rate
     pair_bandwidth: Rate | None = None
+    group_bandwidth: list[GroupRate] = []
+    small_group: Part = 0.0
 
     def spec(self) -> LinkSpec:
         """The interconnect as the simulator knows it."""
-        return replace(super().spec(), bandwidth=self.bandwidth, pair_bandwidth=self.pair_bandwidth or 0.0)
+        return replace(
+            super().spec(),
+            bandwidth=self.bandwidth,
+            pair_bandwidth=self.pair_bandwidth or 0.0,
+            small_group=self.small_group,
+            group_bandwidth=tuple((group.devices, group.bandwidth) for group in self.group_bandwidth),
+        )
 
 
 class ModelFacts(Door):
