@@ -80,10 +80,11 @@ class Protocol:
 class LinkSpec:
     """An interconnect inside a node, or a NIC type: how well it carries each operation.
 
-    A step of a collective takes `latency`, a collective or message `overhead` once. `efficiency` is the share of the wire
-    rate that large payloads reach, by operation. Where there are `protocols`, they stand for both in a collective. A
-    collective of n ranks takes 1 + small_group / (n - 1) of its bytes' time. `group_bandwidth` is the wire rate that groups
-    of so many devices or more drive. `interference` slows compute while communication overlaps it.
+    A step of a collective takes `latency`, a collective or message `overhead` once; `protocols` stand for both in collectives,
+    where there are any. `efficiency` is the share of the wire rate that large payloads reach, by operation. A rank sends
+    n - 1 pieces of a collective's n, or 2 (n - 1) in an all_reduce, and spends the time of `own_piece` more on its own (a copy,
+    in NCCL). `group_bandwidth` is the wire rate that groups of so many devices or more drive. `interference` slows compute
+    while communication overlaps it.
     """
 
     name: str
@@ -95,12 +96,15 @@ class LinkSpec:
     bandwidth: BytesPerSecond = 0.0
     pair_bandwidth: BytesPerSecond = 0.0
     protocols: tuple[Protocol, ...] = ()
-    small_group: float = 0.0
+    own_piece: float = 0.0
     group_bandwidth: tuple[tuple[int, BytesPerSecond], ...] = ()
 
     def protocol(self, name: str) -> Protocol:
         """The protocol of a name; where the link has none of it, the link's own overhead and latency."""
-        return next((p for p in self.protocols if p.name == name), Protocol("", self.overhead, self.latency, 1.0))
+        for found in self.protocols:
+            if found.name == name:
+                return found
+        return Protocol("", self.overhead, self.latency, 1.0)
 
     def driven(self, members: int) -> BytesPerSecond:
         """Wire rate of a port that a group of so many devices of a node drives."""

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from sim import collectives
 from sim.plan import Group, Plan
-from sim.routes import Capacities, LinkName, Leg, Pace, Route, group_ways, message_route, pace
+from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
 from sim.units import Bytes, BytesPerSecond
 
 Key: TypeAlias = tuple[str | int, ...]

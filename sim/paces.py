@@ -38,7 +38,7 @@ class Paces:
         self._known: dict[tuple[str, str], dict[str, tuple[Pace, ...]]] = {}
 
     def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
-        """Paces of an operation, one for each protocol, under each collective that may be chosen, looked at when it is first asked for."""
+        """Paces of an operation, by protocol, under each collective that may be chosen; looked at when first asked for."""
         if (kind, operation) not in self._known:
             self._known[kind, operation] = self._options(kind, operation)
         return self._known[kind, operation]

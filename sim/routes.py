@@ -113,8 +113,9 @@ def path(
         for index in ends:
             use["host", place.cluster, place.node, index, way] = 1 / len(ends)
         rails = sorted({i for index in ends for i in near_nics(cluster.node.count, used.count, index)})
+        weight = 1 / len(rails) / _reached(used.spec, operation, protocol)
         for rail in rails:
-            use["nic", place.cluster, place.node, nic, rail, way] = 1 / len(rails) / _reached(used.spec, operation, protocol)
+            use["nic", place.cluster, place.node, nic, rail, way] = weight
     latency += _between(fleet, source, target, nic, operation, use, protocol)
     interference = max(here.spec.interference, there.spec.interference)
     return Path(tuple(use.items()), latency, overhead, interference)
@@ -140,7 +141,7 @@ def _inside(
     if protocol.in_switch:
         weight *= (ranks + 1) / (2 * (ranks - 1))
     elif operation != "send_recv":
-        weight *= 1 + link.small_group / (ranks - 1)
+        weight *= 1 + link.own_piece / ((ranks - 1) * (2 if operation == "all_reduce" else 1))
     ports = tuple((("port", d.cluster, d.node, d.index, way), weight) for d, way in ((source, "out"), (target, "in")))
     return Path(ports, protocol.latency, protocol.overhead, link.interference)
 

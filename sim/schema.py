@@ -218,14 +218,15 @@ class GroupRate(Door):
 
 
 class LinkFacts(NicTypeFacts):
-    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch."""
+    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch,
+    `group_bandwidth` where it depends on their number otherwise. More in `sim.cluster.LinkSpec`."""
 
     name: str = "interconnect"
     rdma: Flag = True
     bandwidth: Rate
     pair_bandwidth: Rate | None = None
     group_bandwidth: list[GroupRate] = []
-    small_group: Part = 0.0
+    own_piece: Part = 0.0
 
     def spec(self) -> LinkSpec:
         """The interconnect as the simulator knows it."""
@@ -233,7 +234,7 @@ class LinkFacts(NicTypeFacts):
             super().spec(),
             bandwidth=self.bandwidth,
             pair_bandwidth=self.pair_bandwidth or 0.0,
-            small_group=self.small_group,
+            own_piece=self.own_piece,
             group_bandwidth=tuple((group.devices, group.bandwidth) for group in self.group_bandwidth),
         )
 
