@@ -14,7 +14,7 @@ from sim.errors import HolmesError, Infeasible, PlanError
 from sim.lowering import message_bytes, tied_bytes
 from sim.paces import Paces, by_host
 from sim.plan import Plan
-from sim.routes import Capacities, Pace, collective_route, pace
+from sim.routes import Capacities, Pace, ways
 
 
 class Workshop:
@@ -102,15 +102,15 @@ class Workshop:
         if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.dp):
             return 0.0
         a, b = _stage_devices(first, shape, 0), _stage_devices(last, shape, 1 if first == last else 0)
-        routes = []
+        ends = []
         for p, q in zip(a, b, strict=True):
             for x, y in zip(p, q, strict=True):
                 try:
                     nic, _ = common_transport(fleet, (x, y))
                 except PlanError:
                     return math.inf
-                routes.append(collective_route(fleet, tuple(by_host((x, y))), nic, "ring", "all_reduce"))
-        return pace(tuple(routes), self.capacities).seconds(nbytes)
+                ends.append((tuple(by_host((x, y))), nic, "ring"))
+        return min(way.pace.seconds(nbytes) for way in ways(fleet, tuple(ends), "all_reduce", self.capacities))
 
 
 def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:

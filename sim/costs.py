@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from sim import compute, lowering, memory, schedules
 from sim.cluster import Device, DeviceSpec, Fleet
 from sim.model import Workload
-from sim.paces import Paces, by_host
+from sim.paces import Paces
 from sim.plan import ParallelConfig, Plan
-from sim.routes import Capacities, Pace, collective_route, message_route, pace
+from sim.routes import Capacities, Pace, group_ways, message_route, pace
 from sim.units import Bytes, Seconds
 
 
@@ -263,12 +263,8 @@ def tied_seconds(plan: Plan) -> Seconds:
     nbytes = lowering.tied_bytes(plan.workload, plan.config)
     if not nbytes:
         return 0.0
-    routes = []
-    for group in plan.groups:
-        if group.kind == "pp":
-            ends = tuple(plan.placement[rank] for rank in (group.ranks[0], group.ranks[-1]))
-            routes.append(collective_route(plan.fleet, tuple(by_host(ends)), group.nic, "ring", "all_reduce"))
-    return pace(tuple(routes), Capacities(plan.fleet)).seconds(nbytes)
+    ways = group_ways(plan, plan.embedding_groups(), "all_reduce", Capacities(plan.fleet))
+    return min(way.pace.seconds(nbytes) for way in ways)
 
 
 def step_seconds(plan: Plan) -> Seconds:

@@ -248,9 +248,10 @@ class _Run:
 
     def _carry(self, carrier: Carrier, action: Action) -> Steps:
         """Overhead and latencies first, then the bytes; one leg after the other."""
-        if carrier.overhead:
-            yield self.env.timeout(action.count * carrier.overhead)
-        for leg in carrier.legs:
+        route = carrier.route(action.nbytes)
+        if route.overhead:
+            yield self.env.timeout(action.count * route.overhead)
+        for leg in route.legs:
             if leg.latency:
                 yield self.env.timeout(action.count * leg.latency)
             self.events += 1

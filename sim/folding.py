@@ -6,7 +6,8 @@ partition is equitable, so alike ranks do the same things at the same times, and
 rates: playing one rank of each class, with its flows' weights summed over the class on one link of each link class, is exact
 and not an approximation. `unfolded` puts every rank in a class of its own, for comparison.
 
-A route is what travels together: a collective of a group, or one rank's messages to a neighbour. Its legs have one rate.
+A carrier is what travels together: a collective of a group, or one rank's messages to a neighbour. It has a route for each
+way that it may go (`sim.routes`), and takes one for each payload; the legs of a route have one rate each.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sim import collectives
 from sim.plan import Group, Plan
-from sim.routes import Capacities, LinkName, Route, group_route, message_route
-from sim.units import BytesPerSecond
+from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
+from sim.units import Bytes, BytesPerSecond
 
 Key: TypeAlias = tuple[str | int, ...]
 """A carrier: ("tp" | "dp" | "embedding", first rank, operation) or ("message", source rank, target rank)."""
@@ -35,13 +37,39 @@ class FoldedLeg:
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
-    """A class of collectives or messages: its legs, and the classes of the ranks that take part."""
+class FoldedRoute:
+    """A way that a carrier may go: its legs, and its pace on an idle network."""
 
     legs: tuple[FoldedLeg, ...]
     overhead: float
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A class of collectives or messages: the ways they may go, and the classes of the ranks that take part."""
+
+    routes: tuple[FoldedRoute, ...]
     interference: float
     members: tuple[int, ...]
+
+    def route(self, nbytes: Bytes) -> FoldedRoute:
+        """The way that takes least time for a payload on an idle network, as the closed forms have it."""
+        return min(self.routes, key=lambda route: route.pace.seconds(nbytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A carrier before folding: its ways, each with its pace, and the ranks that take part."""
+
+    routes: tuple[Route, ...]
+    paces: tuple[Pace, ...]
+    ranks: tuple[int, ...]
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Legs of all ways."""
+        return tuple(leg for route in self.routes for leg in route.legs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +89,47 @@ class Folding:
         return tuple(count[c] for c in range(len(self.representatives)))
 
 
-def carriers_of(plan: Plan) -> dict[Key, tuple[Route, tuple[int, ...]]]:
-    """Every collective and message that the programs of a plan can ask for: its route and the ranks that take part."""
-    config = plan.config
-    found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
+def carriers_of(plan: Plan) -> dict[Key, Carried]:
+    """Every collective and message that the programs of a plan can ask for: its ways and the ranks that take part."""
+    config, capacities = plan.config, Capacities(plan.fleet)
+    found: dict[Key, Carried] = {}
     tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
     data = ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
+    for groups in _side_by_side(plan):
+        for operation in tensor if groups[0].kind == "tp" else data:
+            found |= _collectives(plan, groups, operation, capacities)
     for group in plan.groups:
-        if group.kind in ("tp", "dp"):
-            for operation in tensor if group.kind == "tp" else data:
-                found[(group.kind, group.ranks[0], operation)] = (group_route(plan, group, operation), group.ranks)
-        elif group.kind == "pp":
-            found |= _pipeline(plan, group)
+        if group.kind == "pp":
+            found |= _messages(plan, group, capacities)
+    if plan.workload.model.tied_embeddings and config.pp > 1:
+        found |= _collectives(plan, plan.embedding_groups(), "all_reduce", capacities)
     return found
 
 
-def _pipeline(plan: Plan, group: Group) -> dict[Key, tuple[Route, tuple[int, ...]]]:
-    found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
+def _side_by_side(plan: Plan) -> list[tuple[Group, ...]]:
+    """Groups whose collectives run at once and choose one way together: data-parallel ones of a place; others are alone."""
+    sides: dict[Key, list[Group]] = {}
+    for group in plan.groups:
+        if group.kind == "tp":
+            sides["tp", group.ranks[0]] = [group]
+        elif group.kind == "dp":
+            rounds = len(collectives.rounds(group.collective, "all_gather", plan.hosts(group.ranks)))
+            place = plan.config.place(group.ranks[0])[2]
+            sides.setdefault(("dp", place, group.collective, rounds), []).append(group)
+    return [tuple(groups) for groups in sides.values()]
+
+
+def _collectives(plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities) -> dict[Key, Carried]:
+    ways = group_ways(plan, groups, operation, capacities)
+    paces = tuple(way.pace for way in ways)
+    return {
+        (group.kind, group.ranks[0], operation): Carried(tuple(way.routes[index] for way in ways), paces, group.ranks)
+        for index, group in enumerate(groups)
+    }
+
+
+def _messages(plan: Plan, group: Group, capacities: Capacities) -> dict[Key, Carried]:
+    found: dict[Key, Carried] = {}
     ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
     pairs = list(itertools.pairwise(ranks))
     if plan.config.vpp > 1:
@@ -85,10 +137,8 @@ def _pipeline(plan: Plan, group: Group) -> dict[Key, tuple[Route, tuple[int, ...
     for pair in [*pairs, *((b, a) for a, b in pairs)]:
         source, target = (plan.placement[rank] for rank in pair)
         nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
-        found[("message", *pair)] = (message_route(plan.fleet, source, target, nic), pair)
-    if plan.workload.model.tied_embeddings:
-        ends = Group("embedding", (ranks[0], ranks[-1]), group.nic, group.transport, "ring")
-        found[("embedding", ranks[0], "all_reduce")] = (group_route(plan, ends, "all_reduce"), ends.ranks)
+        route = message_route(plan.fleet, source, target, nic)
+        found[("message", *pair)] = Carried((route,), (pace((route,), capacities),), pair)
     return found
 
 
@@ -114,26 +164,28 @@ def fold(plan: Plan) -> Folding:
     )
     link_colour = _number([capacities(link) for link in links])
     uses = [
-        tuple(tuple((number[link], _digits(weight)) for link, weight in leg.use) for leg in route.legs)
-        for route, _ in carriers.values()
+        tuple(tuple((number[link], _digits(weight)) for link, weight in leg.use) for leg in carried.legs)
+        for carried in carriers.values()
     ]
     carrier_colour = _number(
         [
-            (key[0], key[-1] if key[0] != "message" else "", len(ranks), route.overhead, route.interference,
-             tuple((leg.share, leg.latency) for leg in route.legs))
-            for key, (route, ranks) in carriers.items()
+            (key[0], key[-1] if key[0] != "message" else "", len(carried.ranks), carried.routes[0].interference,
+             tuple(route.overhead for route in carried.routes),
+             tuple((_digits(found.latency), _digits(found.per_byte)) for found in carried.paces),
+             tuple((leg.share, leg.latency) for leg in carried.legs))
+            for key, carried in carriers.items()
         ]
     )  # fmt: skip
     rank_carriers: list[list[tuple[int, int]]] = [[] for _ in plan.placement]
     link_carriers: list[list[tuple[int, int, float]]] = [[] for _ in links]
-    for index, (key, (_, ranks)) in enumerate(carriers.items()):
-        for position, rank in enumerate(ranks):
+    for index, (key, carried) in enumerate(carriers.items()):
+        for position, rank in enumerate(carried.ranks):
             ordered = key[0] == "message" or key[0] == "embedding"
             rank_carriers[rank].append((index, position if ordered else 0))
         for leg, use in enumerate(uses[index]):
             for link, weight in use:
                 link_carriers[link].append((index, leg, weight))
-    members = [(key[0] in ("message", "embedding"), ranks) for key, (_, ranks) in carriers.items()]
+    members = [(key[0] in ("message", "embedding"), carried.ranks) for key, carried in carriers.items()]
     while True:
         before = len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))
         carrier_colour = _number(
@@ -160,8 +212,8 @@ def fold(plan: Plan) -> Folding:
             return _folding(plan, carriers, rank_colour, carrier_colour, link_colour)
 
 
-def _links(carriers: dict[Key, tuple[Route, tuple[int, ...]]]) -> list[LinkName]:
-    return list(dict.fromkeys(link for route, _ in carriers.values() for leg in route.legs for link, _ in leg.use))
+def _links(carriers: dict[Key, Carried]) -> list[LinkName]:
+    return list(dict.fromkeys(link for carried in carriers.values() for leg in carried.legs for link, _ in leg.use))
 
 
 def _number(signatures: Sequence[Hashable]) -> list[int]:
@@ -177,7 +229,7 @@ def _digits(weight: float) -> float:
 
 def _folding(
     plan: Plan,
-    carriers: dict[Key, tuple[Route, tuple[int, ...]]],
+    carriers: dict[Key, Carried],
     rank_colour: list[int],
     carrier_colour: list[int],
     link_colour: list[int],
@@ -189,10 +241,10 @@ def _folding(
         first_of_class.setdefault(colour, link)
     chosen = {link: colour for colour, link in first_of_class.items()}
     weights: dict[tuple[int, int, int], float] = {}
-    first_carrier: dict[int, tuple[Route, tuple[int, ...]]] = {}
-    for colour, (route, ranks) in zip(carrier_colour, carriers.values(), strict=True):
-        first_carrier.setdefault(colour, (route, ranks))
-        for index, leg in enumerate(route.legs):
+    first_carrier: dict[int, Carried] = {}
+    for colour, carried in zip(carrier_colour, carriers.values(), strict=True):
+        first_carrier.setdefault(colour, carried)
+        for index, leg in enumerate(carried.legs):
             for link, weight in leg.use:
                 if link in chosen:
                     place = (colour, index, chosen[link])
@@ -202,9 +254,14 @@ def _folding(
         uses.setdefault((colour, index), []).append((link_class, weight))
     folded = []
     for colour in range(len(first_carrier)):
-        route, ranks = first_carrier[colour]
-        legs = tuple(FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(route.legs))
-        folded.append(Carrier(legs, route.overhead, route.interference, tuple(dict.fromkeys(rank_colour[r] for r in ranks))))
+        carried = first_carrier[colour]
+        members = tuple(dict.fromkeys(rank_colour[rank] for rank in carried.ranks))
+        legs = (FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(carried.legs))
+        routes = tuple(
+            FoldedRoute(tuple(itertools.islice(legs, len(route.legs))), route.overhead, found)
+            for route, found in zip(carried.routes, carried.paces, strict=True)
+        )
+        folded.append(Carrier(routes, carried.routes[0].interference, members))
     representatives: dict[int, int] = {}
     for rank, colour in enumerate(rank_colour):
         representatives.setdefault(colour, rank)

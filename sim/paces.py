@@ -13,7 +13,7 @@ from sim import collectives
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.plan import ParallelConfig
-from sim.routes import Capacities, Pace, collective_route, pace
+from sim.routes import Capacities, Pace, ways
 from sim.units import Bytes, Seconds
 
 
@@ -35,36 +35,39 @@ class Paces:
         self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
         rings = list({_alike(replica): replica for replica in devices}.values())
         self._groups = {"tp": rings if config.tp > 1 else [], "dp": list(zip(*devices, strict=True)) if config.dp > 1 else []}
-        self._known: dict[tuple[str, str], dict[str, Pace]] = {}
+        self._known: dict[tuple[str, str], dict[str, tuple[Pace, ...]]] = {}
 
-    def _of(self, kind: str, operation: str) -> dict[str, Pace]:
-        """Pace of an operation under each collective that may be chosen, looked at when it is first asked for."""
+    def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
+        """Paces of an operation, by protocol, under each collective that may be chosen; looked at when first asked for."""
         if (kind, operation) not in self._known:
             self._known[kind, operation] = self._options(kind, operation)
         return self._known[kind, operation]
 
-    def _options(self, kind: str, operation: str) -> dict[str, Pace]:
+    def _options(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Data-parallel groups of a stage run side by side and share NICs; of tensor-parallel groups the slowest decides."""
         hosts = [tuple(by_host(members)) for members in self._groups[kind]]
         nics = [common_transport(self._fleet, members)[0] for members in self._groups[kind]]
         found = {}
         for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, hosts[0]):
-            routes = [collective_route(self._fleet, host, nic, name, operation) for host, nic in zip(hosts, nics, strict=True)]
-            together = [tuple(routes)] if kind == "dp" else [(route,) for route in routes]
-            found[name] = max((pace(side, self._capacities) for side in together), key=lambda p: (p.per_byte, p.latency))
+            groups = tuple((host, nic, name) for host, nic in zip(hosts, nics, strict=True))
+            together = [groups] if kind == "dp" else [(group,) for group in groups]
+            options = [tuple(way.pace for way in ways(self._fleet, side, operation, self._capacities)) for side in together]
+            found[name] = max(options, key=lambda paces: min((p.per_byte, p.latency) for p in paces))
         return found
 
     def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
-        """Seconds of `count` collectives, under the best of those that may be chosen."""
-        return min(option.seconds(nbytes, count) for option in self._of(kind, operation).values())
+        """Seconds of `count` collectives, under the best of those that may be chosen and its best protocol."""
+        return min(pace.seconds(nbytes, count) for paces in self._of(kind, operation).values() for pace in paces)
 
     def best(self, kind: str, work: list[tuple[str, Bytes, float]]) -> str:
         """The collective that does all the work of a kind of group soonest; the ring where there is nothing to choose."""
         totals: dict[str, Seconds] = {}
         for name in collectives.names():
             options = [(self._of(kind, operation).get(name), nbytes, count) for operation, nbytes, count in work]
-            if options and all(option is not None for option, _, _ in options):
-                totals[name] = sum(option.seconds(nbytes, count) for option, nbytes, count in options if option)
+            if options and all(paces is not None for paces, _, _ in options):
+                totals[name] = sum(
+                    min(pace.seconds(nbytes, count) for pace in paces) for paces, nbytes, count in options if paces
+                )
         return min(totals, key=lambda name: (totals[name], name != "ring"), default="ring")
 
 

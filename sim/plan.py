@@ -195,6 +195,15 @@ class Plan:
         """Indices of the stages of a pipeline place."""
         return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
 
+    def embedding_groups(self) -> tuple[Group, ...]:
+        """First and last rank of every pipeline, who share a tied embedding: its gradient goes round as a ring of two."""
+        found = []
+        for group in self.groups:
+            if group.kind == "pp":
+                ranks = sorted(group.ranks, key=lambda rank: self.config.place(rank)[2])
+                found.append(Group("embedding", (ranks[0], ranks[-1]), group.nic, group.transport, "ring"))
+        return tuple(found)
+
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
         """Ranks host by host, in the order given."""
         by_host: dict[tuple[str, int], list[int]] = {}

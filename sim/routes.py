@@ -7,22 +7,29 @@ way), ("leaf", cluster, type, leaf, way), ("trunk", a, b, type, way).
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near where d N // D = i, or the reverse); a
 collective with several members on a node uses the NICs near to any of them, as NCCL's channels do.
+
+A collective has one `Way` for each protocol that its links offer. It goes the way that takes least time for its payload on an
+idle network, groups that run side by side counted together: closed forms and engine ask the same paces.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from sim import collectives
-from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, trunk_between, trunk_path
+from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Protocol, trunk_between, trunk_path
 from sim.errors import PlanError
 from sim.plan import Group, Plan
 from sim.units import BytesPerSecond, Seconds
 
 LinkName: TypeAlias = tuple[str | int, ...]
 Use: TypeAlias = tuple[tuple[LinkName, float], ...]
+Hosts: TypeAlias = tuple[tuple[Device, ...], ...]
+Member: TypeAlias = tuple[Hosts, str, str]
+"""A group of devices as the network sees it: its devices host by host, its NIC type, its collective."""
 
 PCIE_EFFICIENCY = 0.8
 """Share of PCIe's nominal rate that large copies reach (SimAI f5efb5a9, calbusbw.h: 25.6 of 32 GB/s)."""
@@ -49,7 +56,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """All legs of a collective or message, one after the other."""
+    """All legs of a collective or message, one after the other, under one protocol."""
 
     legs: tuple[Leg, ...]
     overhead: Seconds
@@ -88,23 +95,28 @@ def near_nics(node_devices: int, nics: int, index: int) -> tuple[int, ...]:
 
 def path(
     fleet: Fleet, nic: str, source: Device, target: Device, operation: str,
-    near_source: tuple[int, ...], near_target: tuple[int, ...], members: int,
+    near_source: tuple[int, ...], near_target: tuple[int, ...], members: int, ranks: int = 2, protocol: str = "",
 ) -> Path:  # fmt: skip
-    """Path of one transfer. `near_*` are the devices of each end's node whose NICs may carry it; `members` share the node."""
+    """Path of one transfer of a group of `ranks`, of whom `members` share the node.
+
+    `near_*` are the devices of each end's node whose NICs may carry it.
+    """
     if (source.cluster, source.node) == (target.cluster, target.node):
-        return _inside(fleet.cluster(source.cluster).node.intra_node, source, target, operation, members)
+        link = fleet.cluster(source.cluster).node.intra_node
+        return _inside(link, source, target, operation, members, ranks, link.protocol(protocol))
     here, there = _nic(fleet, source, nic), _nic(fleet, target, nic)
-    latency = max(here.spec.latency, there.spec.latency)
-    overhead = max(here.spec.overhead, there.spec.overhead)
+    latency = max(end.spec.protocol(protocol).latency for end in (here, there))
+    overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
     use: dict[LinkName, float] = {}
     for place, ends, used, way in ((source, near_source, here, "out"), (target, near_target, there, "in")):
         cluster = fleet.cluster(place.cluster)
         for index in ends:
             use["host", place.cluster, place.node, index, way] = 1 / len(ends)
         rails = sorted({i for index in ends for i in near_nics(cluster.node.count, used.count, index)})
+        weight = 1 / len(rails) / _reached(used.spec, operation, protocol)
         for rail in rails:
-            use["nic", place.cluster, place.node, nic, rail, way] = 1 / len(rails) / used.spec.efficiency_of(operation)
-    latency += _between(fleet, source, target, nic, operation, use)
+            use["nic", place.cluster, place.node, nic, rail, way] = weight
+    latency += _between(fleet, source, target, nic, operation, use, protocol)
     interference = max(here.spec.interference, there.spec.interference)
     return Path(tuple(use.items()), latency, overhead, interference)
 
@@ -116,16 +128,27 @@ def _nic(fleet: Fleet, device: Device, kind: str) -> Nic:
     return found
 
 
-def _inside(link: LinkSpec, source: Device, target: Device, operation: str, members: int) -> Path:
-    """Inside a node: out of one port, into the other; where devices are joined in pairs, a group drives its pairs only."""
-    weight = 1 / link.efficiency_of(operation)
-    if link.pair_bandwidth:
-        weight *= link.bandwidth / min(link.bandwidth, (members - 1) * link.pair_bandwidth)
+def _reached(spec: LinkSpec, operation: str, protocol: str) -> float:
+    """Share of the wire rate that an operation reaches under a protocol."""
+    return spec.efficiency_of(operation) * spec.protocol(protocol).share
+
+
+def _inside(
+    link: LinkSpec, source: Device, target: Device, operation: str, members: int, ranks: int, protocol: Protocol
+) -> Path:
+    """Inside a node: out of one port, into the other, as fast as a group of so many members drives it."""
+    weight = link.bandwidth / link.driven(members) / (link.efficiency_of(operation) * protocol.share)
+    if protocol.in_switch:
+        weight *= (ranks + 1) / (2 * (ranks - 1))
+    elif operation != "send_recv":
+        weight *= 1 + link.own_piece / ((ranks - 1) * (2 if operation == "all_reduce" else 1))
     ports = tuple((("port", d.cluster, d.node, d.index, way), weight) for d, way in ((source, "out"), (target, "in")))
-    return Path(ports, link.latency, link.overhead, link.interference)
+    return Path(ports, protocol.latency, protocol.overhead, link.interference)
 
 
-def _between(fleet: Fleet, source: Device, target: Device, nic: str, operation: str, use: dict[LinkName, float]) -> Seconds:
+def _between(
+    fleet: Fleet, source: Device, target: Device, nic: str, operation: str, use: dict[LinkName, float], protocol: str
+) -> Seconds:
     """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
     trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
     if trunks is None:
@@ -134,13 +157,12 @@ def _between(fleet: Fleet, source: Device, target: Device, nic: str, operation: 
     if trunks or _leaf(here, source) != _leaf(there, target):
         for cluster, place, way in ((here, source, "up"), (there, target, "down")):
             if cluster.fabric is not None:
-                use[("leaf", cluster.name, nic, _leaf(cluster, place), way)] = 1 / _nic(fleet, place, nic).spec.efficiency_of(
-                    operation
-                )
+                reached = _reached(_nic(fleet, place, nic).spec, operation, protocol)
+                use["leaf", cluster.name, nic, _leaf(cluster, place), way] = 1 / reached
     added = 0.0
     for trunk, forward in trunks:
         a, b = trunk.between if forward else trunk.between[::-1]
-        use[("trunk", a, b, nic, "out")] = 1 / _nic(fleet, source, nic).spec.efficiency_of(operation)
+        use["trunk", a, b, nic, "out"] = 1 / _reached(_nic(fleet, source, nic).spec, operation, protocol)
         added += trunk.latency
     return added
 
@@ -149,8 +171,8 @@ def _leaf(cluster: Cluster, place: Device) -> int:
     return place.node // cluster.fabric.nodes_per_leaf if cluster.fabric else 0
 
 
-def collective_route(fleet: Fleet, devices: tuple[tuple[Device, ...], ...], nic: str, name: str, operation: str) -> Route:
-    """Route of a collective over devices given host by host, in ring order."""
+def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operation: str, protocol: str = "") -> Route:
+    """Route of a collective over devices given host by host, in ring order, under a protocol of its links."""
     numbered: list[tuple[int, ...]] = []
     flat: list[tuple[Device, int]] = []
     for host, members in enumerate(devices):
@@ -164,7 +186,7 @@ def collective_route(fleet: Fleet, devices: tuple[tuple[Device, ...], ...], nic:
         total = max(t.share for t in current.transfers)
         for t in current.transfers:
             (source, at), (target, to) = flat[t.source], flat[t.target]
-            step = path(fleet, nic, source, target, operation, indices[at], indices[to], len(devices[at]))
+            step = path(fleet, nic, source, target, operation, indices[at], indices[to], len(devices[at]), len(flat), protocol)
             for link, weight in step.use:
                 use[link] = use.get(link, 0.0) + weight * t.share / total
             latency += t.steps * step.latency
@@ -174,10 +196,42 @@ def collective_route(fleet: Fleet, devices: tuple[tuple[Device, ...], ...], nic:
     return Route(tuple(legs), overhead, interference)
 
 
-def group_route(plan: Plan, group: Group, operation: str) -> Route:
-    """Route of a collective over a group of a plan."""
-    hosts = tuple(tuple(plan.placement[rank] for rank in host) for host in plan.hosts(group.ranks))
-    return collective_route(plan.fleet, hosts, group.nic, group.collective, operation)
+def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple[str, ...]:
+    """Protocols that all links of these groups offer, links that tell of none left out; ("",) where there is none.
+
+    A switch reduces for groups inside one node only.
+    """
+    offers = list(dict.fromkeys(spec.protocols for group in groups for spec in _specs(fleet, *group[:2]) if spec.protocols))
+    if not offers:
+        return ("",)
+    switched = operation == "all_reduce" and all(len(hosts) == 1 and name == "ring" for hosts, _, name in groups)
+    names = [{p.name for p in offer if switched or not p.in_switch} for offer in offers]
+    return tuple(p.name for p in offers[0] if all(p.name in offered for offered in names)) or ("",)
+
+
+def _specs(fleet: Fleet, hosts: Hosts, nic: str) -> Iterator[LinkSpec]:
+    """Every interconnect and NIC type that a group may use."""
+    for name, inside in {(host[0].cluster, len(host) > 1) for host in hosts}:
+        if inside:
+            yield fleet.cluster(name).node.intra_node
+        if len(hosts) > 1:
+            yield _nic(fleet, Device(name, 0, 0), nic).spec
+
+
+def ways(fleet: Fleet, groups: tuple[Member, ...], operation: str, capacities: Capacities) -> tuple[Way, ...]:
+    """Ways of a collective over alike groups, (hosts, NIC, collective) each, that run side by side."""
+    found = []
+    for protocol in protocols(fleet, groups, operation):
+        routes = tuple(collective_route(fleet, hosts, nic, name, operation, protocol) for hosts, nic, name in groups)
+        found.append(Way(routes, pace(routes, capacities)))
+    return tuple(found)
+
+
+def group_ways(plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities) -> tuple[Way, ...]:
+    """Ways of a collective over groups of a plan that run side by side."""
+    placed = (tuple(tuple(plan.placement[rank] for rank in host) for host in plan.hosts(group.ranks)) for group in groups)
+    members = tuple((hosts, group.nic, group.collective) for hosts, group in zip(placed, groups, strict=True))
+    return ways(plan.fleet, members, operation, capacities)
 
 
 def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Route:
@@ -199,7 +253,7 @@ class Capacities:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A collective or message on an idle network: seconds however small it is, and seconds for each byte."""
+    """A collective or message on an idle network: seconds however small it is, and seconds for each byte, in one way."""
 
     latency: Seconds
     per_byte: Seconds
@@ -207,6 +261,14 @@ class Pace:
     def seconds(self, nbytes: float, count: float = 1) -> Seconds:
         """Seconds of `count` collectives of `nbytes` each, one after the other."""
         return count * (self.latency + nbytes * self.per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One protocol in which groups side by side run a collective: the route of each, and the pace they have together."""
+
+    routes: tuple[Route, ...]
+    pace: Pace
 
 
 def pace(routes: tuple[Route, ...], capacities: Capacities) -> Pace:

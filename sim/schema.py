@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from sim import units
-from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec
+from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec, Protocol
 from sim.model import MLP_KINDS, PRECISION_BYTES, Model
 from sim.stack import DEFAULT, Stack
 
@@ -182,6 +182,16 @@ class EfficiencyFacts(Door):
     send_recv: Share
 
 
+class ProtocolFacts(Door):
+    """One protocol of the collective library on this link (see `sim.cluster.Protocol`)."""
+
+    name: str
+    overhead: Time
+    latency: Time
+    share: Share
+    in_switch: Flag = False
+
+
 class NicTypeFacts(Door):
     """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
 
@@ -190,6 +200,7 @@ class NicTypeFacts(Door):
     latency: Time
     overhead: Time
     efficiency: EfficiencyFacts
+    protocols: list[ProtocolFacts] = []
     interference: Part
     sources: dict[str, str] = {}
 
@@ -206,20 +217,37 @@ class NicTypeFacts(Door):
             efficiency=tuple((name, getattr(self.efficiency, name)) for name in OPERATIONS),
             interference=self.interference,
             rdma=self.rdma,
+            protocols=tuple(Protocol(**facts.model_dump()) for facts in self.protocols),
         )
 
 
+class GroupRate(Door):
+    """Wire rate of a port that a group of so many devices, or more, drives."""
+
+    devices: Count
+    bandwidth: Rate
+
+
 class LinkFacts(NicTypeFacts):
-    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch."""
+    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch,
+    `group_bandwidth` where it depends on their number otherwise. More in `sim.cluster.LinkSpec`."""
 
     name: str = "interconnect"
     rdma: Flag = True
     bandwidth: Rate
     pair_bandwidth: Rate | None = None
+    group_bandwidth: list[GroupRate] = []
+    own_piece: Part = 0.0
 
-    def spec(self) -> LinkSpec:
-        """The interconnect as the simulator knows it: under the default software stack."""
-        return replace(super().spec(), bandwidth=self.bandwidth, pair_bandwidth=self.pair_bandwidth or 0.0)
+    def isolated(self) -> LinkSpec:
+        """The interconnect as it was measured."""
+        return replace(
+            super().isolated(),
+            bandwidth=self.bandwidth,
+            pair_bandwidth=self.pair_bandwidth or 0.0,
+            own_piece=self.own_piece,
+            group_bandwidth=tuple((group.devices, group.bandwidth) for group in self.group_bandwidth),
+        )
 
 
 class ModelFacts(Door):

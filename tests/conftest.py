@@ -16,7 +16,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sim import collectives
-from sim.cluster import OPERATIONS, Cluster, Device, DeviceSpec, Fabric, Fleet, GemmCurve, LinkSpec, Nic, Node, Trunk
+from sim.cluster import (
+    OPERATIONS,
+    Cluster,
+    Device,
+    DeviceSpec,
+    Fabric,
+    Fleet,
+    GemmCurve,
+    LinkSpec,
+    Nic,
+    Node,
+    Protocol,
+    Trunk,
+)  # fmt: skip
 from sim.errors import PlanError
 from sim.model import Model, Workload
 from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
@@ -26,6 +39,14 @@ TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("usual", max_examples=60, deadline=None, derandomize=True, suppress_health_check=TOLERANT)
 settings.register_profile("deep", max_examples=3000, deadline=None, database=None, suppress_health_check=TOLERANT)
 settings.load_profile("usual")  # the same examples every time; look for new ones with --hypothesis-profile=deep
+
+
+PROTOCOLS = (
+    Protocol("quick", 1e-6, 2e-6, 0.1),
+    Protocol("wide", 2e-5, 5e-6, 1.0),
+    Protocol("switched", 4e-5, 0.0, 0.8, in_switch=True),
+)
+"""A library's choice: which one is quickest turns between 2e5 and 6e5 bytes on a wire of 1e11 bytes a second."""
 
 
 def device(name: str = "ideal", speed: float = 1e14, memory_bandwidth: float = 1e12, **facts: object) -> DeviceSpec:
@@ -53,10 +74,11 @@ def wire(
     interference: float = 0.0,
     rdma: bool = True,
     pair_bandwidth: float = 0.0,
+    **facts: object,
 ) -> LinkSpec:
     """An interconnect, or a NIC type, that carries every operation alike."""
     shares = tuple((operation, efficiency) for operation in OPERATIONS)
-    return LinkSpec(name, latency, overhead, shares, interference, rdma, bandwidth, pair_bandwidth)
+    return LinkSpec(name, latency, overhead, shares, interference, rdma, bandwidth, pair_bandwidth, **facts)
 
 
 def nic(kind: str = "infiniband", bandwidth: float = 1e10, count: int = 1, **facts: object) -> Nic:
@@ -150,8 +172,15 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
         if left == 0:
             break
         delay = {"latency": draw(st.sampled_from([0.0, 5e-6])), "overhead": draw(st.sampled_from([0.0, 1e-5]))}
+        offered = draw(st.sampled_from([{}, {"protocols": PROTOCOLS[:2]}]))
+        inside = draw(st.sampled_from([{}, {"protocols": PROTOCOLS, "own_piece": 0.4}]))
         fast = nic(
-            rdma, draw(st.sampled_from([2.5e9, 1e10])), draw(st.sampled_from([1, 2, 4])), interference=draw(slow), **delay
+            rdma,
+            draw(st.sampled_from([2.5e9, 1e10])),
+            draw(st.sampled_from([1, 2, 4])),
+            interference=draw(slow),
+            **delay,
+            **offered,
         )
         found.append(
             cluster(
@@ -160,7 +189,9 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
                 devices=devices,
                 nics=(fast, nic("ethernet", 3e9, draw(st.sampled_from([1, 2])), interference=draw(slow), efficiency=0.8)),
                 spec=device(f"chip-{name}", draw(st.sampled_from([1e13, 1.7e13]))),
-                intra_node=wire(interference=draw(slow), pair_bandwidth=draw(st.sampled_from([0.0, 0.0, 2e10])), **delay),
+                intra_node=wire(
+                    interference=draw(slow), pair_bandwidth=draw(st.sampled_from([0.0, 0.0, 2e10])), **delay, **inside
+                ),
                 fabric=draw(st.sampled_from([None, Fabric(1, 1.0), Fabric(1, 4.0), Fabric(2, 3.0)])),
             )
         )
