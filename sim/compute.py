@@ -14,6 +14,7 @@ import functools
 import math
 
 from sim.cluster import DeviceSpec
+from sim.measured import Row, look
 from sim.model import Attention, Gemm, Kernel, Model, Workload, embedding_kernels, head_kernels, layer_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig
 from sim.units import MICRO, Seconds
@@ -95,14 +96,30 @@ def _both(
     return fw, bw + pass_seconds(accumulated, device)
 
 
+def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> Row | None:
+    """What the device's profile says of this workload, tensor-parallel collectives included; None where formulas stand."""
+    if device.profile is None or config.cp > 1 or config.ep > 1:
+        return None
+    return look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
+
+
+def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> str:
+    """What the seconds of compute rest on, in words: measured, interpolated, or formulas and why."""
+    if device.profile is None:
+        return "formula: the device is not profiled"
+    row = measured(device, workload, config)
+    words = look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
+    return words + (", head by formula" if row and not row.head else "")
+
+
 @functools.lru_cache(maxsize=4096)
 def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of one layer and one microbatch on one rank, communication left out."""
-    model = workload.model
+    """(forward, backward) seconds of one layer and one microbatch on one rank; communication left out unless measured."""
+    model, row = workload.model, measured(device, workload, config)
     kernels = layer_kernels(
         model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, workload.bytes_per_value
     )
-    forward, backward = _both(kernels, model.layer_parameters / config.tp, device, workload, config)
+    forward, backward = row.layer if row else _both(kernels, model.layer_parameters / config.tp, device, workload, config)
     if config.recompute == "full":
         backward += forward
     elif config.recompute == "selective" and config.attention == "unfused":
@@ -114,6 +131,8 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
 @functools.lru_cache(maxsize=4096)
 def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of the input embedding for one microbatch."""
+    if row := measured(device, workload, config):
+        return row.embedding
     kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len, workload.bytes_per_value)
     return _both(kernels, 0.0, device, workload, config)
 
@@ -121,6 +140,8 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
 @functools.lru_cache(maxsize=4096)
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of final norm, logits and loss for one microbatch."""
+    if (row := measured(device, workload, config)) and row.head:
+        return row.head
     model: Model = workload.model
     kernels = head_kernels(model, config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value)
     return _both(kernels, model.head_parameters / config.tp, device, workload, config)

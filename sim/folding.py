@@ -65,7 +65,8 @@ def carriers_of(plan: Plan) -> dict[Key, tuple[Route, tuple[int, ...]]]:
     """Every collective and message that the programs of a plan can ask for: its route and the ranks that take part."""
     config = plan.config
     found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
-    tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_reduce",)
+    tensor: tuple[str, ...] = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_reduce",)
+    tensor += ("all_gather",) if config.scatter_gather else ()
     data = ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
     for group in plan.groups:
         if group.kind in ("tp", "dp"):

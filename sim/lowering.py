@@ -12,6 +12,7 @@ Ranks at the same pipeline place whose replicas have the same number of microbat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from sim import memory, schedules
 from sim.model import Workload
@@ -24,9 +25,18 @@ BUCKET_PARAMETERS = 40e6
 
 
 def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Activations that one rank hands to the next stage: its slice of the sequence where sequence parallel, else all."""
+    """Activations that one rank hands to the next stage: all of them, or its slice where sequence parallel or scattered."""
     whole = config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value
-    return whole / (config.tp if config.sequence_parallel else 1)
+    return whole / (config.tp if config.sequence_parallel or config.scatter_gather else 1)
+
+
+def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations that tensor-parallel ranks gather after each message; 0 where messages are whole or slices stay slices.
+
+    Each rank sends 1/tp of the activations, which all ranks of a tensor-parallel group hold alike, and the receivers gather
+    them inside the node (Narayanan et al., arXiv 2104.04473, section 4.1; DeepSpeed's PartitionedTensor).
+    """
+    return message_bytes(workload, config) * config.tp if config.scatter_gather and config.tp > 1 else 0.0
 
 
 def tensor_collectives(
@@ -84,6 +94,7 @@ class _Lowering:
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
         self.last_stage = plan.config.num_stages - 1
         self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
+        self.receives_first = getattr(schedules.get(plan.config.schedule), "RECEIVES_FIRST", False)
         self.last_microbatch = {stage: self._last("B", stage) for stage in self.stages}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
@@ -103,19 +114,34 @@ class _Lowering:
         if gathers_ahead:
             for stage in self.stages:
                 yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
-        for action in self.compute:
-            yield from self._around(action, gathers_ahead)
+        held: list[Action] = []
+        for action, following in zip_longest(self.compute, self.compute[1:]):
+            *before, message = self._around(action, gathers_ahead, held)
+            yield from before
+            held = [message] if self._is_held(message, following) else []
+            if not held:
+                yield message
         yield from self._end()
         if self.shares_state and not gathers_ahead:
             for stage in self.stages:
                 yield self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
 
-    def _around(self, action: Action, gathers_ahead: bool) -> Iterator[Action]:
+    def _is_held(self, message: Action, following: Action | None) -> bool:
+        """Whether a forward's message waits for the next gradient: in the steady state of schedules that receive first."""
+        if not self.receives_first or message.kind != "send" or message.operation != "F" or following is None:
+            return False
+        return following.kind == "B" and message.microbatch - following.microbatch == self.config.pp - self.place - 1
+
+    def _around(self, action: Action, gathers_ahead: bool, held: list[Action]) -> Iterator[Action]:
+        """A compute action behind what it receives (and messages held until then), and before what it sends."""
         forward, stage, m = action.kind == "F", action.stage, action.microbatch
         ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
         payload = message_bytes(self.workload, self.config)
         if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
+            if whole := gathered_bytes(self.workload, self.config):
+                yield Action("collective", stage, m, group="tp", operation="all_gather", nbytes=whole)
+        yield from held
         first_forward = forward and m == 0 and gathers_ahead
         reduces = self.config.dp > 1 and self.config.overlap_grad_reduce
         last_backward = action.kind == "B" and m == self.last_microbatch[stage] and reduces

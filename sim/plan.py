@@ -44,6 +44,7 @@ class ParallelConfig:
     overlap_param_gather: bool = True
     attention: str = "flash"
     gradient_precision: str = "fp32"
+    scatter_gather: bool = False
 
     def __post_init__(self) -> None:
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):
@@ -58,6 +59,8 @@ class ParallelConfig:
         for key, values in known.items():
             if getattr(self, key) not in values:
                 raise PlanError(f"{key} {getattr(self, key)!r} is unknown; known: {', '.join(values)}")
+        if self.scatter_gather and self.sequence_parallel:
+            raise PlanError("scatter_gather has nothing to cut with sequence_parallel: messages are slices already")
         if len(self.num_microbatches) != self.dp:
             raise PlanError(f"num_microbatches has {len(self.num_microbatches)} numbers for dp {self.dp}; one per replica")
         if min(self.num_microbatches) < 1:

@@ -43,6 +43,7 @@ class ConfigFacts(Door):
     overlap_param_gather: Flag = True
     attention: str = "flash"
     gradient_precision: str = "fp32"
+    scatter_gather: Flag = False
 
 
 class StageFacts(Door):

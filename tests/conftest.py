@@ -182,7 +182,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
     pp = draw(st.sampled_from([p for p in (2, 1, 4, 3) if p <= room // tp]))
     dp = draw(st.sampled_from([d for d in (2, 1, 4, 8, 3, 5) if d <= room // (tp * pp)]))
-    schedule = draw(st.sampled_from(["1f1b", "gpipe", "interleaved"]))
+    schedule = draw(st.sampled_from(["1f1b", "1f1b-deepspeed", "gpipe", "interleaved"]))
     vpp = draw(st.integers(1, 2)) if schedule == "interleaved" else 1
     unit = pp if schedule == "interleaved" else 1
     even = draw(st.booleans())
@@ -212,6 +212,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
         "overlap_grad_reduce": draw(st.booleans()),
         "overlap_param_gather": draw(st.booleans()),
     }
+    switches["scatter_gather"] = not switches["sequence_parallel"] and draw(st.booleans())
     wanted = made(chosen)
     return wanted if _fits(wanted) else made({})
 

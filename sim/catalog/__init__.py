@@ -17,7 +17,13 @@ from sim.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts
 
 Facts = TypeVar("Facts", bound=Door)
 
-KINDS: dict[str, str] = {"devices": "device", "links": "interconnect", "nics": "NIC type", "models": "model"}
+KINDS: dict[str, str] = {
+    "devices": "device",
+    "links": "interconnect",
+    "nics": "NIC type",
+    "models": "model",
+    "profiles": "profile",
+}
 """Folder -> what one entry of it is called."""
 
 

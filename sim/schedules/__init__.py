@@ -1,7 +1,8 @@
 """Pipeline schedules: which microbatch a pipeline rank works on, and when.
 
 One file, one schedule: a module with `NAME`, `CHUNKED` (a rank may hold several stages), `OVERLAPS_SENDS` (else a rank waits
-until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), and `actions(rank, ranks,
+until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), where it holds for the schedule
+`RECEIVES_FIRST` (a forward's message leaves behind the next gradient's receive), and `actions(rank, ranks,
 microbatches, chunks)` that returns the compute actions of pipeline place `rank` of `ranks`, which holds the stages rank, rank
 + ranks, ... (`chunks` of them, called vpp). The folder is the registry."""
 

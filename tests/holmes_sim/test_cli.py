@@ -18,7 +18,7 @@ from holmes_sim import cli, commands
 PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
 """One shape only, so that planning takes a fraction of a second."""
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED)
-KINDS = ("devices", "links", "nics", "models", "topologies", "strategies", "schedules", "collectives")
+KINDS = ("devices", "links", "nics", "models", "profiles", "topologies", "strategies", "schedules", "collectives")
 COMMANDS = ("plan", "simulate", "show", "list", "schema")
 
 
@@ -248,7 +248,7 @@ WRONG = {
     ("simulate", "nope.json"): (2, "error: nope.json: no such file\n"),
     ("show", "nope.json"): (2, "error: nope.json: no such file\n"),
     (*HYBRID, "--strategy", "foo"): (2, f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n"),
-    (*HYBRID, "--schedule", "foo"): (2, "error: schedule 'foo' is unknown; known: 1f1b, gpipe, interleaved\n"),
+    (*HYBRID, "--schedule", "foo"): (2, "error: schedule 'foo' is unknown; known: 1f1b, 1f1b-deepspeed, gpipe, interleaved\n"),
     ("plan", "holmes-hybrid-4", "--recompute", "half"): (
         2,
         "error: recompute 'half' is unknown; known: none, selective, full\n",

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim import lowering, memory
+from sim.errors import PlanError
 from sim.plan import Plan
 from sim.program import Action, text
 
@@ -84,6 +85,32 @@ def test_sequence_parallel_ranks_send_their_slice(pair: Make) -> None:
     whole, sliced = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True)
     assert lowering.message_bytes(whole.workload, whole.config) == 64 * 96 * 2
     assert lowering.message_bytes(sliced.workload, sliced.config) == 64 * 96
+
+
+def test_scattered_messages_are_slices_that_the_receivers_gather(pair: Make) -> None:
+    plan = pair(tp=2, pp=2, scatter_gather=True)
+    assert lowering.message_bytes(plan.workload, plan.config) == 64 * 96
+    assert lowering.gathered_bytes(plan.workload, plan.config) == 64 * 96 * 2
+    assert program(plan, 1) == ("recv F0 tp all_gather F0 tp all_reduce B0 tp all_reduce send B0 optimizer")
+    alone = pair(pp=2, scatter_gather=True)
+    assert lowering.gathered_bytes(alone.workload, alone.config) == 0.0
+
+
+def test_scattering_and_sequence_parallelism_exclude_each_other(pair: Make) -> None:
+    with pytest.raises(PlanError, match="scatter_gather has nothing to cut with sequence_parallel"):
+        pair(tp=2, pp=2, scatter_gather=True, sequence_parallel=True)
+
+
+def test_under_deepspeed_a_forward_of_the_steady_state_leaves_behind_the_next_gradient(pair: Make) -> None:
+    plan = pair(pp=2, microbatches=3, schedule="1f1b-deepspeed")
+    assert program(plan, 0) == ("F0 send F0 F1 recv B0 send F1 B0 F2 recv B1 send F2 B1 recv B2 B2 optimizer")
+    assert program(plan, 1) == "recv F0 F0 B0 send B0 recv F1 F1 B1 send B1 recv F2 F2 B2 send B2 optimizer"
+
+
+def test_under_deepspeed_fewer_microbatches_than_places_do_not_wait_for_each_other(pair: Make) -> None:
+    plan = pair(pp=4, microbatches=2, schedule="1f1b-deepspeed")
+    assert program(plan, 0) == "F0 send F0 F1 send F1 recv B0 B0 recv B1 B1 optimizer"
+    assert program(plan, 2) == "recv F0 F0 send F0 recv F1 F1 recv B0 send F1 B0 send B0 recv B1 B1 send B1 optimizer"
 
 
 def sent(plan: Plan, place: int, replica: int, kind: str) -> Counter[tuple[str, int, int, int, float]]:
