@@ -431,7 +431,7 @@ def test_simulate_says_what_of_a_profile_it_used(run, plan_file) -> None:
 
 
 def test_plan_uses_a_profile_and_writes_it_into_the_plan(run, tmp_path) -> None:
-    """Four microbatches of 24 x (7.746 + 20.338) + 0.220 + 48.491 ms, and Adam: 8.146 ms x 405.268 / 130.3 million parameters."""
+    """Four microbatches of 24 x (7.746 + 20.338) + 0.220 + 48.491 ms; Adam: 8.146 ms x 405.268 / 130.3 million parameters."""
     (tmp_path / "topo.yaml").write_text(
         "format: holmes-sim/topology/1\nname: one\n"
         "clusters: {c: {nodes: 1, node: {devices: {type: titan-rtx, count: 1}, intra_node: pcie3}}}\n"
