@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from sim.plan import Plan
+
 app = typer.Typer(
     help="Simulate and plan the training of large models on clusters that are not uniform.",
     no_args_is_help=True,
@@ -28,10 +30,16 @@ app = typer.Typer(
 TopologyArgument = Annotated[str, typer.Argument(metavar="TOPO", help="A topology file, or the name of a shipped one.")]
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as written by holmes-sim plan -o.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Measured = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME|FILE", help="Measured layer seconds, in place of formulas where they fit."),
+]
 Degree = Annotated[int | None, typer.Option(min=1, help="Pin this dimension of the plan.", rich_help_panel="Pin a dimension")]
-ScheduleWord = Annotated[str | None, typer.Option(help="1f1b, gpipe or interleaved.", rich_help_panel="Pin a dimension")]
+ScheduleWord = Annotated[
+    str | None, typer.Option(help="1f1b, 1f1b-deepspeed, gpipe or interleaved.", rich_help_panel="Pin a dimension")
+]
 RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel="Pin a dimension")]
-KINDS = ("devices", "links", "nics", "models", "topologies", "strategies", "schedules", "collectives")
+KINDS = ("devices", "links", "nics", "models", "profiles", "topologies", "strategies", "schedules", "collectives")
 
 
 @app.command(epilog="Example: holmes-sim plan topologies/holmes-hybrid-4.yaml -o plan.json")
@@ -43,6 +51,7 @@ def plan(
     strategy: Annotated[str, typer.Option(help="Who plans: certified, holmes, megatron.")] = "certified",
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
+    profile: Measured = None,
     as_json: Json = False,
     tp: Degree = None,
     pp: Degree = None,
@@ -60,7 +69,7 @@ def plan(
     from planner.question import Wishes
     from sim import planfile
 
-    where = commands.load(topo)
+    where = commands.load(topo, profile)
     _distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage)
@@ -76,6 +85,7 @@ def plan(
     _print(printing.planned(answer))
     if answer.interrupted:
         _note("Interrupted: this is the best plan so far.")
+    _rests_on(answer.plan, profile)
     _note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
 
 
@@ -85,13 +95,14 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace, which Perfetto opens.")] = None,
     chart: Annotated[Path | None, typer.Option(help="Draw the pipeline (png, svg, pdf).")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say where the time goes and what the step waits for.")] = False,
+    profile: Measured = None,
     as_json: Json = False,
 ) -> None:
     """Play one step of a plan as discrete events."""
     from holmes_sim import commands
     from sim import timeline
 
-    given = commands.read_plan(plan)
+    given = commands.read_plan(plan, profile)
     _distinct(plan, trace, chart)
     with _progress("simulating"):
         run = commands.simulate(given)
@@ -108,6 +119,7 @@ def simulate(
     _print(printing.simulated(run))
     if explain:
         _print(printing.explained(commands.explain(run)))
+    _rests_on(given, profile)
     _note(" ".join([printing.effort(run), *(f"Written to {path}." for path in (trace, chart) if path)]))
 
 
@@ -210,6 +222,7 @@ def validate(
         ),
     ] = "fitted",
     chart: Annotated[Path | None, typer.Option(help="Draw predicted against measured (png, svg, pdf).")] = None,
+    profile: Measured = None,
     as_json: Json = False,
 ) -> None:
     """Hold the simulator against measured training runs."""
@@ -219,7 +232,7 @@ def validate(
     if stack not in validation.STACKS:
         raise HolmesError(f"--stack {stack!r} is unknown; known: {', '.join(validation.STACKS)}")
     with _progress("validating") as progress:
-        rows = validation.validate(validation.read(cases or [validation.folder()]), stack, progress)
+        rows = validation.validate(validation.read(cases or [validation.folder()], profile), stack, progress)
     if chart is not None:
         from holmes_sim import charts
 
@@ -301,6 +314,16 @@ def _print(content: RenderableType) -> None:
 def _note(text: str) -> None:
     if text:
         sys.stderr.write(text + "\n")
+
+
+def _rests_on(plan: Plan, profile: str | None) -> None:
+    """Say what of a profile was used, and where it was not."""
+    from holmes_sim import commands
+
+    lines = commands.rests_on(plan)
+    _note(
+        "\n".join(lines) if lines or profile is None else f"Profile {profile} has no row of these devices; formulas are used."
+    )
 
 
 def _json(value: Any) -> None:

@@ -12,7 +12,7 @@ from planner import search
 from planner.question import Question, Wishes
 from planner.search import Row
 from planner.workshop import Workshop
-from sim import folding, planfile, topology
+from sim import compute, folding, planfile, profile, topology
 from sim.engine import simulate as play
 from sim.errors import TopologyError
 from sim.explain import Explanation
@@ -77,15 +77,25 @@ def shipped_topologies() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in topologies_folder().glob("*.yaml")))
 
 
-def load(name: str | Path) -> Topology:
-    """A topology from a file, or a shipped one by its name. Raises TopologyError."""
+def load(name: str | Path, measured: str | Path | None = None) -> Topology:
+    """A topology from a file, or a shipped one by its name; with a measured profile (name or file). Raises TopologyError."""
     shipped = topologies_folder() / f"{name}.yaml"
-    return topology.load(shipped if str(name) in shipped_topologies() and not Path(name).exists() else name)
+    found = topology.load(shipped if str(name) in shipped_topologies() and not Path(name).exists() else name)
+    return topology.profiled(found, profile.load(measured)) if measured is not None else found
 
 
-def read_plan(path: str | Path) -> Plan:
-    """A plan from plan.json. Raises PlanError."""
-    return planfile.load(path)
+def read_plan(path: str | Path, measured: str | Path | None = None) -> Plan:
+    """A plan from plan.json; with a measured profile (name or file) in place of its own. Raises PlanError, TopologyError."""
+    found = planfile.load(path)
+    return replace(found, topology=topology.profiled(found.topology, profile.load(measured))) if measured is not None else found
+
+
+def rests_on(given: Plan) -> tuple[str, ...]:
+    """What the compute of a plan's devices rests on, a line for each kind; empty where none of them is profiled."""
+    specs = dict.fromkeys(given.fleet.spec(device) for device in given.placement)
+    if all(spec.profile is None for spec in specs):
+        return ()
+    return tuple(f"Compute of {spec.name}: {compute.rests_on(spec, given.workload, given.config)}." for spec in specs)
 
 
 def workload_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from statistics import mean
 
@@ -14,7 +15,7 @@ from holmes_sim.calibration import Fit
 from holmes_sim.commands import Planned, Simulated
 from holmes_sim.validation import Row as Validated
 from planner.search import Row
-from sim import catalog, memory
+from sim import catalog, memory, profile
 from sim.cases import Case
 from sim.explain import KINDS, Account, Explanation, Layer
 from sim.plan import Certificate, Plan, Prediction
@@ -346,6 +347,13 @@ def catalogue(kind: str) -> Table:
             size = f"{model.parameters / GIGA:.4g} B"
             table.add_row(name, size, str(model.layers), str(model.hidden), str(model.heads), str(model.vocab))
         return table
+    if kind == "profiles":
+        table = _table("Profiles", "name", "rows", "precision", "models", "devices")
+        for name in catalog.names(kind):
+            known = profile.load(name)
+            rows, devices = str(len(known.layer_profiles)), ", ".join(known.devices.values())
+            table.add_row(name, rows, str(known.precision), ", ".join(known.models), devices)
+        return table
     table = _table("Interconnects" if kind == "links" else "NIC types", "name", "rate", "all_reduce", "send_recv", "latency")
     for name in catalog.names(kind):
         link = catalog.link(name) if kind == "links" else catalog.nic(name)
@@ -430,6 +438,9 @@ def validated(rows: tuple[Validated, ...]) -> Group:
     sizes = validation.memory_errors(rows)
     if sizes:
         parts += [Text(), _memory(sizes)]
+    compute = Counter(words for row in rows if (words := validation.rests_on(row)))
+    if compute:
+        parts += [Text(), Text("Compute", style=STYLE), *(Text(f"{many:4} {words}") for words, many in compute.items())]
     if reasons:
         parts += [Text(), Text("Left out", style=STYLE), *(Text(f"{many:4} {reason}") for reason, many in reasons.items())]
     return Group(*parts)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, TypeVar
 
-from sim import cases, catalog, memory
+from sim import cases, catalog, compute, memory, profile
 from sim.cases import Case
 from sim.engine import simulate
 from sim.errors import HolmesError
@@ -66,12 +66,15 @@ def folder() -> Path:
     return inside if inside.is_dir() else package.parent / "validation"
 
 
-def read(paths: Iterable[str | Path]) -> tuple[Case, ...]:
-    """All cases of files and folders, in the order of their names. Raises TopologyError, HolmesError where there are none."""
+def read(paths: Iterable[str | Path], measured: str | Path | None = None) -> tuple[Case, ...]:
+    """All cases of files and folders, in the order of their names, with a measured profile (name or file) on their devices.
+
+    Raises TopologyError, and HolmesError where there are none."""
+    given = profile.load(measured) if measured is not None else None
     files: list[Path] = []
     for path in map(Path, paths):
         files += sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    found = tuple(case for file in files for case in cases.load(file))
+    found = tuple(case for file in files for case in cases.load(file, given))
     if not found:
         raise HolmesError(f"no cases in {', '.join(map(str, paths))}; case files end in .yaml")
     return found
@@ -136,6 +139,16 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
         kendall_tau=kendall_tau(pairs) if one_source else None,
         regret=regret(rows) if one_source else None,
     )
+
+
+def rests_on(row: Row) -> str:
+    """What the compute of a case rests on: measured where all its devices are, else why not; empty without a profile."""
+    plan = row.case.plan
+    specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
+    if plan is None or all(spec.profile is None for spec in specs):
+        return ""
+    words = sorted({compute.rests_on(spec, plan.workload, plan.config) for spec in specs} - {"measured"})
+    return "; ".join(words) or "measured"
 
 
 def kendall_tau(pairs: list[tuple[float, float]]) -> float | None:
@@ -212,8 +225,10 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     everything, sources = summary(rows, one_source=False), by_source(rows)
     listed = [
         {"id": r.case.id, "source": r.case.source, "stack": r.case.stack, "constants": r.constants, "seen": r.seen,
-        "predicted_s": r.predicted_s, "measured_s": r.case.measured_s, "error": r.error} | ({"reason": r.case.reason} if
-        r.case.reason else {}) for r in rows
+         "predicted_s": r.predicted_s, "measured_s": r.case.measured_s, "error": r.error}
+        | ({"reason": r.case.reason} if r.case.reason else {})
+        | ({"compute": rests_on(r)} if rests_on(r) else {})
+        for r in rows
     ]  # fmt: skip
     return {
         "cases": listed,

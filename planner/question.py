@@ -40,5 +40,5 @@ class Question:
     def clusters(self) -> Iterator[Cluster]:
         """Clusters whose devices can compute at the workload's precision."""
         for cluster in self.topology.fleet.clusters:
-            if self.workload.precision in dict(cluster.node.device.peak):
+            if cluster.node.device.runs(self.workload.precision):
                 yield cluster

@@ -17,8 +17,8 @@ from sim.documents import Document, check, parse, read_text
 from sim.errors import PlanError, TopologyError
 from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, groups_of
-from sim.schema import CasesFacts
-from sim.topology import from_document
+from sim.schema import CasesFacts, ProfileFacts
+from sim.topology import from_document, profiled
 from sim.units import GIGA, Bytes
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
@@ -39,8 +39,8 @@ class Case:
     measured_bytes: Bytes | None = None
 
 
-def load(path: str | Path) -> tuple[Case, ...]:
-    """All cases of a file. Raises TopologyError with one line for every fault of the file."""
+def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, ...]:
+    """All cases of a file, with a measured profile on their devices. Raises TopologyError, a line for every fault."""
     document = parse(str(path), read_text(path))
     facts = check(document, CasesFacts)
     assert isinstance(document.value, dict)
@@ -50,6 +50,8 @@ def load(path: str | Path) -> tuple[Case, ...]:
         inside = {p[3:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "topology")}
         inside |= {p[2:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "workload")}
         topology = from_document(Document(document.name, described, inside, [], ("cases", index)), Path(path).parent)
+        if measured is not None:
+            topology = profiled(topology, measured)
         plan, reason = None, ""
         try:
             assert topology.workload is not None
@@ -61,6 +63,8 @@ def load(path: str | Path) -> tuple[Case, ...]:
             plan = Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
         except (PlanError, TopologyError) as error:
             reason = str(error)
+        if case.wrong:
+            plan, reason = None, f"wrong at its source: {case.wrong}"
         gigabytes = case.measured.peak_memory_gb
         peak = None if gigabytes is None else gigabytes * GIGA
         found.append(Case(case.id, Path(path).stem, case.stack, case.measured.step_s, plan, reason, peak))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import networkx as nx
 
 from sim.errors import PlanError
+from sim.measured import Profile
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
@@ -57,11 +58,21 @@ class DeviceSpec:
     watts: Watts | None = None
     launch: Seconds = 0.0
     step: Seconds = 0.0
+    profile: Profile | None = None
+
+    def runs(self, precision: str) -> str:
+        """The precision of the peak that products run at; empty where there is none.
+
+        tf32 is fp32 data on tensor cores; where the device has none of it, as before Ampere, the same program runs at fp32 (in
+        PyTorch `allow_tf32` has no effect there).
+        """
+        names = [name for name, _ in self.peak]
+        return next((name for name in (precision, *(("fp32",) if precision == "tf32" else ())) if name in names), "")
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
-        """Dense peak at a precision; raises PlanError where the device does not have it."""
+        """Dense peak at a precision (tf32 falls back to fp32: `runs`); raises PlanError where the device does not have it."""
         for name, rate in self.peak:
-            if name == precision:
+            if name == self.runs(precision):
                 return rate
         known = ", ".join(name for name, _ in self.peak)
         raise PlanError(f"device {self.name} has no {precision} peak; it has {known}")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sim.cluster import DeviceSpec
+from sim.measured import Row, look
 from sim.model import Attention, Gemm, Kernel, Model, Workload, embedding_kernels, head_kernels, layer_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig
 from sim.units import MICRO, Seconds
@@ -136,16 +137,37 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
     return forward, inputs + weights
 
 
+def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> Row | None:
+    """What the device's profile says of this workload, tensor-parallel collectives included; None where formulas stand."""
+    if device.profile is None or config.cp > 1 or config.ep > 1:
+        return None
+    return look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
+
+
+def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> str:
+    """What the seconds of compute rest on, in words: measured, interpolated, or formulas and why."""
+    if device.profile is None:
+        return "formula: the device is not profiled"
+    row = measured(device, workload, config)
+    words = look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
+    return words + (", head by formula" if row and not row.head else "")
+
+
 @functools.lru_cache(maxsize=4096)
 def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
-    """`layer_seconds` with the backward as (input gradients and recomputation, weight gradients)."""
-    model = workload.model
+    """`layer_seconds` with the backward as (input gradients and recomputation, weight gradients).
+
+    A measured backward is split as the formulas split theirs.
+    """
+    model, row = workload.model, measured(device, workload, config)
     kernels = layer_kernels(
         model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, workload.bytes_per_value
     )
     forward, inputs, weights = _parts(kernels, model.layer_parameters / config.tp, device, workload, config)
-    forward, waiting = max(forward, device.launch), max(1.0, LAUNCH_BACKWARD * device.launch / (inputs + weights))
-    inputs, weights = waiting * inputs, waiting * weights
+    least = LAUNCH_BACKWARD * device.launch
+    forward, backward = row.layer if row else (max(forward, device.launch), max(inputs + weights, least))
+    weights *= backward / (inputs + weights)
+    inputs = backward - weights
     if config.recompute == "full":
         inputs += forward
     elif config.recompute == "selective" and config.attention == "unfused":
@@ -157,6 +179,8 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
 @functools.lru_cache(maxsize=4096)
 def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of the input embedding for one microbatch."""
+    if row := measured(device, workload, config):
+        return row.embedding
     kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len, workload.bytes_per_value)
     forward, inputs, weights = _parts(kernels, 0.0, device, workload, config)
     return forward, inputs + weights
@@ -171,9 +195,15 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 @functools.lru_cache(maxsize=4096)
 def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
     """`head_seconds` with the backward as (input gradients, weight gradients)."""
+    row = measured(device, workload, config)
     model: Model = workload.model
     kernels = head_kernels(model, config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value)
-    return _parts(kernels, model.head_parameters / config.tp, device, workload, config)
+    forward, inputs, weights = _parts(kernels, model.head_parameters / config.tp, device, workload, config)
+    if row and row.head:
+        forward, backward = row.head
+        weights *= backward / (inputs + weights)
+        inputs = backward - weights
+    return forward, inputs, weights
 
 
 def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:

@@ -111,7 +111,9 @@ def optimizer_seconds(
 ) -> Seconds:
     """Seconds of the optimizer step of a stage on one rank."""
     shared = config.dp if config.zero_stage >= 1 else 1
-    return compute.optimizer_seconds(device, memory.stage_parameters(workload, config, layers, first, last) / shared)
+    parameters = memory.stage_parameters(workload, config, layers, first, last) / shared
+    row = compute.measured(device, workload, config)
+    return row.update * parameters if row and row.update else compute.optimizer_seconds(device, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,16 @@ class StageCosts:
         shape = (self.workload, config, layers, first, last)
         specs = specs or self.paces.specs
         pairs = [compute_seconds(spec, *shape) for spec in specs]
-        times = [max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)]
+        included = [compute.measured(spec, self.workload, self.config) is not None for spec in specs]
+        times = [0.0, 0.0]
         for direction, backward in enumerate((False, True)):
-            for operation, nbytes, count in lowering.tensor_collectives(*shape, backward):
-                times[direction] += self.paces.seconds("tp", operation, nbytes, count)
+            work = lowering.tensor_collectives(*shape, backward)
+            tensor = sum(self.paces.seconds("tp", *one) for one in work) if not all(included) else 0.0
+            times[direction] = max(
+                pair[direction] + (0.0 if inside else tensor) for pair, inside in zip(pairs, included, strict=True)
+            )
+            if (whole := lowering.gathered_bytes(self.workload, self.config)) and not (last if backward else first):
+                times[direction] += self.paces.seconds("tp", "all_gather", whole, 1)
         sync = {"reduce": 0.0, "all_gather": 0.0}
         for operation, nbytes, count in synchronisation(*shape):
             sync["all_gather" if operation == "all_gather" else "reduce"] += self.paces.seconds("dp", operation, nbytes, count)
@@ -289,7 +297,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
     config, workload = plan.config, plan.workload
     rate = 0.0
     for cluster in plan.fleet.clusters:
-        if all(name != workload.precision for name, _ in cluster.node.device.peak):
+        if not cluster.node.device.runs(workload.precision):
             continue
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import simpy
 
-from sim import costs, lowering, planfile, schedules
+from sim import compute, costs, lowering, planfile, schedules
 from sim.folding import Carrier, Folding, Key, fold
 from sim.network import Network
 from sim.plan import Plan
@@ -83,6 +83,7 @@ class _Run:
         self.lanes: dict[int, simpy.Event] = {}
         self.members: dict[int, list[_Rank]] = {}
         self.seconds: dict[tuple[int, str, int], Seconds] = {}
+        self.measured: dict[int, bool] = {}
         self.streams = _streams(folding)
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.events = 0
@@ -158,6 +159,8 @@ class _Run:
                 self._span(rank, "wait", str(action), "exposed", start, self.env.now, action, "pp")
             elif action.kind == "recv":
                 yield from self._receive(rank, action)
+            elif action.kind == "collective" and self._is_measured(rank, action):
+                continue
             elif action.kind == "collective":
                 meeting = self._meet(rank, action)
                 yield from self._await(rank, action, meeting, action.group)
@@ -206,6 +209,18 @@ class _Run:
         rank.changed = None
         kind, of = action.kind, action if action.kind in COMPUTE else None
         rank.last = self._span(rank, "compute", str(action), kind, start, self.env.now, of, after=rank.last)
+
+    def _is_measured(self, rank: _Rank, action: Action) -> bool:
+        """Whether a collective is inside the measured seconds of its compute, on all devices of its group."""
+        gathers_message = action.operation == "all_gather" and not self.config.sequence_parallel
+        if action.group != "tp" or gathers_message:
+            return False
+        if rank.name not in self.measured:
+            _, dp, place = self.config.place(rank.rank)
+            ranks = (self.config.rank(tp, dp, place) for tp in range(self.config.tp))
+            specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in ranks}
+            self.measured[rank.name] = all(compute.measured(s, self.plan.workload, self.config) is not None for s in specs)
+        return self.measured[rank.name]
 
     # messages
 

@@ -16,6 +16,7 @@ Ranks at the same pipeline place whose replicas have the same number of microbat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from sim import memory, schedules
 from sim.model import Workload
@@ -30,8 +31,7 @@ BUCKET_PARAMETERS = 40e6
 def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Activations that one tensor-parallel rank hands to its peer of the next stage: one slice of them.
 
-    With sequence parallelism the slice is all it has; without, the receiving ranks gather the slices (`tensor_collectives`):
-    the scatter/gather optimisation of Megatron-LM (arXiv 2104.04473, section 4.1), DeepSpeed's partitioned pipeline messages.
+    With sequence parallelism the slice is all it has; without, the receivers gather the slices (`gathered_bytes`).
     """
     return activation_bytes(workload, config) / config.tp
 
@@ -41,6 +41,15 @@ def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     return float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
 
 
+def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations that tensor-parallel ranks gather after each message; 0 where slices stay slices.
+
+    Each rank sends 1/tp of the activations, which all ranks of a tensor-parallel group hold alike, and the receivers gather
+    them inside the node (Narayanan et al., arXiv 2104.04473, section 4.1; DeepSpeed's PartitionedTensor).
+    """
+    return activation_bytes(workload, config) if config.tp > 1 and config.pp > 1 and not config.sequence_parallel else 0.0
+
+
 def tensor_collectives(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool, backward: bool
 ) -> tuple[tuple[str, Bytes, float], ...]:
@@ -48,16 +57,14 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
-    Without sequence parallelism a message from another stage came in slices and is gathered first."""
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's."""
     if config.tp == 1:
         return ()
     payload = activation_bytes(workload, config)
     rounds = 2 * layers * (2 if backward and config.recompute == "full" else 1)
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
-        received = config.pp > 1 and not (last if backward else first)
-        return (("all_gather", payload, 1.0),) * received + (("all_reduce", payload, float(rounds + ends)),)
+        return (("all_reduce", payload, float(rounds + ends)),)
     gathers = rounds + int(last and not backward) + int(first and backward)
     return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)))
 
@@ -100,7 +107,9 @@ class _Lowering:
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
         self.last_stage = plan.config.num_stages - 1
         self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
-        self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
+        schedule = schedules.get(plan.config.schedule)
+        self.closing = "W" if schedule.SPLITS_BACKWARD else "B"
+        self.receives_first = schedule.RECEIVES_FIRST
         self.last_microbatch = {stage: self._last(self.closing, stage) for stage in self.stages}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
@@ -116,19 +125,34 @@ class _Lowering:
         if config.gathers_ahead and not config.shards_parameters:
             for stage in self.stages:
                 yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
-        for action in self.compute:
-            yield from self._around(action)
+        held: list[Action] = []
+        for action, following in zip_longest(self.compute, self.compute[1:]):
+            *before, message = self._around(action, held)
+            yield from before
+            held = [message] if self._is_held(message, following) else []
+            if not held:
+                yield message
         yield from self._end()
         if config.dp > 1 and config.zero_stage >= 1 and not config.gathers_ahead:
             for stage in self.stages:
                 yield self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
 
-    def _around(self, action: Action) -> Iterator[Action]:
+    def _is_held(self, message: Action, following: Action | None) -> bool:
+        """Whether a forward's message waits for the next gradient: in the steady state of schedules that receive first."""
+        if not self.receives_first or message.kind != "send" or message.operation != "F" or following is None:
+            return False
+        return following.kind == "B" and message.microbatch - following.microbatch == self.config.pp - self.place - 1
+
+    def _around(self, action: Action, held: list[Action]) -> Iterator[Action]:
+        """A compute action behind what it receives (and messages held until then), and before what it sends."""
         forward, stage, m = action.kind == "F", action.stage, action.microbatch
         ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
         payload = message_bytes(self.workload, self.config)
         if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
+            if whole := gathered_bytes(self.workload, self.config):
+                yield Action("collective", stage, m, group="tp", operation="all_gather", nbytes=whole)
+        yield from held
         config = self.config
         sharded = config.shards_parameters and action.kind != "W"
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)

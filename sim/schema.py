@@ -6,6 +6,7 @@ may stand in place. `topology_schema()` is the JSON Schema for editors.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -78,6 +79,11 @@ def _number(least: float, most: float) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _exponent(value: object) -> object:
+    """A number written 3e-06: text in YAML 1.1, which wants a point in it, a number in JSON and in what PyYAML writes."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][+-]?\d+", value) else value
+
+
 def _flag(value: object) -> object:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is neither true nor false")
@@ -95,6 +101,8 @@ Count = Annotated[int, BeforeValidator(_whole)]
 Whole = Annotated[int, BeforeValidator(_not_negative)]
 Part = Annotated[float, _number(0, 1)]
 Ratio = Annotated[float, _number(1, MOST)]
+Passed = Annotated[float, _number(0, MOST), BeforeValidator(_exponent)]
+Measured = Annotated[float, _number(1e-9, MOST), BeforeValidator(_exponent)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Share = Annotated[float, BeforeValidator(_share)]
 Factor = Annotated[float, _number(0.01, 100)]
@@ -275,7 +283,7 @@ class ModelFacts(Door):
 
     def model(self) -> Model:
         """The model as the simulator knows it."""
-        facts = self.model_dump(exclude={"sources"})
+        facts = self.model_dump(include=set(ModelFacts.model_fields) - {"sources"})
         facts["kv_heads"] = self.kv_heads or self.heads
         facts["head_dim"] = self.head_dim or 0
         return Model(**facts)
@@ -331,11 +339,12 @@ class DevicesFacts(Door):
 
 
 class NicFacts(Door):
-    """NICs of one type in a node: rate of one NIC in one direction, and how many."""
+    """NICs of one type in a node: rate of one NIC in one direction, and how many; `efficiency` where it was measured here."""
 
     type: str
     bandwidth: Rate
     count: Count = 1
+    efficiency: Share | None = None
 
 
 class NodeFacts(Door):
@@ -379,6 +388,47 @@ class WorkloadFacts(Door):
     precision: Precision = "bf16"
 
 
+class ProfileModelFacts(ModelFacts):
+    """A profiled model: its shape, the tokens of a sequence, and the parameters that `layer_update_s` updates (over all tp)."""
+
+    seq_len: Count
+    updated_parameters: Count | None = None
+
+
+class ProfileRowFacts(Door):
+    """Seconds of one rank for one microbatch; an update of 0 and an absent head were not measured."""
+
+    model: str
+    gpu: str
+    tp: Count
+    micro_batch: Count
+    layer_forward_s: Measured
+    layer_backward_s: Measured
+    layer_update_s: Passed = 0.0
+    embedding_forward_s: Passed
+    embedding_backward_s: Passed
+    head_forward_s: Passed | None = None
+    head_backward_s: Passed | None = None
+    n_entries: Count | None = None
+
+
+class ProfileFacts(Door):
+    """Measured layer seconds. `devices` names the catalogue's device of each `gpu`, `left_out` why a model's rows are not used.
+
+    A file without `format` is a measurements file: its precision and names are those of the shipped profile `sailor`.
+    """
+
+    format: Literal["holmes-sim/profile/1"] | None = None
+    source: str | dict[str, str | list[str]] = ""
+    notes: list[str] = []
+    precision: Precision | None = None
+    devices: dict[str, str] = {}
+    models: dict[str, ProfileModelFacts] = {}
+    left_out: dict[str, str] = {}
+    layer_profiles: list[ProfileRowFacts] = Field(min_length=1)
+    network_fits: list[dict[str, Any]] = []
+
+
 class TopologyFacts(Door):
     """A whole scenario: clusters, links between them, and the workload to plan for."""
 
@@ -390,6 +440,7 @@ class TopologyFacts(Door):
     )
     clusters: dict[str, ClusterFacts] = Field(min_length=1)
     links: list[TrunkFacts] = []
+    profile: str | ProfileFacts | None = Field(None, description="measured layer seconds: a shipped name, a path, or in place")
     workload: WorkloadFacts | None = None
 
 
@@ -419,6 +470,7 @@ class CaseFacts(Door):
     measured: MeasuredFacts
     certainty: Literal["read", "derived", "digitised", "memory"] = "read"
     assumed: list[str] = []
+    wrong: str = Field("", description="why the measurement cannot be right; the case is listed with it and not simulated")
 
 
 class CasesFacts(Door):
@@ -426,6 +478,7 @@ class CasesFacts(Door):
 
     format: Literal["holmes-sim/cases/1"]
     source: dict[str, str]
+    notes: list[str] = []
     cases: list[CaseFacts]
 
 

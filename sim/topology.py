@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sim import catalog, huggingface
-from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
+from sim import catalog, huggingface, profile
+from sim.cluster import Cluster, Fabric, Fleet, LinkSpec, Nic, Node, Trunk
 from sim.documents import Document, Path_, check, parse, read_text, suggestion
 from sim.errors import TopologyError
 from sim.model import Model, Workload
-from sim.schema import ClusterFacts, DeviceFacts, LinkFacts, ModelFacts, TopologyFacts, WorkloadFacts
+from sim.schema import ClusterFacts, DeviceFacts, LinkFacts, ModelFacts, NicFacts, ProfileFacts, TopologyFacts, WorkloadFacts
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -56,7 +56,19 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
     written = dict(document.value) if isinstance(document.value, dict) else {}
     written.pop("workload", None)
     fleet = Fleet(facts.name, clusters, trunks, facts.communicator)
-    return Topology(facts.name, facts.source, fleet, workload, json.dumps(written))
+    found = Topology(facts.name, facts.source, fleet, workload, json.dumps(written))
+    given = profile.load(facts.profile, folder) if isinstance(facts.profile, str) else facts.profile
+    return found if given is None else profiled(found, given)
+
+
+def profiled(topology: Topology, facts: ProfileFacts) -> Topology:
+    """The topology with a measured profile on its devices and in its document, in place of one that it had."""
+    written = topology.facts()
+    rows = profile.kept(facts, topology.fleet)
+    written.pop("profile", None)
+    if rows:
+        written["profile"] = rows
+    return replace(topology, fleet=profile.put_on(topology.fleet, facts), document=json.dumps(written))
 
 
 def load_model(name: str, folder: Path = Path()) -> Model:
@@ -112,9 +124,17 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     node = facts.node
     device = node.devices.type.spec() if isinstance(node.devices.type, DeviceFacts) else catalog.device(node.devices.type)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
-    nics = tuple(Nic(catalog.nic(nic.type), nic.bandwidth, nic.count) for nic in node.nics)
+    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count) for nic in node.nics)
     fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
     return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric)
+
+
+def _nic_type(facts: NicFacts) -> LinkSpec:
+    """The NIC type of the catalogue, with the share of the wire rate that was measured on these NICs where one was."""
+    found = catalog.nic(facts.type)
+    if facts.efficiency is None:
+        return found
+    return replace(found, efficiency=tuple((operation, facts.efficiency) for operation, _ in found.efficiency))
 
 
 def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
@@ -131,6 +151,9 @@ def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
     model = _mapping(_mapping(value).get("workload")).get("model")
     if isinstance(model, str):
         yield from _unknown_model(model, folder)
+    inside = _mapping(value).get("profile")
+    for place, fault in profile.faults(inside) if isinstance(inside, dict) else ():
+        yield ("profile", *place), fault
     links = _mapping(value).get("links")
     for index, link in enumerate(links if isinstance(links, list) else []):
         yield from _link_faults(("links", index), _mapping(link), clusters)

@@ -213,7 +213,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
     tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
     pp = draw(st.sampled_from([p for p in (2, 1, 4, 3) if p <= room // tp]))
     dp = draw(st.sampled_from([d for d in (2, 1, 4, 8, 3, 5) if d <= room // (tp * pp)]))
-    schedule = draw(st.sampled_from(["1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2"]))
+    schedule = draw(st.sampled_from(["1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2"]))
     vpp = draw(st.integers(1, 2)) if schedule == "interleaved" else 1
     unit = pp if schedule == "interleaved" else 1
     even = draw(st.booleans())

@@ -17,7 +17,14 @@ from sim.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts, S
 
 Facts = TypeVar("Facts", bound=Door)
 
-KINDS: dict[str, str] = {"devices": "device", "links": "interconnect", "nics": "NIC type", "models": "model", "stacks": "stack"}
+KINDS: dict[str, str] = {
+    "devices": "device",
+    "links": "interconnect",
+    "nics": "NIC type",
+    "models": "model",
+    "profiles": "profile",
+    "stacks": "stack",
+}
 """Folder -> what one entry of it is called."""
 
 

@@ -2,9 +2,9 @@
 
 One file, one schedule: a module with `NAME`, `CHUNKED` (a rank may hold several stages), `OVERLAPS_SENDS` (else a rank waits
 until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), `SPLITS_BACKWARD` (weight
-gradients are an action W of their own, else part of B), and `actions(rank, ranks, microbatches, chunks)` that returns the
-compute actions of pipeline place `rank` of `ranks`, which holds the stages rank, rank + ranks, ... (`chunks` of them, called
-vpp). The folder is the registry."""
+gradients are an action W of their own, else part of B), `RECEIVES_FIRST` (a forward's message leaves behind the next
+gradient's receive), and `actions(rank, ranks, microbatches, chunks)` that returns the compute actions of pipeline place
+`rank` of `ranks`, which holds the stages rank, rank + ranks, ... (`chunks` of them, called vpp). The folder is the registry."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Schedule(Protocol):
     CHUNKED: bool
     OVERLAPS_SENDS: bool
     SPLITS_BACKWARD: bool
+    RECEIVES_FIRST: bool
 
     def actions(self, rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
         """Compute actions of a pipeline place, in order. Raises PlanError where the numbers do not fit the schedule."""

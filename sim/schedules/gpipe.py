@@ -8,6 +8,7 @@ NAME = "gpipe"
 CHUNKED = False
 OVERLAPS_SENDS = False
 SPLITS_BACKWARD = False
+RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

@@ -13,6 +13,7 @@ NAME = "interleaved"
 CHUNKED = True
 OVERLAPS_SENDS = True
 SPLITS_BACKWARD = False
+RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

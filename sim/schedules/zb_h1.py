@@ -18,6 +18,7 @@ NAME = "zb-h1"
 CHUNKED = False
 OVERLAPS_SENDS = True
 SPLITS_BACKWARD = True
+RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

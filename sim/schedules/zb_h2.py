@@ -19,6 +19,7 @@ NAME = "zb-h2"
 CHUNKED = False
 OVERLAPS_SENDS = True
 SPLITS_BACKWARD = True
+RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

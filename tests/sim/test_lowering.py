@@ -50,8 +50,8 @@ def test_gradients_reduce_behind_the_last_backward_and_weights_gather_ahead_of_t
 def test_only_b_hands_gradients_back_and_takes_tensor_collectives(pair: Make) -> None:
     plan = pair(pp=2, tp=2, microbatches=2, schedule="zb-h1")
     assert program(plan, 1) == (
-        "recv F0 F0 tp all_gather tp all_reduce B0 tp all_reduce send B0 "
-        "recv F1 F1 tp all_gather tp all_reduce B1 tp all_reduce send B1 W0 W1 optimizer"
+        "recv F0 tp all_gather F0 tp all_reduce B0 tp all_reduce send B0 "
+        "recv F1 tp all_gather F1 tp all_reduce B1 tp all_reduce send B1 W0 W1 optimizer"
     )
 
 
@@ -122,17 +122,25 @@ def test_tensor_parallel_ranks_send_their_slice(sequence_parallel: bool, pair: M
     assert lowering.message_bytes(plan.workload, plan.config) == 64 * 96
 
 
-def test_slices_are_gathered_where_the_sequence_is_whole(pair: Make) -> None:
-    """Behind a message from the stage before, or with a gradient from the stage behind; at the ends nothing comes."""
-    plan = pair(tp=2, pp=2)
-    whole = 64 * 96 * 2.0
-    both = (("all_gather", whole, 1.0), ("all_reduce", whole, 7.0))
-    assert lowering.tensor_collectives(plan.workload, plan.config, 3, True, False, False) == (both[1],)
-    assert lowering.tensor_collectives(plan.workload, plan.config, 3, True, False, True) == (
-        both[0],
-        ("all_reduce", whole, 6.0),
-    )
-    assert lowering.tensor_collectives(plan.workload, plan.config, 3, False, True, True) == (both[1],)
+def test_slices_are_gathered_before_they_are_used_where_the_sequence_is_whole(pair: Make) -> None:
+    plan, slices, alone = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True), pair(pp=2)
+    assert lowering.gathered_bytes(plan.workload, plan.config) == 64 * 96 * 2
+    assert program(plan, 1) == "recv F0 tp all_gather F0 tp all_reduce B0 tp all_reduce send B0 optimizer"
+    assert program(plan, 0) == "F0 tp all_reduce send F0 recv B0 tp all_gather B0 tp all_reduce optimizer"
+    assert lowering.gathered_bytes(slices.workload, slices.config) == 0.0
+    assert lowering.gathered_bytes(alone.workload, alone.config) == 0.0
+
+
+def test_under_deepspeed_a_forward_of_the_steady_state_leaves_behind_the_next_gradient(pair: Make) -> None:
+    plan = pair(pp=2, microbatches=3, schedule="1f1b-deepspeed")
+    assert program(plan, 0) == ("F0 send F0 F1 recv B0 send F1 B0 F2 recv B1 send F2 B1 recv B2 B2 optimizer")
+    assert program(plan, 1) == "recv F0 F0 B0 send B0 recv F1 F1 B1 send B1 recv F2 F2 B2 send B2 optimizer"
+
+
+def test_under_deepspeed_fewer_microbatches_than_places_do_not_wait_for_each_other(pair: Make) -> None:
+    plan = pair(pp=4, microbatches=2, schedule="1f1b-deepspeed")
+    assert program(plan, 0) == "F0 send F0 F1 send F1 recv B0 B0 recv B1 B1 optimizer"
+    assert program(plan, 2) == "recv F0 F0 send F0 recv F1 F1 recv B0 send F1 B0 send B0 recv B1 B1 send B1 optimizer"
 
 
 def sent(plan: Plan, place: int, replica: int, kind: str) -> Counter[tuple[str, int, int, int, float]]:
