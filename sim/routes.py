@@ -93,6 +93,7 @@ def near_nics(node_devices: int, nics: int, index: int) -> tuple[int, ...]:
     return tuple(i for i in range(nics) if i * node_devices // nics == index)
 
 
+@functools.lru_cache(maxsize=65536)  # alike stages of many shapes have the same neighbours
 def path(
     fleet: Fleet, nic: str, source: Device, target: Device, operation: str,
     near_source: tuple[int, ...], near_target: tuple[int, ...], members: int, ranks: int = 2, protocol: str = "",

@@ -57,7 +57,7 @@ class Stack:
         return replace(isolated, efficiency=shares)
 
 
-DEFAULT = Stack(gemm=0.92, attention=0.72, elementwise=0.90, communication=0.94, launch=1.05e-3, step=5e-3)
+DEFAULT = Stack(gemm=0.95, attention=0.72, elementwise=0.90, communication=0.92, launch=1.0e-3, step=5e-3)
 """What plans and simulations reckon with: one set for everything, fitted once to the runs of validation/, each source of equal
 weight. docs/model.md tells how such a set predicts a source that it was not fitted to."""
 

@@ -60,6 +60,7 @@ def get(name: str) -> Collective:
     return import_module(f"{__name__}.{name}")
 
 
+@functools.lru_cache(maxsize=1024)  # every protocol, operation and stage of a shape asks for the same ones
 def rounds(name: str, operation: str, hosts: Hosts) -> tuple[Round, ...]:
     """Rounds of an operation; a collective that cannot do the operation leaves it to the ring, as NCCL does."""
     collective = get(name)

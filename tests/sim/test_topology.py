@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sim import catalog
-from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
+from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Protocol, Trunk
 from sim.errors import TopologyError
 from sim.model import Model, Workload
 from sim.stack import DEFAULT
@@ -126,6 +126,21 @@ def test_facts_of_an_interconnect_in_place_work_like_a_name(tmp_path: Path) -> N
     link = read(tmp_path, changed(("nvlink3", INTERCONNECT))).cluster("ib").node.intra_node
     assert (link.bandwidth, link.pair_bandwidth, link.latency, link.overhead, link.interference) == (2e9, 1e9, 1e-6, 2e-6, 0.1)
     assert [share / DEFAULT.communication for _, share in link.efficiency] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.5])
+
+
+def test_an_interconnect_in_place_may_state_protocols_and_what_groups_drive(tmp_path: Path) -> None:
+    more = (
+        "protocols: [{name: LL, overhead: 1 us, latency: 2 us, share: 0.5}, "
+        "{name: NVLS, overhead: 3 us, latency: 0 us, share: 0.8, in_switch: true}], "
+        "own_piece: 0.4, group_bandwidth: [{devices: 2, bandwidth: 1 GB/s}], "
+    )
+    link = read(tmp_path, changed(("nvlink3", INTERCONNECT), ("interference", more + "interference")))
+    spec = link.cluster("ib").node.intra_node
+    assert spec.protocols == (
+        Protocol("LL", pytest.approx(1e-6), pytest.approx(2e-6), 0.5),
+        Protocol("NVLS", pytest.approx(3e-6), 0.0, 0.8, in_switch=True),
+    )
+    assert (spec.own_piece, spec.group_bandwidth) == (0.4, ((2, 1e9),))
 
 
 def test_the_shape_of_a_model_in_place_works_like_a_name(tmp_path: Path) -> None:
