@@ -1,0 +1,115 @@
+"""Calibration: numbers that made the measurements are found again, whole groups are held out, files come back as they were."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holmes_sim import calibration, cli, validation
+from sim import cases
+from sim.cases import Case
+from sim.documents import check, parse
+from sim.engine import simulate
+from sim.schema import StackFacts
+from sim.stack import DEFAULT, Stack, applied
+
+SC21 = cases.load(validation.folder() / "megatron_sc21.yaml")
+SMALL = tuple(case for case in SC21 if case.stack == "megatron-2020" and "a100" in case.id)
+TRUE = Stack(
+    gemm=0.8, attention=DEFAULT.attention, elementwise=0.7, communication=0.8, launch=DEFAULT.launch, step=DEFAULT.step
+)
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Case, ...]:
+    """Runs of one software stack, measured by the simulator itself under known numbers."""
+    played = [(case, case.plan) for case in SMALL]
+    return tuple(replace(case, measured_s=simulate(applied(TRUE, plan)).step_s) for case, plan in played if plan)
+
+
+def test_the_numbers_that_made_the_runs_are_nearly_found_again(measured: tuple[Case, ...]) -> None:
+    """Nearly: the prior draws towards the default, and products and passes cost much the same on all of four runs."""
+    (fit,) = calibration.calibrate(measured)
+    assert fit.numbers == ("gemm", "elementwise", "communication", "step")
+    assert fit.default_error > 0.15
+    assert fit.error < 0.01
+    assert fit.honest_error < 0.03
+    assert fit.stack.gemm < DEFAULT.gemm
+    assert fit.stack.elementwise < DEFAULT.elementwise
+    assert (fit.stack.attention, fit.stack.launch) == (DEFAULT.attention, DEFAULT.launch)
+
+
+def test_one_odd_run_does_not_bend_the_fit(measured: tuple[Case, ...]) -> None:
+    (right,) = calibration.calibrate(measured)
+    odd = replace(measured[0], id="odd", measured_s=10 * measured[0].measured_s)
+    (bent,) = calibration.calibrate((*measured, odd))
+    assert bent.stack.gemm == pytest.approx(right.stack.gemm, rel=0.05)
+
+
+def test_every_model_family_is_predicted_by_a_fit_without_it(measured: tuple[Case, ...]) -> None:
+    (fit,) = calibration.calibrate(measured)
+    assert [one.group for one in fit.held_out] == ["hidden 1920", "hidden 2304", "hidden 3072", "hidden 4096"]
+    assert [case for one in fit.held_out for case in one.cases] == list(fit.cases) == [case.id for case in measured]
+
+
+def test_groups_are_families_then_devices_then_networks() -> None:
+    assert set(calibration.groups(SMALL)) == {"hidden 1920", "hidden 2304", "hidden 3072", "hidden 4096"}
+    first = [case for case in SC21 if "gpt-1b" in case.id]
+    assert calibration.groups(first) == ("v100-sxm3-32gb", "a100-sxm4-40gb")
+    internevo = cases.load(validation.folder() / "internevo.yaml")
+    assert set(calibration.groups(internevo)) == {"one node", "roce"}
+    assert calibration.groups(SMALL[:1]) == ("all",)
+
+
+def test_a_stack_of_one_group_is_held_against_the_default(measured: tuple[Case, ...]) -> None:
+    (fit,) = calibration.calibrate(measured[:1])
+    assert fit.held_out == ()
+    assert fit.honest_error == fit.default_error
+
+
+def test_a_stack_file_comes_back_as_it_was(measured: tuple[Case, ...]) -> None:
+    (fit,) = calibration.calibrate(measured)
+    facts = check(parse("mine.yaml", calibration.text(fit)), StackFacts)
+    assert facts.name == "megatron-2020"
+    assert facts.fitted.stack().gemm == fit.stack.gemm
+    assert facts.fitted.stack().step == pytest.approx(fit.stack.step, rel=0.01)
+    assert tuple(facts.cases) == fit.cases
+    assert facts.error.held_out == pytest.approx(fit.honest_error, abs=1e-4)
+
+
+def test_the_command_writes_a_file_for_every_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(validation.folder() / "holmes.yaml")
+    monkeypatch.setattr(
+        sys, "argv", ["holmes-sim", "calibrate", "--cases", path, "-o", str(tmp_path / "new" / "stacks"), "--json"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    (printed,) = json.loads(capsys.readouterr().out)["stacks"]
+    assert (printed["name"], len(printed["cases"])) == ("holmes-2024", 3)
+    assert [file.name for file in (tmp_path / "new" / "stacks").iterdir()] == ["holmes-2024.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "constants", "seen"),
+    [("default", "default", False), ("fitted", "megatron-2020", True), ("honest", "megatron-2020 without hidden 1920", False)],
+)
+def test_a_case_is_predicted_with_the_constants_asked_for(mode: str, constants: str, seen: bool) -> None:
+    (row, *_) = validation.validate(SMALL[:1], mode)
+    assert (row.constants, row.seen) == (constants, seen)
+
+
+def test_a_case_that_no_fit_saw_takes_its_stack_and_is_told_apart() -> None:
+    """Other people's runs of a known stack: predicted with it, and counted among those that it was not fitted to."""
+    new = replace(SMALL[0], id="mine")
+    rows = validation.validate((SMALL[0], new), "fitted")
+    assert [(row.constants, row.seen) for row in rows] == [("megatron-2020", True), ("megatron-2020", False)]
+    assert [one.n for one in validation.by_sight(rows).values()] == [1, 1]
+    (honest,) = validation.validate((new,), "honest")
+    assert honest.constants == "megatron-2020"
