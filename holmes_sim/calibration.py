@@ -31,8 +31,6 @@ WIDTH = 0.2
 """Typical distance of a stack from the default, in logarithms."""
 FITTED = 4
 """Numbers a stack may fit."""
-ROUNDS = 2
-"""Times the residuals are played anew at the fit."""
 DIFFERENCE = 0.05
 
 
@@ -59,13 +57,57 @@ class Fit:
     honest_error: float
 
 
-def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> tuple[Fit, ...]:
+@dataclass(frozen=True, slots=True)
+class Common:
+    """One set of numbers for all stacks, each source of equal weight, and how such a set does on a source it did not see.
+
+    Errors are means over sources of each source's mean absolute error, by the linear form of the fit.
+    """
+
+    stack: Stack
+    default_error: float
+    error: float
+    left_out_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All stacks fitted, and one set for everything (None where the cases are of a single source)."""
+
+    fits: tuple[Fit, ...]
+    common: Common | None
+
+
+def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> Calibration:
     """Fit every stack that the cases name. Cases that cannot be simulated are passed over."""
     stacks: dict[str, list[Case]] = {}
     for case in found:
         if case.plan is not None:
             stacks.setdefault(case.stack, []).append(case)
-    return tuple(_calibrate(name, cases, progress) for name, cases in stacks.items())
+    fits, felt = [], []
+    for name, cases in stacks.items():
+        fit, slopes, residuals = _calibrate(name, cases, progress)
+        fits.append(fit)
+        felt.append((tuple(case.source for case in cases), slopes, residuals))
+    return Calibration(tuple(fits), _common(felt))
+
+
+def _common(felt: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Common | None:
+    """The set that all sources, of equal weight, agree on, and what the others say of each."""
+    of = np.array([source for sources, _, _ in felt for source in sources])
+    names = tuple(dict.fromkeys(of.tolist()))
+    if len(names) < 2:
+        return None
+    slopes, residuals = np.vstack([s for _, s, _ in felt]), np.concatenate([r for _, _, r in felt])
+    weights = np.array([len(of) / len(names) / int(np.sum(of == source)) for source in of])
+    every = np.arange(len(NUMBERS))
+    factors = _posterior(slopes, residuals, every, weights)
+    apart = residuals.copy()
+    for name in names:
+        mine = of == name
+        apart[mine] += slopes[mine] @ _posterior(slopes[~mine], residuals[~mine], every, weights[~mine])
+    errors = [mean(_error(r[of == name]) for name in names) for r in (residuals, residuals + slopes @ factors, apart)]
+    return Common(_stack(factors), *errors)
 
 
 def groups(cases: Sequence[Case]) -> tuple[str, ...]:
@@ -95,7 +137,8 @@ def _network(case: Case) -> str:
     return " ".join(sorted(kinds - {"one node"})) or "one node"
 
 
-def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> Fit:
+def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, np.ndarray, np.ndarray]:
+    """The fit, the sensitivities of its cases, and their residuals at the default."""
     plans = [_plan(case) for case in cases]
     measured = np.log([case.measured_s for case in cases])
     slopes = _slopes(plans, lambda text: progress(f"{name}: {text}"))
@@ -105,15 +148,9 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
     folds = tuple(dict.fromkeys(labels)) if len(set(labels)) > 1 else ()
     factors = {fold: np.zeros(len(NUMBERS)) for fold in (*folds, "")}
     at_default = _play(plans, [DEFAULT] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
-    residuals, where = at_default, np.zeros((len(plans), len(NUMBERS)))
-    for turn in range(ROUNDS):
-        linear = residuals - np.sum(slopes * where, axis=1)
-        for fold in factors:
-            seen = np.array([label != fold for label in labels])
-            factors[fold] = _posterior(slopes[seen], linear[seen], chosen)
-        where = np.tile(factors[""], (len(plans), 1))
-        if turn + 1 < ROUNDS:
-            residuals = _play(plans, [_stack(factors[""])] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
+    for fold in factors:
+        seen = np.array([label != fold for label in labels])
+        factors[fold] = _posterior(slopes[seen], at_default[seen], chosen)
     fitted = _play(plans, [_stack(factors[""])] * len(plans)) - measured
     honest = _play(plans, [_stack(factors[label]) if folds else DEFAULT for label in labels]) - measured
     held_out = tuple(
@@ -122,7 +159,8 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
     )
     errors = [_error(residual) for residual in (at_default, fitted, honest)]
     numbers = tuple(NUMBERS[index] for index in chosen)
-    return Fit(name, numbers, _stack(factors[""]), tuple(case.id for case in cases), held_out, *errors)
+    fit = Fit(name, numbers, _stack(factors[""]), tuple(case.id for case in cases), held_out, *errors)
+    return fit, slopes, at_default
 
 
 def _error(residuals: np.ndarray) -> float:
@@ -158,11 +196,11 @@ def _slopes(plans: list[Plan], progress: Callable[[str], None]) -> np.ndarray:
     return found
 
 
-def _posterior(slopes: np.ndarray, residuals: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Log factors that best explain residuals + slopes x factors = 0, by reweighted least squares."""
+def _posterior(slopes: np.ndarray, residuals: np.ndarray, chosen: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+    """Log factors that best explain residuals + slopes x factors = 0, by reweighted least squares; a run may count more."""
     felt, factors = slopes[:, chosen], np.zeros(slopes.shape[1])
     for _ in range(100):
-        weights = 1 / (SCALE * np.maximum(np.abs(residuals + slopes @ factors), 0.2 * SCALE))
+        weights = (1.0 if counts is None else counts) / (SCALE * np.maximum(np.abs(residuals + slopes @ factors), 0.2 * SCALE))
         normal = felt.T @ (felt * weights[:, None]) + np.eye(len(chosen)) / WIDTH**2
         factors[chosen] = -np.linalg.solve(normal, felt.T @ (weights * residuals))
     return factors
@@ -191,12 +229,16 @@ def text(fit: Fit) -> str:
     return to_yaml(written(fit))
 
 
+def facts(fitted: Calibration) -> dict[str, object]:
+    """What `holmes-sim calibrate --json` prints."""
+    found: dict[str, object] = {"stacks": [written(fit) for fit in fitted.fits]}
+    if (common := fitted.common) is not None:
+        errors = {"default": common.default_error, "fitted": common.error, "source_left_out": common.left_out_error}
+        found["common"] = {"fitted": _numbers(common.stack, NUMBERS), "error": errors}
+    return found
+
+
 def _numbers(stack: Stack, names: Sequence[str]) -> dict[str, float | str]:
     return {
         name: f"{getattr(stack, name) * 1e3:.3g} ms" if name in ("launch", "step") else getattr(stack, name) for name in names
     }
-
-
-def macro(fits: Sequence[Fit]) -> tuple[float, float, float]:
-    """Mean over stacks of (default, fitted, honest) errors."""
-    return mean(f.default_error for f in fits), mean(f.error for f in fits), mean(f.honest_error for f in fits)

@@ -261,16 +261,16 @@ def calibrate(
     if output is not None:
         files.folder(output)
     with _progress("calibrating") as progress:
-        fits = calibration.calibrate(found, progress)
+        fitted = calibration.calibrate(found, progress)
     if output is not None:
-        for fit in fits:
+        for fit in fitted.fits:
             _write_text(output / f"{fit.name}.yaml", calibration.text(fit))
     if as_json:
-        _json({"stacks": [calibration.written(fit) for fit in fits]})
+        _json(calibration.facts(fitted))
         return
     from holmes_sim import printing
 
-    _print(printing.calibrated(fits))
+    _print(printing.calibrated(fitted))
     _note(f"Written to {output}." if output else "")
 
 

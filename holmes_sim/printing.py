@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim import validation
-from holmes_sim.calibration import Fit
+from holmes_sim.calibration import Calibration
 from holmes_sim.commands import Planned, Simulated
 from holmes_sim.validation import Row as Validated
 from planner.search import Row
@@ -395,11 +395,11 @@ def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
     return table
 
 
-def calibrated(fits: tuple[Fit, ...]) -> Group:
+def calibrated(fitted: Calibration) -> Group:
     """The numbers of every fitted stack, and its error before, after, and on groups of cases that the fit did not see."""
     table = _table("Software stacks", "name", "cases", "groups", *NUMBERS, "default", "fitted", "honest")
     table.columns[0].header = "stack"
-    for fit in fits:
+    for fit in fitted.fits:
         shown = {name: f"{getattr(fit.stack, name):.2f}" for name in NUMBERS[:4]}
         shown |= {name: time_text(getattr(fit.stack, name)) for name in NUMBERS[4:]}
         numbers = [shown[name] if name in fit.numbers else "" for name in NUMBERS]
@@ -408,7 +408,16 @@ def calibrated(fits: tuple[Fit, ...]) -> Group:
     shares = ", ".join(f"{name} {getattr(DEFAULT, name):.2f}" for name in NUMBERS[:4])
     times = ", ".join(f"{name} {time_text(getattr(DEFAULT, name))}" for name in NUMBERS[4:])
     note = "Errors are mean absolute ones of the step time; honest: each group of cases predicted by a fit without it."
-    return Group(table, Text(), Text(f"Empty: as the default, {shares}, {times}."), Text(note))
+    lines = [f"Empty: as the default, {shares}, {times}.", note]
+    if (common := fitted.common) is not None:
+        shares = ", ".join(f"{name} {getattr(common.stack, name):.2f}" for name in NUMBERS[:4])
+        times = ", ".join(f"{name} {time_text(getattr(common.stack, name))}" for name in NUMBERS[4:])
+        lines.append(f"One set for all, sources of equal weight: {shares}, {times}.")
+        lines.append(
+            f"Mean over sources: default {common.default_error:.1%}, this set {common.error:.1%}, "
+            f"each source by a set fitted to the others {common.left_out_error:.1%}."
+        )
+    return Group(table, Text(), *map(Text, lines))
 
 
 def validated(rows: tuple[Validated, ...]) -> Group:

@@ -33,7 +33,7 @@ def measured() -> tuple[Case, ...]:
 
 def test_the_numbers_that_made_the_runs_are_nearly_found_again(measured: tuple[Case, ...]) -> None:
     """Nearly: the prior draws towards the default, and products and passes cost much the same on all of four runs."""
-    (fit,) = calibration.calibrate(measured)
+    (fit,) = calibration.calibrate(measured).fits
     assert fit.numbers == ("gemm", "elementwise", "communication", "step")
     assert fit.default_error > 0.15
     assert fit.error < 0.01
@@ -44,14 +44,14 @@ def test_the_numbers_that_made_the_runs_are_nearly_found_again(measured: tuple[C
 
 
 def test_one_odd_run_does_not_bend_the_fit(measured: tuple[Case, ...]) -> None:
-    (right,) = calibration.calibrate(measured)
+    (right,) = calibration.calibrate(measured).fits
     odd = replace(measured[0], id="odd", measured_s=10 * measured[0].measured_s)
-    (bent,) = calibration.calibrate((*measured, odd))
+    (bent,) = calibration.calibrate((*measured, odd)).fits
     assert bent.stack.gemm == pytest.approx(right.stack.gemm, rel=0.05)
 
 
 def test_every_model_family_is_predicted_by_a_fit_without_it(measured: tuple[Case, ...]) -> None:
-    (fit,) = calibration.calibrate(measured)
+    (fit,) = calibration.calibrate(measured).fits
     assert [one.group for one in fit.held_out] == ["hidden 1920", "hidden 2304", "hidden 3072", "hidden 4096"]
     assert [case for one in fit.held_out for case in one.cases] == list(fit.cases) == [case.id for case in measured]
 
@@ -66,13 +66,13 @@ def test_groups_are_families_then_devices_then_networks() -> None:
 
 
 def test_a_stack_of_one_group_is_held_against_the_default(measured: tuple[Case, ...]) -> None:
-    (fit,) = calibration.calibrate(measured[:1])
+    (fit,) = calibration.calibrate(measured[:1]).fits
     assert fit.held_out == ()
     assert fit.honest_error == fit.default_error
 
 
 def test_a_stack_file_comes_back_as_it_was(measured: tuple[Case, ...]) -> None:
-    (fit,) = calibration.calibrate(measured)
+    (fit,) = calibration.calibrate(measured).fits
     facts = check(parse("mine.yaml", calibration.text(fit)), StackFacts)
     assert facts.name == "megatron-2020"
     assert facts.fitted.stack().gemm == fit.stack.gemm
@@ -113,3 +113,14 @@ def test_a_case_that_no_fit_saw_takes_its_stack_and_is_told_apart() -> None:
     assert [one.n for one in validation.by_sight(rows).values()] == [1, 1]
     (honest,) = validation.validate((new,), "honest")
     assert honest.constants == "megatron-2020"
+
+
+def test_one_set_for_all_is_what_the_sources_agree_on(measured: tuple[Case, ...]) -> None:
+    """Two sources measured under the same numbers: the set fitted to one predicts the other."""
+    assert calibration.calibrate(measured).common is None
+    two = tuple(replace(case, source=str(index % 2)) for index, case in enumerate(measured))
+    common = calibration.calibrate(two).common
+    assert common is not None
+    assert common.default_error > 0.15
+    assert common.error < 0.03
+    assert common.left_out_error < 0.05
