@@ -60,9 +60,8 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, kind:
     if kind == "flash":
         share = device.attention_backward if backward else device.attention_forward
         return (FLASH_BACKWARD if backward else 1.0) * core.flops / (peak * share)
-    scores = float(core.batch * core.heads) * core.seq_len**2
-    product = 4.0 * scores * core.head_dim / (peak * device.gemm.compute_efficiency)
-    moved = UNFUSED_FORWARD_BYTES * scores
+    product = 4.0 * core.scores * core.head_dim / (peak * device.gemm.compute_efficiency)
+    moved = UNFUSED_FORWARD_BYTES * core.scores
     return (2.0 if backward else 1.0) * product + pass_seconds((PASS_BACKWARD if backward else 1.0) * moved, device)
 
 
@@ -95,14 +94,32 @@ def _both(
     return fw, bw + pass_seconds(accumulated, device)
 
 
+def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
+    """Forward kernels of one layer and one microbatch on one rank."""
+    size, sliced = config.microbatch_size, config.sequence_parallel
+    of_model = workload.model, size, workload.seq_len, config.tp, sliced, workload.bytes_per_value
+    return layer_kernels(*of_model, config.cp, config.ep)
+
+
+@functools.lru_cache(maxsize=4096)
+def ring_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, backward: bool) -> Seconds:
+    """Seconds of one layer's attention core that can hide the exchange of keys and values among cp ranks.
+
+    A rank computes on its own part while the next one travels, in cp equal steps of which the last has nothing left to wait
+    for (Transformer Engine, pytorch context_parallel.py, AttnFuncWithCPAndKVP2P; `cp_comm_type` p2p of Megatron-Core).
+    """
+    cores = [kernel for kernel in rank_kernels(workload, config) if isinstance(kernel, Attention)]
+    seconds = sum(attention_seconds(core, device, workload.precision, config.attention, backward) for core in cores)
+    return seconds * (config.cp - 1) / config.cp
+
+
 @functools.lru_cache(maxsize=4096)
 def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of one layer and one microbatch on one rank, communication left out."""
     model = workload.model
-    kernels = layer_kernels(
-        model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, workload.bytes_per_value
-    )
-    forward, backward = _both(kernels, model.layer_parameters / config.tp, device, workload, config)
+    kernels = rank_kernels(workload, config)
+    experts_elsewhere = model.expert_parameters * (1 - 1 / config.ep)
+    forward, backward = _both(kernels, (model.layer_parameters - experts_elsewhere) / config.tp, device, workload, config)
     if config.recompute == "full":
         backward += forward
     elif config.recompute == "selective" and config.attention == "unfused":
@@ -114,7 +131,7 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
 @functools.lru_cache(maxsize=4096)
 def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of the input embedding for one microbatch."""
-    kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len, workload.bytes_per_value)
+    kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value)
     return _both(kernels, 0.0, device, workload, config)
 
 
@@ -122,7 +139,9 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of final norm, logits and loss for one microbatch."""
     model: Model = workload.model
-    kernels = head_kernels(model, config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value)
+    kernels = head_kernels(
+        model, config.microbatch_size, workload.seq_len // config.cp, config.tp, workload.bytes_per_value
+    )
     return _both(kernels, model.head_parameters / config.tp, device, workload, config)
 
 

@@ -17,12 +17,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sim.plan import Group, Plan
+from sim.plan import Group, Plan, gradient_groups
 from sim.routes import Capacities, LinkName, Route, group_route, message_route
 from sim.units import BytesPerSecond
 
 Key: TypeAlias = tuple[str | int, ...]
-"""A carrier: ("tp" | "dp" | "embedding", first rank, operation) or ("message", source rank, target rank)."""
+"""A carrier: (kind of group, least rank, operation), of "embedding" its first stage's rank; or ("message", source rank, target rank)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,13 @@ def carriers_of(plan: Plan) -> dict[Key, tuple[Route, tuple[int, ...]]]:
     found: dict[Key, tuple[Route, tuple[int, ...]]] = {}
     tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_reduce",)
     data = ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
+    operations = {"tp": tensor, "cp": ("send_recv",), "ep": ("all_to_all",), "dp": data, "edp": data}
+    inside = (group for group in plan.groups if group.kind in ("tp", "cp", "ep"))
+    for group in (*inside, *gradient_groups(plan)):
+        for operation in operations[group.kind]:
+            found[(group.kind, min(group.ranks), operation)] = (group_route(plan, group, operation), group.ranks)
     for group in plan.groups:
-        if group.kind in ("tp", "dp"):
-            for operation in tensor if group.kind == "tp" else data:
-                found[(group.kind, group.ranks[0], operation)] = (group_route(plan, group, operation), group.ranks)
-        elif group.kind == "pp":
+        if group.kind == "pp":
             found |= _pipeline(plan, group)
     return found
 
@@ -108,7 +110,7 @@ def fold(plan: Plan) -> Folding:
     config = plan.config
     rank_colour = _number(
         [
-            (plan.fleet.spec(device), config.place(rank)[2], config.num_microbatches[config.place(rank)[1]])
+            (plan.fleet.spec(device), config.place(rank)[2], config.microbatches_of(config.place(rank)[1]))
             for rank, device in enumerate(plan.placement)
         ]
     )

@@ -4,7 +4,9 @@ For every forward the activations are received before and sent after, for every 
 collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
 reduces gradients bucket by bucket behind the last backward of each stage (`overlap_grad_reduce`), and gathers the
 parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
-a steady run. A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
+a steady run. Under context parallelism the exchange of keys and values goes on behind the attention of a forward or backward;
+under expert parallelism tokens go to their experts and back around it. Gradients are reduced over the ranks that hold the same
+weights (`sim.memory.by_sharing`). A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
 
 Ranks at the same pipeline place whose replicas have the same number of microbatches have the same program.
 """
@@ -25,8 +27,13 @@ BUCKET_PARAMETERS = 40e6
 
 def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Activations that one rank hands to the next stage: its slice of the sequence where sequence parallel, else all."""
-    whole = config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value
-    return whole / (config.tp if config.sequence_parallel else 1)
+    return _layer_bytes(workload, config) / (config.tp if config.sequence_parallel else 1)
+
+
+def _layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """What one layer hands to the next for one microbatch, on all tensor-parallel ranks together: its part of the sequence."""
+    tokens = config.microbatch_size * workload.seq_len / config.cp
+    return tokens * workload.model.hidden * workload.bytes_per_value
 
 
 def tensor_collectives(
@@ -39,7 +46,7 @@ def tensor_collectives(
     behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's."""
     if config.tp == 1:
         return ()
-    payload = float(config.microbatch_size * workload.seq_len * workload.model.hidden * workload.bytes_per_value)
+    payload = _layer_bytes(workload, config)
     rounds = 2 * layers * (2 if backward and config.recompute == "full" else 1)
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
@@ -48,20 +55,58 @@ def tensor_collectives(
     return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)))
 
 
+def ring_exchanges(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[tuple[str, Bytes, float], ...]:
+    """("F" or "B", payload, count) of the exchanges among cp ranks of one microbatch on one stage.
+
+    Every rank's keys and values walk once around the ring in a forward (Liu et al., arXiv 2310.01889); in a backward so do
+    their gradients besides. The payload is that of all cp ranks together. Full recomputation repeats the forward's.
+    """
+    if config.cp == 1:
+        return ()
+    width = max(workload.model.kv_size / config.tp, workload.model.head_dim)
+    payload = 2.0 * config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
+    forward = (("F", payload, float(layers)),)
+    if not backward:
+        return forward
+    return (forward if config.recompute == "full" else ()) + (("B", 2 * payload, float(layers)),)
+
+
+def expert_collectives(
+    workload: Workload, config: ParallelConfig, layers: int, backward: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """(operation, payload, count) of the expert-parallel collectives of one microbatch on one stage.
+
+    A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
+    token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core), of this
+    rank's slice of the sequence where sequence parallel. Full recomputation repeats the forward's.
+    """
+    if config.ep == 1:
+        return ()
+    payload = message_bytes(workload, config) * workload.model.experts_per_token
+    return (("all_to_all", payload, 2.0 * layers * (2 if backward and config.recompute == "full" else 1)),)
+
+
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
     """Gradient buckets of one stage; at most one a layer, so that each follows some layer's backward."""
     parameters = memory.stage_parameters(workload, config, layers, first, last)
-    return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp))))
+    return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp_cp))))
 
 
-def gradient_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
-    """Gradients of a stage on one rank, as they are reduced."""
-    return memory.stage_parameters(workload, config, layers, first, last) * GRADIENT_BYTES[config.gradient_precision]
+def gradient_bytes(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, Bytes], ...]:
+    """(kind of group, bytes) of the gradients of a stage on one rank, as they are reduced."""
+    width = GRADIENT_BYTES[config.gradient_precision]
+    held = memory.by_sharing(workload, config, layers, first, last)
+    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1)
 
 
-def parameter_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> Bytes:
-    """Weights of a stage on one rank, as they are gathered."""
-    return memory.stage_parameters(workload, config, layers, first, last) * workload.bytes_per_value
+def parameter_bytes(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, Bytes], ...]:
+    """(kind of group, bytes) of the weights of a stage on one rank, as they are gathered."""
+    held = memory.by_sharing(workload, config, layers, first, last)
+    return tuple((group, parameters * workload.bytes_per_value) for group, parameters, sharing in held if sharing > 1)
 
 
 def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
@@ -96,7 +141,7 @@ class _Lowering:
 
     @property
     def shares_state(self) -> bool:
-        return self.config.dp > 1 and self.config.zero_stage >= 1
+        return self.config.dp_cp > 1 and self.config.zero_stage >= 1
 
     def actions(self) -> Iterator[Action]:
         gathers_ahead = self.shares_state and self.config.overlap_param_gather
@@ -108,7 +153,7 @@ class _Lowering:
         yield from self._end()
         if self.shares_state and not gathers_ahead:
             for stage in self.stages:
-                yield self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
+                yield from self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
 
     def _around(self, action: Action, gathers_ahead: bool) -> Iterator[Action]:
         forward, stage, m = action.kind == "F", action.stage, action.microbatch
@@ -117,43 +162,59 @@ class _Lowering:
         if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
             yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
         first_forward = forward and m == 0 and gathers_ahead
-        reduces = self.config.dp > 1 and self.config.overlap_grad_reduce
+        reduces = self.config.dp_cp > 1 and self.config.overlap_grad_reduce
         last_backward = action.kind == "B" and m == self.last_microbatch[stage] and reduces
         parts = self.parts[stage] if first_forward or last_backward else 1
         for part in range(parts):
             if first_forward:
-                yield Action("wait", stage, part=part, parts=parts, group="dp", operation="all_gather")
+                yield from self._bucket("wait", stage, part, "all_gather", parameter_bytes(*self._shape(stage)))
             yield Action(action.kind, stage, m, part, parts)
+            if action.kind != "W":
+                yield from self._within(stage, m, part, parts, not forward)
             for operation, nbytes, count in tensor_collectives(*self._shape(stage), not forward):
                 share = count / parts
                 yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
             if last_backward:
-                yield self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
         if action.kind != "W" and 0 <= behind <= self.last_stage and self.config.pp > 1:
             yield Action("send", stage, m, peer=behind % self.config.pp, operation=action.kind, nbytes=payload)
+
+    def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
+        """What cp and ep ranks exchange within the layers of a stage."""
+        layers = self.stages[stage]
+        for way, nbytes, count in ring_exchanges(self.workload, self.config, layers, backward):
+            yield Action("ring", stage, m, part, parts, group="cp", operation=way, nbytes=nbytes, count=count / parts)
+        for operation, nbytes, count in expert_collectives(self.workload, self.config, layers, backward):
+            share = count / parts
+            yield Action("collective", stage, m, part, parts, group="ep", operation=operation, nbytes=nbytes, count=share)
 
     @property
     def _reduction(self) -> str:
         return "reduce_scatter" if self.config.zero_stage >= 1 else "all_reduce"
 
-    def _sync(self, kind: str, stage: int, operation: str, nbytes: Bytes) -> Iterator[Action]:
+    def _sync(self, kind: str, stage: int, operation: str, shared: tuple[tuple[str, Bytes], ...]) -> Iterator[Action]:
         for part in range(self.parts[stage]):
-            yield self._bucket(kind, stage, part, operation, nbytes)
+            yield from self._bucket(kind, stage, part, operation, shared)
 
-    def _bucket(self, kind: str, stage: int, part: int, operation: str, nbytes: Bytes) -> Action:
+    def _bucket(
+        self, kind: str, stage: int, part: int, operation: str, shared: tuple[tuple[str, Bytes], ...]
+    ) -> Iterator[Action]:
         parts = self.parts[stage]
-        return Action(kind, stage, part=part, parts=parts, group="dp", operation=operation, nbytes=nbytes / parts)
+        for group, nbytes in shared:
+            nbytes = 0.0 if kind == "wait" else nbytes / parts
+            yield Action(kind, stage, part=part, parts=parts, group=group, operation=operation, nbytes=nbytes)
 
-    def _whole(self, stage: int, operation: str, nbytes: Bytes) -> Action:
-        return Action("collective", stage, group="dp", operation=operation, nbytes=nbytes)
+    def _whole(self, stage: int, operation: str, shared: tuple[tuple[str, Bytes], ...]) -> Iterator[Action]:
+        for group, nbytes in shared:
+            yield Action("collective", stage, group=group, operation=operation, nbytes=nbytes)
 
     def _end(self) -> Iterator[Action]:
         """Reduce what is not reduced yet, sum the tied embedding, step the optimizer."""
         for stage in self.stages:
-            if self.config.dp > 1 and self.config.overlap_grad_reduce:
-                yield from self._sync("wait", stage, self._reduction, 0.0)
-            elif self.config.dp > 1:
-                yield self._whole(stage, self._reduction, gradient_bytes(*self._shape(stage)))
+            if self.config.overlap_grad_reduce:
+                yield from self._sync("wait", stage, self._reduction, gradient_bytes(*self._shape(stage)))
+            else:
+                yield from self._whole(stage, self._reduction, gradient_bytes(*self._shape(stage)))
         tied = tied_bytes(self.workload, self.config)
         if tied and (0 in self.stages or self.last_stage in self.stages):
             yield Action("collective", group="embedding", operation="all_reduce", nbytes=tied)

@@ -1,8 +1,8 @@
 """Bytes on a rank: parameters, gradients, optimizer state, activations in flight, workspace.
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
-bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the data-parallel replicas
-(Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
+bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
+dp x cp of them, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
 microbatches as the schedule holds at that place (`schedules.peak_in_flight`); full recomputation keeps each layer's input and
 one layer at work."""
 
@@ -25,10 +25,10 @@ SCORE_BYTES = 5.0
 
 
 @functools.lru_cache(maxsize=65536)
-def state_bytes(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:
-    """Weights, gradients and optimizer state of `parameters` held by one rank."""
+def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
+    """Weights, gradients and optimizer state of `parameters` that `sharing` ranks hold alike, dp x cp unless told otherwise."""
     optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
-    shared = config.dp if config.zero_stage >= 1 else 1
+    shared = (sharing or config.dp_cp) if config.zero_stage >= 1 else 1
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
     return parameters * (workload.bytes_per_value + gradient + optimizer / shared)
 
@@ -37,21 +37,21 @@ def state_bytes(parameters: float, workload: Workload, config: ParallelConfig) -
 def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[Bytes, Bytes]:
     """(kept, at work): bytes that one layer keeps for one microbatch, and bytes of the one layer that is recomputed."""
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
-    kernels = layer_kernels(workload.model, b, s, t, config.sequence_parallel, nbytes)
+    kernels = layer_kernels(workload.model, b, s, t, config.sequence_parallel, nbytes, config.cp, config.ep)
     everything = sum(kernel.saved for kernel in kernels)
     if config.attention == "unfused" and config.recompute != "selective":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
-        everything += SCORE_BYTES * core.batch * core.heads * s**2
+        everything += SCORE_BYTES * core.scores
     if config.recompute != "full":
         return everything, 0.0
-    entered = float(b * s * workload.model.hidden * nbytes)
+    entered = float(b * s // config.cp * workload.model.hidden * nbytes)
     return (entered / t if config.sequence_parallel else entered), everything
 
 
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
-    """Parameters of one stage on one tensor-parallel rank; a tied embedding is stored on both end stages of a pipeline."""
+    """Parameters of one stage on one rank; a tied embedding is stored on both end stages of a pipeline."""
     model = workload.model
-    total = layers * model.layer_parameters
+    total = layers * (model.layer_parameters - model.expert_parameters * (1 - 1 / config.ep))
     if first:
         total += model.embedding_parameters
     if last:
@@ -60,11 +60,23 @@ def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, fi
     return total / config.tp
 
 
+def by_sharing(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, float, int], ...]:
+    """(kind of gradient group, parameters on one rank, ranks that hold the same) of one stage: experts apart under ep."""
+    everything = stage_parameters(workload, config, layers, first, last)
+    if config.ep == 1:
+        return (("dp", everything, config.dp_cp),)
+    experts = layers * workload.model.expert_parameters / config.ep / config.tp
+    return (("dp", everything - experts, config.dp_cp), ("edp", experts, config.edp))
+
+
 def place_bytes(workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool) -> Bytes:
     """Bytes of a rank that holds `layers` layers and keeps `in_flight` microbatches (in stages of layers / vpp)."""
-    b, s, nbytes = config.microbatch_size, workload.seq_len, workload.bytes_per_value
+    b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)
-    total = state_bytes(stage_parameters(workload, config, layers, first, last), workload, config)
+    held = by_sharing(workload, config, layers, first, last)
+    total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += kept * layers / config.vpp * in_flight + working
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight

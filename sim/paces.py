@@ -1,7 +1,7 @@
 """How fast the groups of a stage communicate on an idle network, whatever the payload.
 
-Data-parallel groups of one stage run side by side and share the NICs of their nodes; of tensor-parallel groups, which stand on
-different devices, the slowest decides. Where a collective is to be chosen, the best is looked for among those that the
+Data-parallel groups of one stage run side by side and share the NICs of their nodes, and so do the context- and expert-parallel
+groups of one block of ranks; of such blocks, and of tensor-parallel groups, which stand on different devices, the slowest decides. Where a collective is to be chosen, the best is looked for among those that the
 collective library does by itself.
 """
 
@@ -13,12 +13,12 @@ from sim import collectives
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.plan import ParallelConfig
-from sim.routes import Capacities, Pace, collective_route, pace
+from sim.routes import Capacities, Pace, Route, collective_route, pace
 from sim.units import Bytes, Seconds
 
 
 class Paces:
-    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of replica d, tensor-parallel rank t.
+    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of dp_cp index d, tensor-parallel rank t.
 
     By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
     """
@@ -34,7 +34,13 @@ class Paces:
         self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
         self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
         rings = list({_alike(replica): replica for replica in devices}.values())
-        self._groups = {"tp": rings if config.tp > 1 else [], "dp": list(zip(*devices, strict=True)) if config.dp > 1 else []}
+        self._blocks: dict[str, list[list[tuple[Device, ...]]]] = {  # groups that run side by side
+            "tp": [[ring] for ring in rings],
+            "cp": [_columns(devices[i : i + config.cp]) for i in range(0, len(devices), config.cp)],
+            "ep": [_columns(devices[i : i + config.ep]) for i in range(0, len(devices), config.ep)],
+            "dp": [_columns(devices)],
+            "edp": [[group for i in range(config.ep) for group in _columns(devices[i :: config.ep])]],
+        }
         self._known: dict[tuple[str, str], dict[str, Pace]] = {}
 
     def _of(self, kind: str, operation: str) -> dict[str, Pace]:
@@ -44,15 +50,17 @@ class Paces:
         return self._known[kind, operation]
 
     def _options(self, kind: str, operation: str) -> dict[str, Pace]:
-        """Data-parallel groups of a stage run side by side and share NICs; of tensor-parallel groups the slowest decides."""
-        hosts = [tuple(by_host(members)) for members in self._groups[kind]]
-        nics = [common_transport(self._fleet, members)[0] for members in self._groups[kind]]
+        """Groups of a block run side by side and share NICs; of blocks the slowest decides."""
+        blocks = self._blocks[kind]
         found = {}
-        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, hosts[0]):
-            routes = [collective_route(self._fleet, host, nic, name, operation) for host, nic in zip(hosts, nics, strict=True)]
-            together = [tuple(routes)] if kind == "dp" else [(route,) for route in routes]
-            found[name] = max((pace(side, self._capacities) for side in together), key=lambda p: (p.per_byte, p.latency))
+        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, tuple(by_host(blocks[0][0]))):
+            paces = [pace(tuple(self._route(members, name, operation) for members in block), self._capacities) for block in blocks]
+            found[name] = max(paces, key=lambda p: (p.per_byte, p.latency))
         return found
+
+    def _route(self, members: tuple[Device, ...], name: str, operation: str) -> Route:
+        nic, _ = common_transport(self._fleet, members)
+        return collective_route(self._fleet, tuple(by_host(members)), nic, name, operation)
 
     def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
         """Seconds of `count` collectives, under the best of those that may be chosen."""
@@ -66,6 +74,10 @@ class Paces:
             if options and all(option is not None for option, _, _ in options):
                 totals[name] = sum(option.seconds(nbytes, count) for option, nbytes, count in options if option)
         return min(totals, key=lambda name: (totals[name], name != "ring"), default="ring")
+
+
+def _columns(rows: tuple[tuple[Device, ...], ...]) -> list[tuple[Device, ...]]:
+    return list(zip(*rows, strict=True))
 
 
 def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:
