@@ -92,14 +92,13 @@ def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
 
 
 def _tensor_degrees(question: Question) -> list[int]:
-    """Degrees that fit inside some node and divide heads, MLP and vocabulary; powers of two unless pinned."""
+    """Degrees that fit inside some node and divide heads, MLPs and vocabulary; powers of two unless pinned."""
     model = question.workload.model
     largest = max((cluster.node.count for cluster in question.clusters()), default=0)
     wished = question.wishes.tp
     degrees = [wished] if wished else [2**i for i in range(largest.bit_length())]
-    return [
-        tp for tp in degrees if tp <= largest and not any(size % tp for size in (model.heads, model.ffn_hidden, model.vocab))
-    ]
+    sizes = (model.heads, model.ffn_hidden, model.shared_ffn_hidden, model.vocab)
+    return [tp for tp in degrees if tp <= largest and not any(size % tp for size in sizes)]
 
 
 def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:

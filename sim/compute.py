@@ -139,9 +139,7 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of final norm, logits and loss for one microbatch."""
     model: Model = workload.model
-    kernels = head_kernels(
-        model, config.microbatch_size, workload.seq_len // config.cp, config.tp, workload.bytes_per_value
-    )
+    kernels = head_kernels(model, config.microbatch_size, workload.seq_len // config.cp, config.tp, workload.bytes_per_value)
     return _both(kernels, model.head_parameters / config.tp, device, workload, config)
 
 

@@ -83,9 +83,9 @@ def compute_seconds(
 
 
 def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
-    """Attention seconds of a stage in a forward ("F") and backward ("B") behind which keys and values go around the cp ring."""
-    ways = {"F": False, "B": True}
-    return {way: layers * compute.ring_seconds(device, workload, config, backward) for way, backward in ways.items()}
+    """Attention seconds of a stage behind which keys and values go around the cp ring: "F", "B", and "R" of a forward again."""
+    forward, backward = (layers * compute.ring_seconds(device, workload, config, way) for way in (False, True))
+    return {"F": forward, "B": backward, "R": forward}
 
 
 def optimizer_seconds(
@@ -122,7 +122,8 @@ class StageCosts:
             seconds = self.paces.seconds(group, operation, nbytes, count)
             sync["all_gather" if operation == "all_gather" else "reduce"].append(seconds)
         optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
-        return StageCost(*times, max(sync["reduce"]), max(sync["all_gather"]), optimizer, lowering.buckets(*shape))
+        both = max(sync["reduce"]), max(sync["all_gather"])
+        return StageCost(times[0], times[1], *both, optimizer, lowering.buckets(*shape))
 
     def _ring(self, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
         """What the attention of the slowest of `specs` does not hide of the exchange around the cp ring."""

@@ -198,7 +198,7 @@ class _Run:
         if left > 0.0:
             yield self.env.timeout(left)
         rank.changed = None
-        kind = action.operation if action.kind == "ring" else action.kind
+        kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
         self._span(rank, "compute", str(action), kind, start, self.env.now, action if kind in COMPUTE else None)
 
     # messages

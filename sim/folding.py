@@ -22,7 +22,7 @@ from sim.routes import Capacities, LinkName, Route, group_route, message_route
 from sim.units import BytesPerSecond
 
 Key: TypeAlias = tuple[str | int, ...]
-"""A carrier: (kind of group, least rank, operation), of "embedding" its first stage's rank; or ("message", source rank, target rank)."""
+"""A carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ reduces gradients bucket by bucket behind the last backward of each stage (`over
 parameters of the step before bucket by bucket ahead of the first forward (`overlap_param_gather`): a program is one step of
 a steady run. Under context parallelism the exchange of keys and values goes on behind the attention of a forward or backward;
 under expert parallelism tokens go to their experts and back around it. Gradients are reduced over the ranks that hold the same
-weights (`sim.memory.by_sharing`). A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before the optimizer.
+weights (`sim.memory.by_sharing`). A tied embedding's gradient is summed between the two end stages, as Megatron-LM does, before
+the optimizer.
 
 Ranks at the same pipeline place whose replicas have the same number of microbatches have the same program.
 """
@@ -43,32 +44,42 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's."""
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    Experts gather and scatter, in place of the MLP's, the tokens that were dispatched to them (the alltoall dispatcher of
+    Megatron-Core, expert tensor parallel as wide as tp)."""
     if config.tp == 1:
         return ()
     payload = _layer_bytes(workload, config)
-    rounds = 2 * layers * (2 if backward and config.recompute == "full" else 1)
+    once = layers * (2 if backward and config.recompute == "full" else 1)
+    rounds = 2 * once
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends)),)
+    routed: tuple[tuple[str, Bytes, float], ...] = ()
+    if workload.model.experts:
+        rounds -= 0 if workload.model.shared_ffn_hidden else once
+        chosen = payload * workload.model.experts_per_token
+        routed = (("all_gather", chosen, float(once)), ("reduce_scatter", chosen, float(once)))
     gathers = rounds + int(last and not backward) + int(first and backward)
-    return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)))
+    return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)), *routed)
 
 
-def ring_exchanges(workload: Workload, config: ParallelConfig, layers: int, backward: bool) -> tuple[tuple[str, Bytes, float], ...]:
-    """("F" or "B", payload, count) of the exchanges among cp ranks of one microbatch on one stage.
+def ring_exchanges(
+    workload: Workload, config: ParallelConfig, layers: int, backward: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """("F", "B" or "R", payload, count) of the exchanges among cp ranks of one microbatch on one stage.
 
     Every rank's keys and values walk once around the ring in a forward (Liu et al., arXiv 2310.01889); in a backward so do
-    their gradients besides. The payload is that of all cp ranks together. Full recomputation repeats the forward's.
+    their gradients besides. The payload is that of all cp ranks together. Full recomputation repeats the forward's ("R").
     """
     if config.cp == 1:
         return ()
     width = max(workload.model.kv_size / config.tp, workload.model.head_dim)
     payload = 2.0 * config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
-    forward = (("F", payload, float(layers)),)
     if not backward:
-        return forward
-    return (forward if config.recompute == "full" else ()) + (("B", 2 * payload, float(layers)),)
+        return (("F", payload, float(layers)),)
+    again = (("R", payload, float(layers)),) if config.recompute == "full" else ()
+    return (*again, ("B", 2 * payload, float(layers)))
 
 
 def expert_collectives(

@@ -2,9 +2,9 @@
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
 bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
-dp x cp of them, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
-microbatches as the schedule holds at that place (`schedules.peak_in_flight`); full recomputation keeps each layer's input and
-one layer at work."""
+dp x cp of them, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what
+`sim.model.layer_kernels` saves, for as many microbatches as the schedule holds at that place (`schedules.peak_in_flight`); full
+recomputation keeps each layer's input and one layer at work."""
 
 from __future__ import annotations
 

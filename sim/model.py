@@ -57,7 +57,7 @@ class Model:
         if bool(self.experts) != bool(self.experts_per_token) or self.experts_per_token > self.experts:
             raise ValueError(f"experts_per_token must lie in 1 to experts ({self.experts}), not {self.experts_per_token}")
         if self.shared_ffn_hidden < 0 or (self.shared_ffn_hidden and not self.experts):
-            raise ValueError(f"shared_ffn_hidden {self.shared_ffn_hidden} is the width of experts that all tokens share; give experts")
+            raise ValueError(f"shared_ffn_hidden {self.shared_ffn_hidden} is a width of shared experts; give experts")
 
     @property
     def query_size(self) -> int:

@@ -1,8 +1,8 @@
 """How fast the groups of a stage communicate on an idle network, whatever the payload.
 
 Data-parallel groups of one stage run side by side and share the NICs of their nodes, and so do the context- and expert-parallel
-groups of one block of ranks; of such blocks, and of tensor-parallel groups, which stand on different devices, the slowest decides. Where a collective is to be chosen, the best is looked for among those that the
-collective library does by itself.
+groups of one block of ranks; of such blocks, and of tensor-parallel groups, which stand on different devices, the slowest
+decides. Where a collective is to be chosen, the best is looked for among those that the collective library does by itself.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Paces:
         blocks = self._blocks[kind]
         found = {}
         for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, tuple(by_host(blocks[0][0]))):
-            paces = [pace(tuple(self._route(members, name, operation) for members in block), self._capacities) for block in blocks]
-            found[name] = max(paces, key=lambda p: (p.per_byte, p.latency))
+            routes = (tuple(self._route(members, name, operation) for members in block) for block in blocks)
+            found[name] = max((pace(block, self._capacities) for block in routes), key=lambda p: (p.per_byte, p.latency))
         return found
 
     def _route(self, members: tuple[Device, ...], name: str, operation: str) -> Route:

@@ -2,9 +2,9 @@
 
 A plan is the input of the simulator, of the exporters and of the torch backend; the planner is only one author of plans.
 Ranks are numbered as Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
-fastest, pp slowest. For the dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
-are numbered through as one index, cp fastest. For the experts ep takes its ranks from that same index, ep fastest, so that ep
-divides cp x dp and cp x dp / ep ranks hold the same experts.
+fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
+are numbered through as one index, cp fastest. For experts ep takes its ranks from that same index, ep fastest, so that ep
+divides cp x dp, and cp x dp / ep ranks hold the same experts.
 """
 
 from __future__ import annotations

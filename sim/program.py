@@ -22,7 +22,8 @@ class Action:
     kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` where it is cut at buckets
                 send, recv        activations ("F") or gradients ("B", in `operation`) to or from pipeline place `peer`
                 ring              `count` exchanges of `nbytes` around this rank's `group` while it computes the attention core
-                                  of a forward ("F") or backward ("B", in `operation`); waits for the end of both
+                                  of a forward ("F"), a backward ("B") or a forward recomputed in it ("R", in
+                                  `operation`); waits for the end of both
                 collective        `count` collectives `operation` of `nbytes` each in this rank's `group`; waits for the end
                 start, wait       the same without waiting, and the waiting; `part` tells them apart
                 optimizer         the optimizer step

@@ -11,7 +11,7 @@ OPERATIONS = ("all_to_all",)
 
 
 def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
-    """One round of n (n - 1) transfers of 1/n of a rank's buffer; nothing is handed on, so the longest way's latency is paid."""
+    """One round of n (n - 1) transfers of 1/n of a rank's buffer; nothing is handed on: the longest way's latency is paid."""
     ranks = [rank for host in hosts for rank in host]
     longest = ranks[0], ranks[-1]
     pairs = [(a, b) for a in ranks for b in ranks if a != b]
