@@ -56,6 +56,8 @@ def plan(
     tp: Degree = None,
     pp: Degree = None,
     dp: Degree = None,
+    cp: Degree = None,
+    ep: Degree = None,
     vpp: Degree = None,
     microbatch_size: Degree = None,
     schedule: ScheduleWord = None,
@@ -72,7 +74,7 @@ def plan(
     where = commands.load(topo, profile)
     _distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
-    wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage)
+    wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep)
     with _progress("planning") as progress:
         answer = commands.plan(where, workload, strategy, wishes, time_limit, progress)
     text = planfile.to_json(answer.plan)

@@ -175,7 +175,7 @@ def layout(plan: Plan) -> str:
     counts = sorted(set(config.num_microbatches))
     many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     parts = [f"tp {config.tp}", f"pp {config.pp}", f"dp {config.dp}"]
-    parts += [f"vpp {config.vpp}"] if config.vpp > 1 else []
+    parts += [f"{key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1]
     parts += [f"{many} microbatches of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}"]
     parts += [f"recompute {config.recompute}"] + (["sequence parallel"] if config.sequence_parallel else [])
     return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
@@ -273,7 +273,7 @@ def short_layout(plan: Plan) -> str:
     config = plan.config
     runs: list[tuple[str, list[int]]] = []
     for place in range(config.pp):
-        members = range(config.rank(0, 0, place), config.rank(0, 0, place) + config.tp * config.dp)
+        members = range(config.rank(0, 0, place), config.rank(0, 0, place) + config.tp * config.dp_cp)
         clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
         layers = sum(plan.stages[stage].layers for stage in plan.stages_of(place))
         if runs and runs[-1][0] == clusters:
@@ -282,7 +282,8 @@ def short_layout(plan: Plan) -> str:
             runs.append((clusters, [layers]))
     where = ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
     full = "" if config.recompute == "none" else f", recompute {config.recompute}"
-    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}, mb {config.microbatch_size}{full}: {where}"
+    more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
+    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}: {where}"
 
 
 def _runs(layers: list[int]) -> str:

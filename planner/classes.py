@@ -23,7 +23,7 @@ class ClassOption:
     def __init__(self, workshop: Workshop, cluster: Cluster, shape: Shape, others: list[Cluster]):
         question = workshop.question
         self.cluster, self.shape, self.workload = cluster, shape, question.workload
-        self.capacity = slots(cluster, shape.tp) // shape.dp
+        self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
         self.costs = tuple(StageCosts(self.workload, self.config, paces) for paces in workshop.paces(cluster, shape))
@@ -111,6 +111,6 @@ def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
     fitting = [
         cluster
         for cluster in workshop.question.clusters()
-        if cluster.node.count >= shape.tp and slots(cluster, shape.tp) >= shape.dp
+        if cluster.node.count >= shape.tp and slots(cluster, shape.tp) >= shape.slots
     ]
     return [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]

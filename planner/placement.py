@@ -26,8 +26,8 @@ def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...],
     devices: list[Device] = []
     for name, _ in stages:
         start = taken.get(name, 0)
-        taken[name] = start + shape.dp
-        for replica in range(shape.dp):
+        taken[name] = start + shape.slots
+        for replica in range(shape.slots):
             devices += slot(fleet.cluster(name), shape.tp, start + replica)
     return assemble(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
 
@@ -71,7 +71,7 @@ def _with_collectives(plan: Plan) -> Plan:
         ends = 0 in stages, config.num_stages - 1 in stages
         paces = Paces(plan.fleet, config, costs.place_devices(plan, place), capacities)
         stage_costs = costs.StageCosts(plan.workload, config, paces)
-        for kind, degree in (("tp", config.tp), ("dp", config.dp)):
+        for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:
                 chosen[kind, place] = stage_costs.collective(kind, layers, *ends)
 

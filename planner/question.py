@@ -22,6 +22,8 @@ class Wishes:
     schedule: str | None = None
     recompute: str | None = None
     zero_stage: int | None = None
+    cp: int | None = None
+    ep: int | None = None
 
     def __str__(self) -> str:
         given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))

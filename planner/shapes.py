@@ -1,6 +1,6 @@
 """Every (tp, dp, microbatch size, recomputation, schedule) that divides the model, the batch and the machines.
 
-pp is left to the stage model, which decides how many stages stand on which class of machines.
+pp is left to the stage model, which decides how many stages stand on which class of machines. cp and ep are as pinned, else 1.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ class Shape:
     schedule: str
     vpp: int
     zero_stage: int
+    cp: int = 1
+    ep: int = 1
+
+    @property
+    def slots(self) -> int:
+        """Slots (tensor-parallel groups) that one stage takes."""
+        return self.dp * self.cp
 
     def microbatches(self, workload: Workload) -> int:
         """Microbatches of every replica."""
@@ -42,6 +49,8 @@ class Shape:
             tp=self.tp,
             pp=pp,
             dp=self.dp,
+            cp=self.cp,
+            ep=self.ep,
             vpp=self.vpp,
             schedule=self.schedule,
             microbatch_size=self.microbatch_size,
@@ -67,6 +76,8 @@ def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
 def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
     """All shapes to try; replicas of a stage stand in one cluster, or anywhere if `across`. Raises Infeasible for none."""
     found = False
+    cp, ep = question.wishes.cp or 1, question.wishes.ep or 1
+    _check_degrees(question.workload, cp, ep)
     for tp in _tensor_degrees(question):
         for dp in _data_degrees(question, tp, across):
             for size in _sizes(question, dp):
@@ -75,28 +86,36 @@ def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
                     schedule = question.wishes.schedule or ("interleaved" if (question.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = question.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if question.wishes.zero_stage is None else question.wishes.zero_stage
-                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero)
+                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep)
     if not found:
         raise Infeasible(_why_none(question))
 
 
 def _tensor_degrees(question: Question) -> list[int]:
-    """Degrees that fit inside some node and divide heads, MLP and vocabulary; powers of two unless pinned."""
+    """Degrees that fit inside some node and divide heads, MLPs and vocabulary; powers of two unless pinned."""
     model = question.workload.model
     largest = max((cluster.node.count for cluster in question.clusters()), default=0)
     wished = question.wishes.tp
     degrees = [wished] if wished else [2**i for i in range(largest.bit_length())]
-    return [
-        tp for tp in degrees if tp <= largest and not any(size % tp for size in (model.heads, model.ffn_hidden, model.vocab))
-    ]
+    sizes = (model.heads, model.ffn_hidden, model.shared_ffn_hidden, model.vocab)
+    return [tp for tp in degrees if tp <= largest and not any(size % tp for size in sizes)]
 
 
 def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:
     room = [slots(cluster, tp) for cluster in question.clusters()]
-    most = sum(room) if across else max(room, default=0)
+    cp, ep = question.wishes.cp or 1, question.wishes.ep or 1
+    most = (sum(room) if across else max(room, default=0)) // cp
     wished = question.wishes.dp
     degrees = [wished] if wished else range(1, most + 1)
-    return [dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0]
+    return [dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0 and dp * cp % ep == 0]
+
+
+def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
+    """Refuse a pinned cp or ep that the sequence or the model cannot be divided by."""
+    if cp > 1 and workload.seq_len % (2 * cp):
+        raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp; choose another cp")
+    if ep > 1 and (not workload.model.experts or workload.model.experts % ep):
+        raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}; choose another ep")
 
 
 def _sizes(question: Question, dp: int) -> list[int]:
@@ -109,7 +128,7 @@ def _why_none(question: Question) -> str:
     workload, wishes = question.workload, question.wishes
     if not any(True for _ in question.clusters()):
         return f"no cluster of {question.topology.name} has devices with {workload.precision}; choose another precision"
-    most = max(slots(cluster, wishes.tp or 1) for cluster in question.clusters())
+    most = max(slots(cluster, wishes.tp or 1) for cluster in question.clusters()) // (wishes.cp or 1)
     parts = [f"no layout fits {str(wishes) or 'the workload'}"]
     if wishes.tp and not _tensor_degrees(question):
         widest = max(cluster.node.count for cluster in question.clusters())
@@ -117,8 +136,12 @@ def _why_none(question: Question) -> str:
             f"tp {wishes.tp} must fit inside a node ({widest} devices) and divide heads {workload.model.heads}, "
             f"ffn_hidden {workload.model.ffn_hidden} and vocab {workload.model.vocab}"
         )
-    elif wishes.dp and wishes.dp > most:
-        parts.append(f"dp {wishes.dp} x tp {wishes.tp or 1} replicas do not fit one cluster, which holds {most}; lower dp")
+    elif (wishes.dp or 1) > most:
+        ways = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("cp", wishes.cp), ("tp", wishes.tp or 1)) if v)
+        parts.append(f"{ways} replicas do not fit one cluster, which holds {most}; lower {'dp' if wishes.dp else 'cp'}")
+    elif wishes.ep and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.ep):
+        room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
+        parts.append(f"ep {wishes.ep} must divide dp {room} x cp {wishes.cp or 1}, from which it takes its ranks")
     else:
         product = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("microbatch size", wishes.microbatch_size)) if v)
         parts.append(f"{product or 'every dp'} must divide global_batch_size {workload.global_batch_size}")

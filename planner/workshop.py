@@ -26,8 +26,8 @@ class Workshop:
         self.interrupted = False
         self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
-        self._paces: dict[tuple[str, int, int, int], tuple[Paces, ...]] = {}
-        self._messages: dict[tuple[str, str, int, int, str], tuple[Pace, ...]] = {}
+        self._paces: dict[tuple[str, int, int, int, int, int], tuple[Paces, ...]] = {}
+        self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
         """What a strategy answers, thought out once; raises again what it raised."""
@@ -44,11 +44,11 @@ class Workshop:
 
     def paces(self, cluster: Cluster, shape: Shape) -> tuple[Paces, ...]:
         """Paces of the stages of a cluster, one for each way they can lie on its nodes."""
-        key = cluster.name, shape.tp, shape.dp, shape.zero_stage
+        key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage
         if key not in self._paces:
             config = shape.config(self.question.workload, 1)
             per_node = cluster.node.count // shape.tp
-            ways = max(1, min(per_node // math.gcd(per_node, shape.dp), slots(cluster, shape.tp) // shape.dp))
+            ways = max(1, min(per_node // math.gcd(per_node, shape.slots), slots(cluster, shape.tp) // shape.slots))
             stages = (_stage_devices(cluster, shape, index) for index in range(ways))
             self._paces[key] = tuple(Paces(self.question.topology.fleet, config, s, self.capacities) for s in stages)
         return self._paces[key]
@@ -58,7 +58,7 @@ class Workshop:
 
         Infinite where nothing joins them.
         """
-        key = source.name, target.name, shape.tp, shape.dp, nic
+        key = source.name, target.name, shape.tp, shape.dp, shape.cp, nic
         if key not in self._messages:
             self._messages[key] = tuple(self._message_paces(source, target, shape, nic))
         nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
@@ -69,8 +69,8 @@ class Workshop:
         fleet = self.question.topology.fleet
         ends = [(0, 0)]
         if source == target:
-            per_node = math.ceil(source.node.count // shape.tp / shape.dp)
-            ends = [(i, i + 1) for i in range(min(per_node, slots(source, shape.tp) // shape.dp - 1))]
+            per_node = math.ceil(source.node.count // shape.tp / shape.slots)
+            ends = [(i, i + 1) for i in range(min(per_node, slots(source, shape.tp) // shape.slots - 1))]
         for i, j in ends:
             stages = _stage_devices(source, shape, i), _stage_devices(target, shape, j)
             pairs = [(x, y) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True)]
@@ -91,7 +91,7 @@ class Workshop:
                 except PlanError:
                     continue
                 best = min(best, self.message(source, other, shape))
-                if slots(source, shape.tp) >= 2 * shape.dp:
+                if slots(source, shape.tp) >= 2 * shape.slots:
                     best = min(best, self.message(source, source, shape, nic))
         return best
 
@@ -99,7 +99,7 @@ class Workshop:
         """Seconds of the tied embedding's sum between end stages on two clusters."""
         fleet, workload = self.question.topology.fleet, self.question.workload
         nbytes = tied_bytes(workload, shape.config(workload, 2))
-        if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.dp):
+        if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.slots):
             return 0.0
         a, b = _stage_devices(first, shape, 0), _stage_devices(last, shape, 1 if first == last else 0)
         ends = []
@@ -114,4 +114,4 @@ class Workshop:
 
 
 def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:
-    return tuple(slot(cluster, shape.tp, index * shape.dp + d) for d in range(shape.dp))
+    return tuple(slot(cluster, shape.tp, index * shape.slots + d) for d in range(shape.slots))

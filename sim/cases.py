@@ -109,7 +109,7 @@ def _placement(fleet: Fleet, config: ParallelConfig, replicas: list[list[str]]) 
         return tuple(everything[: config.world_size])
     free = {cluster.name: iter(_devices(cluster)) for cluster in fleet.clusters}
     try:
-        return tuple(next(free[name]) for stage in replicas for name in stage for _ in range(config.tp))
+        return tuple(next(free[name]) for stage in replicas for name in stage for _ in range(config.tp * config.cp))
     except StopIteration:
         raise PlanError("replicas ask for more devices than a cluster has") from None
 

@@ -80,12 +80,11 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     if kind == "flash":
         share = device.attention_backward if backward else device.attention_forward
         return (FLASH_BACKWARD if backward else 1.0) * core.flops / (peak * share)
-    scores = float(core.batch * core.heads) * core.seq_len**2
     rate = peak * device.gemm.compute_efficiency
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
-    product = 4.0 * scores * core.head_dim / rate
-    moved = (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * scores
+    product = 4.0 * core.scores * core.head_dim / rate
+    moved = (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * core.scores
     return (2.0 if backward else 1.0) * product + pass_seconds(moved, device)
 
 
@@ -148,9 +147,36 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
     """What the seconds of compute rest on, in words: measured, interpolated, or formulas and why."""
     if device.profile is None:
         return "formula: the device is not profiled"
+    if config.cp > 1 or config.ep > 1:
+        return "formula: profiles do not tell of cp and ep"
     row = measured(device, workload, config)
     words = look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
     return words + (", head by formula" if row and not row.head else "")
+
+
+def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
+    """Forward kernels of one layer and one microbatch on one rank."""
+    size, sliced = config.microbatch_size, config.sequence_parallel
+    of_model = workload.model, size, workload.seq_len, config.tp, sliced, workload.bytes_per_value
+    return layer_kernels(*of_model, config.cp, config.ep)
+
+
+def _layer_parameters(workload: Workload, config: ParallelConfig) -> float:
+    """Parameters of one layer on one rank."""
+    return workload.model.layer_parameters_on(config.ep) / config.tp
+
+
+@functools.lru_cache(maxsize=4096)
+def ring_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, backward: bool) -> Seconds:
+    """Seconds of one layer's attention core that can hide the exchange of keys and values among cp ranks.
+
+    A rank computes on its own part while the next one travels, in cp equal steps of which the last has nothing left to wait
+    for (Transformer Engine, pytorch context_parallel.py, AttnFuncWithCPAndKVP2P; `cp_comm_type` p2p of Megatron-Core).
+    """
+    cores = [kernel for kernel in rank_kernels(workload, config) if isinstance(kernel, Attention)]
+    precision, nbytes = workload.precision, workload.bytes_per_value
+    seconds = sum(attention_seconds(core, device, precision, nbytes, config.attention, backward) for core in cores)
+    return seconds * (config.cp - 1) / config.cp
 
 
 @functools.lru_cache(maxsize=4096)
@@ -159,11 +185,8 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
 
     A measured backward is split as the formulas split theirs.
     """
-    model, row = workload.model, measured(device, workload, config)
-    kernels = layer_kernels(
-        model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, workload.bytes_per_value
-    )
-    forward, inputs, weights = _parts(kernels, model.layer_parameters / config.tp, device, workload, config)
+    kernels, row = rank_kernels(workload, config), measured(device, workload, config)
+    forward, inputs, weights = _parts(kernels, _layer_parameters(workload, config), device, workload, config)
     least = LAUNCH_BACKWARD * device.launch
     forward, backward = row.layer if row else (max(forward, device.launch), max(inputs + weights, least))
     weights *= backward / (inputs + weights)
@@ -181,7 +204,7 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
     """(forward, backward) seconds of the input embedding for one microbatch."""
     if row := measured(device, workload, config):
         return row.embedding
-    kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len, workload.bytes_per_value)
+    kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value)
     forward, inputs, weights = _parts(kernels, 0.0, device, workload, config)
     return forward, inputs + weights
 
@@ -197,7 +220,7 @@ def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -
     """`head_seconds` with the backward as (input gradients, weight gradients)."""
     row = measured(device, workload, config)
     model: Model = workload.model
-    kernels = head_kernels(model, config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value)
+    kernels = head_kernels(model, config.microbatch_size, workload.seq_len // config.cp, config.tp, workload.bytes_per_value)
     forward, inputs, weights = _parts(kernels, model.head_parameters / config.tp, device, workload, config)
     if row and row.head:
         forward, backward = row.head
@@ -230,8 +253,7 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 
     "host" is what the device waits for a host that needs longer to launch the layer than the device to compute it.
     """
-    precision, nbytes, model = workload.precision, workload.bytes_per_value, workload.model
-    kernels = layer_kernels(model, config.microbatch_size, workload.seq_len, config.tp, config.sequence_parallel, nbytes)
+    precision, nbytes, kernels = workload.precision, workload.bytes_per_value, rank_kernels(workload, config)
     found = []
     for name in dict.fromkeys(kernel.name for kernel in kernels):
         same = tuple(kernel for kernel in kernels if kernel.name == name)
@@ -241,7 +263,7 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 
         forward, backward = (functools.partial(seconds, run) for run in (_forward, _backward))
         found.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
-    *_, accumulated = _parts((), model.layer_parameters / config.tp, device, workload, config)
+    *_, accumulated = _parts((), _layer_parameters(workload, config), device, workload, config)
     found.append(KernelTime("gradients", 0.0, "", accumulated, "memory"))
     idle = device.launch - sum(one.forward for one in found), LAUNCH_BACKWARD * device.launch - sum(o.backward for o in found)
     if max(idle) > 0:

@@ -12,7 +12,7 @@ from sim import compute, lowering, memory, schedules
 from sim.cluster import Device, DeviceSpec, Fleet
 from sim.model import Workload
 from sim.paces import Paces
-from sim.plan import ParallelConfig, Plan
+from sim.plan import ParallelConfig, Plan, gradient_groups
 from sim.routes import Capacities, Pace, group_ways, message_route, pace
 from sim.units import Bytes, Seconds
 
@@ -106,14 +106,20 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
     return layers * compute.layer_parts(device, workload, config)[2] + head
 
 
+def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
+    """Attention seconds of a stage behind which keys and values go around the cp ring: "F", "B", and "R" of a forward again."""
+    forward, backward = (layers * compute.ring_seconds(device, workload, config, way) for way in (False, True))
+    return {"F": forward, "B": backward, "R": forward}
+
+
 def optimizer_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> Seconds:
     """Seconds of the optimizer step of a stage on one rank."""
-    shared = config.dp if config.zero_stage >= 1 else 1
-    parameters = memory.stage_parameters(workload, config, layers, first, last) / shared
+    held = memory.by_sharing(workload, config, layers, first, last)
+    owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in held)
     row = compute.measured(device, workload, config)
-    return row.update * parameters if row and row.update else compute.optimizer_seconds(device, parameters)
+    return row.update * owned if row and row.update else compute.optimizer_seconds(device, owned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +135,48 @@ class StageCosts:
         config = self.config
         shape = (self.workload, config, layers, first, last)
         specs = specs or self.paces.specs
-        pairs = [compute_seconds(spec, *shape) for spec in specs]
-        included = [compute.measured(spec, self.workload, self.config) is not None for spec in specs]
-        times = [0.0, 0.0]
+        times = list(self.work(layers, first, last, specs))
         for direction, backward in enumerate((False, True)):
-            work = lowering.tensor_collectives(*shape, backward)
-            tensor = sum(self.paces.seconds("tp", *one) for one in work) if not all(included) else 0.0
-            times[direction] = max(
-                pair[direction] + (0.0 if inside else tensor) for pair, inside in zip(pairs, included, strict=True)
-            )
-            if (whole := lowering.gathered_bytes(self.workload, self.config)) and not (last if backward else first):
+            if (whole := lowering.gathered_bytes(self.workload, config)) and not (last if backward else first):
                 times[direction] += self.paces.seconds("tp", "all_gather", whole, 1)
-        sync = {"reduce": 0.0, "all_gather": 0.0}
-        for operation, nbytes, count in synchronisation(*shape):
-            sync["all_gather" if operation == "all_gather" else "reduce"] += self.paces.seconds("dp", operation, nbytes, count)
+            for operation, nbytes, count in lowering.expert_collectives(self.workload, config, layers, backward):
+                times[direction] += self.paces.seconds("ep", operation, nbytes, count)
+            times[direction] += self._ring(specs, layers, backward)
+        sync: dict[str, list[Seconds]] = {}
+        for group, operation, nbytes, count in synchronisation(*shape):
+            seconds = sync.setdefault(group, [0.0, 0.0])
+            seconds[operation == "all_gather"] += self.paces.seconds(group, operation, nbytes, count)
         optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
         weight = max(weight_seconds(spec, self.workload, config, layers, last) for spec in specs)
-        reduce, gather = sync["reduce"], sync["all_gather"]
-        traffic = (reduce if config.reduces_each_microbatch else 0.0) + (2 * gather if config.shards_parameters else 0.0)
+        reduce, gather = (max((both[way] for both in sync.values()), default=0.0) for way in (0, 1))
+        reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
+        traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
         buckets = lowering.buckets(*shape)
         return StageCost(times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight)
+
+    def work(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
+        """(forward, backward) seconds of a stage for one microbatch: compute and tensor-parallel collectives, nothing else."""
+        shape = (self.workload, self.config, layers, first, last)
+        specs = specs or self.paces.specs
+        pairs = [compute_seconds(spec, *shape) for spec in specs]
+        included = [compute.measured(spec, self.workload, self.config) is not None for spec in specs]
+
+        def seconds(backward: bool) -> Seconds:
+            work = lowering.tensor_collectives(*shape, backward)
+            tensor = sum(self.paces.seconds("tp", *one) for one in work) if not all(included) else 0.0
+            return max(pair[backward] + (0.0 if inside else tensor) for pair, inside in zip(pairs, included, strict=True))
+
+        return seconds(False), seconds(True)
+
+    def _ring(self, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
+        """What the attention of the slowest of `specs` does not hide of the exchange around the cp ring."""
+        exchanges = lowering.ring_exchanges(self.workload, self.config, layers, backward)
+        windows = [ring_windows(spec, self.workload, self.config, layers) for spec in specs] if exchanges else []
+        exposed = 0.0
+        for way, nbytes, count in exchanges:
+            hidden = max(window[way] for window in windows)
+            exposed += max(0.0, self.paces.seconds("cp", "send_recv", nbytes, count) - hidden)
+        return exposed
 
     def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:
         """The collective to choose for a kind of group of such a stage."""
@@ -156,39 +184,44 @@ class StageCosts:
         if kind == "tp":
             both = (False, True)
             return self.paces.best("tp", [work for way in both for work in lowering.tensor_collectives(*shape, way)])
-        return self.paces.best("dp", list(synchronisation(*shape)))
+        return self.paces.best("dp", [work[1:] for work in synchronisation(*shape) if work[0] == "dp"])
 
 
 def synchronisation(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
-) -> tuple[tuple[str, Bytes, float], ...]:
-    """(operation, payload, count) of the data-parallel collectives of one stage in one step; by bucket where overlapped."""
-    if config.dp == 1:
-        return ()
-    buckets = lowering.buckets(workload, config, layers, first, last)
+) -> tuple[tuple[str, str, Bytes, float], ...]:
+    """(kind of group, operation, payload, count) of the gradient collectives of one stage in one step.
+
+    By bucket where overlapped. Groups of two kinds reduce side by side: the later of them decides, at least.
+    """
+    shape = (workload, config, layers, first, last)
+    buckets = lowering.buckets(*shape)
     reduced = buckets if config.reduces_behind else config.vpp
-    gradients = lowering.gradient_bytes(workload, config, layers, first, last) / reduced
+    gradients = lowering.gradient_bytes(*shape)
     if config.zero_stage == 0:
-        return (("all_reduce", gradients, reduced),)
+        return tuple((group, "all_reduce", nbytes / reduced, reduced) for group, nbytes in gradients)
     gathered = buckets if config.gathers_ahead else config.vpp
-    parameters = lowering.parameter_bytes(workload, config, layers, first, last) / gathered
-    return (("reduce_scatter", gradients, reduced), ("all_gather", parameters, gathered))
+    work = [(group, "reduce_scatter", nbytes / reduced, float(reduced)) for group, nbytes in gradients]
+    work += [(group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in lowering.parameter_bytes(*shape)]
+    return tuple(work)
 
 
 def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
-    """Devices of a pipeline place: one row for each replica, one column for each tensor-parallel rank."""
+    """Devices of a pipeline place: a row for each rank of a dense weight's gradient group, a column for each tp rank."""
     config = plan.config
-    return tuple(tuple(plan.placement[config.rank(tp, dp, place)] for tp in range(config.tp)) for dp in range(config.dp))
+    return tuple(
+        tuple(plan.placement[config.rank(tp, dp_cp, place)] for tp in range(config.tp)) for dp_cp in range(config.dp_cp)
+    )
 
 
 def replicas(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Replicas by class: alike are those with equal devices at every place and equally many microbatches."""
+    """dp_cp indices by class: alike are those with equal devices at every place and equally many microbatches."""
     config = plan.config
     classes: dict[object, list[int]] = {}
-    for dp in range(config.dp):
-        devices = (plan.placement[config.rank(tp, dp, place)] for place in range(config.pp) for tp in range(config.tp))
-        key = config.num_microbatches[dp], tuple(plan.fleet.spec(device) for device in devices)
-        classes.setdefault(key, []).append(dp)
+    for dp_cp in range(config.dp_cp):
+        devices = (plan.placement[config.rank(tp, dp_cp, place)] for place in range(config.pp) for tp in range(config.tp))
+        key = config.microbatches_of(dp_cp), tuple(plan.fleet.spec(device) for device in devices)
+        classes.setdefault(key, []).append(dp_cp)
     return tuple(tuple(alike) for alike in classes.values())
 
 
@@ -197,10 +230,10 @@ class PlanCosts:
 
     def __init__(self, plan: Plan):
         self.plan, self.capacities = plan, Capacities(plan.fleet)
-        chosen = {(group.kind, plan.config.place(group.ranks[0])[2]): group.collective for group in plan.groups}
-        self._chosen = [
-            {kind: chosen[kind, place] for kind in ("tp", "dp") if (kind, place) in chosen} for place in range(plan.config.pp)
-        ]
+        self._chosen: list[dict[str, str]] = [{} for _ in range(plan.config.pp)]
+        listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
+        for group in (*listed, *gradient_groups(plan)):
+            self._chosen[plan.config.place(group.ranks[0])[2]][group.kind] = group.collective
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
         self._paces = [
             Paces(plan.fleet, plan.config, place_devices(plan, place), self.capacities, self._chosen[place])
@@ -225,15 +258,15 @@ class PlanCosts:
     def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
         """Seconds of the messages of alike replicas from one pipeline place to another, side by side on an idle network."""
         plan, config = self.plan, self.plan.config
-        width = config.tp * config.dp
-        chains = [tp + config.tp * dp for dp in alike for tp in range(config.tp)]
+        width = config.tp * config.dp_cp
+        chains = [tp + config.tp * dp_cp for dp_cp in alike for tp in range(config.tp)]
         pairs = tuple((plan.placement[c + source * width], plan.placement[c + target * width], self._nics[c]) for c in chains)
         return messages_pace(plan.fleet, pairs, self.capacities).seconds(lowering.message_bytes(plan.workload, config))
 
     def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
         """Closed form of a step for a class of replicas: its latest stage, fed by the stages before it."""
         config = self.plan.config
-        microbatches = config.num_microbatches[alike[0]]
+        microbatches = config.microbatches_of(alike[0])
         shape = config.pp, microbatches, config.vpp
         waits = not schedules.get(config.schedule).OVERLAPS_SENDS
         there = back = latest = first_tail = 0.0
@@ -291,7 +324,7 @@ def step_seconds(plan: Plan) -> Seconds:
 def upper_bound_seconds(plan: Plan) -> Seconds:
     """HETHUB's yardstick (arXiv 2405.16256): the step if every device were busy all the time at the speed it reaches alone.
 
-    A device's own speed is that of the plan's tp, microbatch size and recomputation on its own cluster, tensor-parallel
+    A device's own speed is that of the plan's tp, ep, microbatch size and recomputation on its own cluster, tensor-parallel
     collectives included, without bubble, pipeline or data-parallel communication. All devices of the fleet count.
     """
     config, workload = plan.config, plan.workload
@@ -301,16 +334,19 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
             continue
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
-        alone = _one_replica(config, width)
+        alone = _alone(config, width)
         paces = Paces(plan.fleet, alone, (ring,), Capacities(plan.fleet))
-        cost = StageCosts(workload, alone, paces).of(workload.model.layers, True, True)
-        rate += cluster.devices / width * config.microbatch_size / cost.both
+        seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
+        rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate
 
 
-def _one_replica(config: ParallelConfig, tp: int) -> ParallelConfig:
+def _alone(config: ParallelConfig, tp: int) -> ParallelConfig:
     return ParallelConfig(
         tp=tp,
+        dp=config.ep,
+        ep=config.ep,
+        num_microbatches=(1,) * config.ep,
         microbatch_size=config.microbatch_size,
         recompute=config.recompute,
         sequence_parallel=config.sequence_parallel and tp > 1,

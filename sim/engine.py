@@ -3,8 +3,8 @@
 One process plays one class of alike ranks (`sim.folding`). Compute takes the time of the closed forms; while a data-parallel
 collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in order over
 their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins
-when all its ranks have come. Every event of an end carries the index of the span that ended with it, so that each span knows
-what it came after (`Span.after`)."""
+when all its ranks have come. While keys and values travel around a context-parallel ring, its ranks compute attention. Every
+event of an end carries the index of the span that ended with it, so that each span knows what it came after (`Span.after`)."""
 
 from __future__ import annotations
 
@@ -56,18 +56,17 @@ class _Rank:
     rank: int
     place: int
     last: int = -1
-    active: int = 0
     outstanding: int = 0
-    slowdown: float = 0.0
+    behind: list[float] = field(default_factory=list)
     changed: simpy.Event | None = None
     meetings: dict[int, int] = field(default_factory=dict)
-    started: dict[tuple[int, str, int], _Meeting] = field(default_factory=dict)
+    started: dict[tuple[int, str, str, int], _Meeting] = field(default_factory=dict)
 
 
 def _streams(folding: Folding) -> dict[int, int]:
-    """Data-parallel collectives of one group go over one stream, whatever their operation: carrier -> the stream's name."""
-    of_group: dict[str | int, int] = {}
-    return {index: of_group.setdefault(key[1], index) for key, index in folding.of.items() if key[0] == "dp"}
+    """Gradient collectives of one group go over one stream, whatever their operation: carrier -> the stream's name."""
+    of_group: dict[Key, int] = {}
+    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in ("dp", "edp")}
 
 
 class _Run:
@@ -82,7 +81,7 @@ class _Run:
         self.messages: dict[tuple[int, str, int, int], _Message] = {}
         self.lanes: dict[int, simpy.Event] = {}
         self.members: dict[int, list[_Rank]] = {}
-        self.seconds: dict[tuple[int, str, int], Seconds] = {}
+        self.seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self.measured: dict[int, bool] = {}
         self.streams = _streams(folding)
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
@@ -92,8 +91,8 @@ class _Run:
         programs: dict[tuple[int, int], tuple[Action, ...]] = {}
         ranks = []
         for name, rank in enumerate(self.folding.representatives):
-            _, dp, place = self.config.place(rank)
-            key = place, self.config.num_microbatches[dp]
+            _, dp_cp, place = self.config.place(rank)
+            key = place, self.config.microbatches_of(dp_cp)
             if key not in programs:
                 programs[key] = lowering.program(self.plan, *key)
             ranks.append((_Rank(name, rank, place), programs[key]))
@@ -164,17 +163,22 @@ class _Run:
             elif action.kind == "collective":
                 meeting = self._meet(rank, action)
                 yield from self._await(rank, action, meeting, action.group)
+            elif action.kind == "ring":
+                rank.outstanding += 1
+                meeting = self._meet(rank, action)
+                yield from self._compute(rank, action)
+                yield from self._await(rank, action, meeting, action.group)
             elif action.kind == "start":
                 rank.outstanding += 1
-                rank.started[action.stage, action.operation, action.part] = self._meet(rank, action)
+                rank.started[action.stage, action.group, action.operation, action.part] = self._meet(rank, action)
             else:
-                meeting = rank.started[action.stage, action.operation, action.part]
+                meeting = rank.started[action.stage, action.group, action.operation, action.part]
                 yield from self._await(rank, action, meeting, "wait")
 
     # compute
 
     def _duration(self, rank: _Rank, action: Action) -> Seconds:
-        key = rank.name, action.kind, action.stage
+        key = rank.name, action.kind, action.operation, action.stage
         if key not in self.seconds:
             self.seconds[key] = self._whole(rank, action)
         return self.seconds[key] / action.parts
@@ -187,15 +191,22 @@ class _Run:
             last = self.config.num_stages - 1 in stages
             return costs.optimizer_seconds(device, self.plan.workload, self.config, layers, 0 in stages, last)
         layers = self.plan.stages[action.stage].layers
+        rings = costs.ring_windows(device, self.plan.workload, self.config, layers)
+        if action.kind == "ring":
+            return rings[action.operation]
         last = action.stage == self.config.num_stages - 1
         weight = costs.weight_seconds(device, self.plan.workload, self.config, layers, last)
         both = costs.compute_seconds(device, self.plan.workload, self.config, layers, action.stage == 0, last)
-        return {"F": both[0], "B": both[1] - weight, "W": weight}[action.kind]
+        seconds = {"F": both[0], "B": both[1] - weight, "W": weight}[action.kind]
+        if action.kind == "W":
+            return seconds
+        apart = lowering.ring_exchanges(self.plan.workload, self.config, layers, action.kind == "B")
+        return seconds - sum(rings[way] for way, _, _ in apart)
 
     def _compute(self, rank: _Rank, action: Action) -> Steps:
         start, left = self.env.now, self._duration(rank, action)
         while rank.outstanding:
-            slow = 1.0 + (rank.slowdown if rank.active else 0.0)
+            slow = 1.0 + max(rank.behind, default=0.0)
             before = self.env.now
             rank.changed = self.env.event()
             timer = self.env.timeout(left * slow)
@@ -207,7 +218,8 @@ class _Run:
         if left > 0.0:
             yield self.env.timeout(left)
         rank.changed = None
-        kind, of = action.kind, action if action.kind in COMPUTE else None
+        kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
+        of = action if kind in COMPUTE else None
         rank.last = self._span(rank, "compute", str(action), kind, start, self.env.now, of, after=rank.last)
 
     def _is_measured(self, rank: _Rank, action: Action) -> bool:
@@ -216,8 +228,8 @@ class _Run:
         if action.group != "tp" or gathers_message:
             return False
         if rank.name not in self.measured:
-            _, dp, place = self.config.place(rank.rank)
-            ranks = (self.config.rank(tp, dp, place) for tp in range(self.config.tp))
+            _, dp_cp, place = self.config.place(rank.rank)
+            ranks = (self.config.rank(tp, dp_cp, place) for tp in range(self.config.tp))
             specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in ranks}
             self.measured[rank.name] = all(compute.measured(s, self.plan.workload, self.config) is not None for s in specs)
         return self.measured[rank.name]
@@ -231,8 +243,8 @@ class _Run:
         return self.messages[key]
 
     def _neighbour(self, rank: _Rank, place: int) -> int:
-        tp, dp, _ = self.config.place(rank.rank)
-        return self.config.rank(tp, dp, place)
+        tp, dp_cp, _ = self.config.place(rank.rank)
+        return self.config.rank(tp, dp_cp, place)
 
     def _send(self, rank: _Rank, action: Action, after: int) -> Generator[simpy.Event, Any, int]:
         index = self.folding.of["message", rank.rank, self._neighbour(rank, action.peer)]
@@ -275,13 +287,16 @@ class _Run:
     # collectives
 
     def _carrier(self, rank: _Rank, action: Action) -> int:
-        tp, dp, place = self.config.place(rank.rank)
+        config, (tp, dp_cp, place) = self.config, self.config.place(rank.rank)
         first = {
-            "tp": self.config.rank(0, dp, place),
-            "dp": self.config.rank(tp, 0, place),
-            "embedding": self.config.rank(tp, dp, 0),
+            "tp": config.rank(0, dp_cp, place),
+            "cp": config.rank(tp, dp_cp - dp_cp % config.cp, place),
+            "ep": config.rank(tp, dp_cp - dp_cp % config.ep, place),
+            "dp": config.rank(tp, 0, place),
+            "edp": config.rank(tp, dp_cp % config.ep, place),
+            "embedding": config.rank(tp, dp_cp, 0),
         }[action.group]
-        key: Key = (action.group, first, action.operation)
+        key: Key = (action.group, first, "send_recv" if action.kind == "ring" else action.operation)
         return self.folding.of[key]
 
     def _meet(self, rank: _Rank, action: Action) -> _Meeting:
@@ -306,7 +321,7 @@ class _Run:
             after = yield before
         begun = self.env.now
         meeting.begun.succeed()
-        behind = action.kind == "start"
+        behind = action.kind in ("start", "ring")
         if behind:
             self._overlap(index, 1, carrier.interference)
         yield from self._carry(carrier, action)
@@ -314,8 +329,8 @@ class _Run:
             self._overlap(index, -1, carrier.interference)
         last = after
         for rank in self.members[index]:
-            lane_name = "tp" if action.group == "tp" else "dp"
-            of, group = action if action.group == "tp" else None, action.group
+            lane_name = "dp" if action.group == "embedding" else action.group
+            of, group = action if action.group in ("tp", "cp", "ep") else None, action.group
             span = self._span(rank, lane_name, str(action), "collective", begun, self.env.now, of, group, after)
             last = span if rank is latest else last
         meeting.done.succeed(last)
@@ -325,9 +340,10 @@ class _Run:
     def _overlap(self, index: int, change: int, interference: float) -> None:
         """A collective of these ranks goes onto the network behind their compute, or leaves it."""
         for rank in self.members[index]:
-            rank.active += change
-            rank.slowdown = interference
-            if change < 0:
+            if change > 0:
+                rank.behind.append(interference)
+            else:
+                rank.behind.remove(interference)
                 rank.outstanding -= 1
             if rank.changed is not None and not rank.changed.triggered:
                 rank.changed.succeed()

@@ -22,7 +22,7 @@ from sim.timeline import Span, Timeline
 from sim.units import Seconds
 
 WORDS = {"F": "forward", "B": "backward", "W": "backward"}
-KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "ep", "pp", "dp", "embedding", "bubble")
+KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "ep", "pp", "dp", "edp", "embedding", "bubble")
 """Kinds of seconds, in the order they are shown; groups of other kinds follow."""
 INSIDE = ("tp", "cp", "ep")
 """Groups whose collectives belong to the layers' own work: the chain does not name them apart."""

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sim import collectives
-from sim.plan import Group, Plan
+from sim.plan import Group, Plan, gradient_groups
 from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
 from sim.units import Bytes, BytesPerSecond
 
 Key: TypeAlias = tuple[str | int, ...]
-"""A carrier: ("tp" | "dp" | "embedding", first rank, operation) or ("message", source rank, target rank)."""
+"""A carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,9 @@ def carriers_of(plan: Plan) -> dict[Key, Carried]:
     found: dict[Key, Carried] = {}
     tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
     data = ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
+    operations = {"tp": tensor, "cp": ("send_recv",), "ep": ("all_to_all",), "dp": data, "edp": data}
     for groups in _side_by_side(plan):
-        for operation in tensor if groups[0].kind == "tp" else data:
+        for operation in operations[groups[0].kind]:
             found |= _collectives(plan, groups, operation, capacities)
     for group in plan.groups:
         if group.kind == "pp":
@@ -107,15 +108,22 @@ def carriers_of(plan: Plan) -> dict[Key, Carried]:
 
 
 def _side_by_side(plan: Plan) -> list[tuple[Group, ...]]:
-    """Groups whose collectives run at once and choose one way together: data-parallel ones of a place; others are alone."""
+    """Groups whose collectives run at once and choose one way together; tensor-parallel ones are alone.
+
+    Together are those of a place that reduce gradients, and those of kind cp or ep over one block of ranks (`sim.paces`).
+    """
     sides: dict[Key, list[Group]] = {}
-    for group in plan.groups:
+    width = {"cp": plan.config.cp, "ep": plan.config.ep}
+    inside = (group for group in plan.groups if group.kind in ("tp", "cp", "ep"))
+    for group in (*inside, *gradient_groups(plan)):
+        _, index, place = plan.config.place(min(group.ranks))
         if group.kind == "tp":
-            sides["tp", group.ranks[0]] = [group]
-        elif group.kind == "dp":
-            rounds = len(collectives.rounds(group.collective, "all_gather", plan.hosts(group.ranks)))
-            place = plan.config.place(group.ranks[0])[2]
-            sides.setdefault(("dp", place, group.collective, rounds), []).append(group)
+            sides["tp", min(group.ranks)] = [group]
+        else:
+            operation = {"cp": "send_recv", "ep": "all_to_all"}.get(group.kind, "all_gather")
+            rounds = len(collectives.rounds(group.collective, operation, plan.hosts(group.ranks)))
+            block = index // width.get(group.kind, plan.config.dp_cp)
+            sides.setdefault((group.kind, place, block, group.collective, rounds), []).append(group)
     return [tuple(groups) for groups in sides.values()]
 
 
@@ -123,7 +131,7 @@ def _collectives(plan: Plan, groups: tuple[Group, ...], operation: str, capaciti
     ways = group_ways(plan, groups, operation, capacities)
     paces = tuple(way.pace for way in ways)
     return {
-        (group.kind, group.ranks[0], operation): Carried(tuple(way.routes[index] for way in ways), paces, group.ranks)
+        (group.kind, min(group.ranks), operation): Carried(tuple(way.routes[index] for way in ways), paces, group.ranks)
         for index, group in enumerate(groups)
     }
 
@@ -158,7 +166,7 @@ def fold(plan: Plan) -> Folding:
     config = plan.config
     rank_colour = _number(
         [
-            (plan.fleet.spec(device), config.place(rank)[2], config.num_microbatches[config.place(rank)[1]])
+            (plan.fleet.spec(device), config.place(rank)[2], config.microbatches_of(config.place(rank)[1]))
             for rank, device in enumerate(plan.placement)
         ]
     )

@@ -10,7 +10,8 @@ key means, are those of `configuration_<family>.py` in huggingface/transformers,
 
 The kind of MLP follows the family, not the activation function named in the file: opt's ReLU counts as `gelu`, which has the
 same matrices, biases and traffic. Left out, as below 0.1 % of the parameters: biases of qwen2's query, key and value
-products, norms of qwen3's heads, the norm behind bloom's embedding. The vocabulary is taken as written, no padding is added.
+products, the gate of qwen2_moe's shared experts, norms of qwen3's heads, the norm behind bloom's embedding. The vocabulary is
+taken as written, no padding is added.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Family:
     more_positions: int = 0
     experts: Keys = ()
     experts_per_token: Keys = ()
+    shared_ffn_hidden: Keys = ()
     may_be_absent: Keys = ("head_dim",)
 
 
@@ -64,6 +66,16 @@ FAMILIES: dict[str, Family] = {
         experts_per_token=_ROUTED,
     ),
     "qwen2": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
+    "qwen2_moe": Family(
+        "swiglu",
+        tied=False,
+        kv_heads=_KV,
+        head_dim=_DIM,
+        ffn_hidden=("moe_intermediate_size",),
+        experts=("num_experts", "num_local_experts"),
+        experts_per_token=_ROUTED,
+        shared_ffn_hidden=("shared_expert_intermediate_size",),
+    ),
     "qwen3": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM, may_be_absent=()),
     "qwen3_moe": Family(
         "swiglu",
@@ -90,7 +102,8 @@ FAMILIES: dict[str, Family] = {
 }
 
 UNMODELLED: dict[str, str] = {
-    "qwen2_moe": "experts shared by all tokens are not modelled; without them it is a qwen3_moe",
+    "deepseek_v2": "multi-head latent attention is not modelled",
+    "deepseek_v3": "multi-head latent attention is not modelled",
 }
 
 
@@ -118,6 +131,7 @@ def read(path: str | Path) -> Model:
         "learned_positions": positions + family.more_positions,
         "experts": config.number("experts", default=0),
         "experts_per_token": config.number("experts_per_token", default=0),
+        "shared_ffn_hidden": config.number("shared_ffn_hidden", default=0),
     }
     tied = config.flag("tie_word_embeddings", default=family.tied)
     name = config.text("_name_or_path") or _named(file) or str(config.values["model_type"])

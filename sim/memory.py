@@ -1,20 +1,21 @@
 """Bytes on a rank: parameters, gradients, optimizer state, activations in flight, workspace.
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
-bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the data-parallel replicas
-(Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what `sim.model.layer_kernels` saves, for as many
-microbatches as the schedule holds at that place (`schedules.in_flight`); full recomputation keeps each layer's input and
-one layer at work. ZeRO 2 also shares the gradients and ZeRO 3 the weights, but for the layers that are gathered at the time.
-Where weight gradients are split off, what their products need stays from B to W: the inputs of the products and the gradients
-of their outputs, 32 s b h bytes a layer of a GPT (Qi et al., arXiv 2401.10241, table 1); all else that the forward kept is
-free after B."""
+bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
+dp x cp of them, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what
+`sim.model.layer_kernels` saves, for as many microbatches as the schedule holds at that place (`schedules.in_flight`); full
+recomputation keeps each layer's input and one layer at work. ZeRO 2 also shares the gradients and ZeRO 3 the weights, but for
+the layers that are gathered at the time. Where weight gradients are split off, what their products need stays from B to W: the
+inputs of the products and the gradients of their outputs, 32 s b h bytes a layer of a GPT (Qi et al., arXiv 2401.10241, table
+1); all else that the forward kept is free after B."""
 
 from __future__ import annotations
 
 import functools
 
 from sim import schedules
-from sim.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels, layer_kernels
+from sim.compute import rank_kernels
+from sim.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig, Plan
 from sim.units import GIBI, Bytes
 
@@ -33,11 +34,12 @@ bytes a value they are 9, and 4 without dropout, which is not told apart."""
 
 
 @functools.lru_cache(maxsize=65536)
-def state_bytes(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:
-    """Weights, gradients and optimizer state of `parameters` held by one rank."""
+def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
+    """Weights, gradients and optimizer state of `parameters` that `sharing` ranks hold alike, dp x cp unless told otherwise."""
     optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
+    shared = sharing or config.dp_cp
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
-    shares = [config.dp if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    shares = [shared if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     return parameters * sum(
         part / share for part, share in zip((workload.bytes_per_value, gradient, optimizer), shares, strict=True)
     )
@@ -47,7 +49,7 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Whole weights and gradients of the layers at work under ZeRO 2 and 3: those gathered ahead, one gradient."""
     if not config.reduces_each_microbatch:
         return 0.0
-    layer = workload.model.layer_parameters / config.tp
+    layer = sum(parameters for _, parameters, sharing in by_sharing(workload, config, 1, False, False) if sharing > 1)
     weights = (1 + GATHERED_AHEAD) * workload.bytes_per_value if config.shards_parameters else 0
     return layer * (weights + GRADIENT_BYTES[config.gradient_precision])
 
@@ -56,18 +58,18 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[Bytes, Bytes]:
     """(kept, at work): bytes that one layer keeps for one microbatch, and bytes of what is recomputed of the one at work."""
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
-    kernels = layer_kernels(workload.model, b, s, t, config.sequence_parallel, nbytes)
+    kernels = rank_kernels(workload, config)
     everything = sum(kernel.saved for kernel in kernels)
     scores = 0.0
     if config.attention == "unfused":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
-        scores = SCORE_BYTES * core.batch * core.heads * s**2
+        scores = SCORE_BYTES * core.scores
     if config.recompute == "selective":
         return everything, scores
     everything += scores
     if config.recompute == "none":
         return everything, 0.0
-    entered = float(b * s * workload.model.hidden * nbytes)
+    entered = float(b * s // config.cp * workload.model.hidden * nbytes)
     return (entered / t if config.sequence_parallel else entered), everything
 
 
@@ -77,15 +79,26 @@ def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
 
 
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
-    """Parameters of one stage on one tensor-parallel rank; a tied embedding is stored on both end stages of a pipeline."""
+    """Parameters of one stage on one rank; a tied embedding is stored on both end stages of a pipeline."""
     model = workload.model
-    total = layers * model.layer_parameters
+    total = layers * model.layer_parameters_on(config.ep)
     if first:
         total += model.embedding_parameters
     if last:
         shared_here = first and model.tied_embeddings
         total += model.head_parameters - (model.vocab * model.hidden if shared_here else 0)
     return total / config.tp
+
+
+def by_sharing(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, float, int], ...]:
+    """(kind of gradient group, parameters on one rank, ranks that hold the same) of one stage: experts apart under ep."""
+    everything = stage_parameters(workload, config, layers, first, last)
+    if config.ep == 1:
+        return (("dp", everything, config.dp_cp),)
+    experts = layers * workload.model.expert_parameters / config.ep / config.tp
+    return (("dp", everything - experts, config.dp_cp), ("edp", experts, config.edp))
 
 
 def place_bytes(
@@ -95,9 +108,10 @@ def place_bytes(
 
     `deferred` microbatches more wait for W.
     """
-    b, s, nbytes = config.microbatch_size, workload.seq_len, workload.bytes_per_value
+    b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)
-    total = state_bytes(stage_parameters(workload, config, layers, first, last), workload, config)
+    held = by_sharing(workload, config, layers, first, last)
+    total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += kept * layers / config.vpp * in_flight + working + gathered_bytes(workload, config)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
@@ -105,8 +119,7 @@ def place_bytes(
         head = head_kernels(workload.model, b, s, config.tp, nbytes)
         total += sum(k.saved for k in head) + deferred * deferred_bytes(head, nbytes)
     if deferred:
-        kernels = layer_kernels(workload.model, b, s, config.tp, config.sequence_parallel, nbytes)
-        total += deferred * layers * deferred_bytes(kernels, nbytes)
+        total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
     return total + WORKSPACE + (messages if config.pp > 1 else 0.0)
 

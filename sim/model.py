@@ -24,7 +24,10 @@ MLP_KINDS = ("gelu", "swiglu", "relu2")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A transformer language model. `vocab` is the padded vocabulary; `experts` 0 means a dense MLP."""
+    """A transformer language model. `vocab` is the padded vocabulary; `experts` 0 means a dense MLP.
+
+    With experts `ffn_hidden` is the width of one; `shared_ffn_hidden` that of all experts together that every token passes.
+    """
 
     name: str
     layers: int
@@ -39,6 +42,7 @@ class Model:
     learned_positions: int = 0
     experts: int = 0
     experts_per_token: int = 0
+    shared_ffn_hidden: int = 0
 
     def __post_init__(self) -> None:
         if self.head_dim == 0:
@@ -52,6 +56,8 @@ class Model:
             raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
         if bool(self.experts) != bool(self.experts_per_token) or self.experts_per_token > self.experts:
             raise ValueError(f"experts_per_token must lie in 1 to experts ({self.experts}), not {self.experts_per_token}")
+        if self.shared_ffn_hidden < 0 or (self.shared_ffn_hidden and not self.experts):
+            raise ValueError(f"shared_ffn_hidden {self.shared_ffn_hidden} is a width of shared experts; give experts")
 
     @property
     def query_size(self) -> int:
@@ -72,15 +78,27 @@ class Model:
     def layer_parameters(self) -> int:
         """Parameters of one layer: attention and MLP matrices, biases of the GELU family, two norms, router."""
         attention = self.hidden * (self.query_size + 2 * self.kv_size) + self.query_size * self.hidden
-        mlp = self.hidden * self.up_width + self.ffn_hidden * self.hidden
         norms = 2 * self.hidden
         if self.mlp == "gelu":  # GPT style: biases on every product, norms with a shift
             attention += self.query_size + 2 * self.kv_size + self.hidden
-            mlp += self.ffn_hidden + self.hidden
             norms *= 2
         if self.experts:
-            return attention + self.experts * mlp + self.hidden * self.experts + norms
-        return attention + mlp + norms
+            shared = self._mlp_parameters(self.shared_ffn_hidden) if self.shared_ffn_hidden else 0
+            return attention + self.expert_parameters + shared + self.hidden * self.experts + norms
+        return attention + self._mlp_parameters(self.ffn_hidden) + norms
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of all routed experts of one layer: what expert parallelism divides."""
+        return self.experts * self._mlp_parameters(self.ffn_hidden)
+
+    def layer_parameters_on(self, ep: int) -> float:
+        """Parameters of one layer on one of `ep` expert-parallel ranks."""
+        return self.layer_parameters - self.expert_parameters * (1 - 1 / ep)
+
+    def _mlp_parameters(self, width: int) -> int:
+        matrices = (3 if self.mlp == "swiglu" else 2) * self.hidden * width
+        return matrices + (width + self.hidden if self.mlp == "gelu" else 0)
 
     @property
     def embedding_parameters(self) -> int:
@@ -160,7 +178,10 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The attention core of one microbatch: `batch` sequences, `heads` query heads of this rank."""
+    """The attention core of one microbatch: `batch` sequences, `heads` query heads of this rank.
+
+    `cp` ranks share the queries of each sequence, zig-zag, so that each has 1/cp of the causal scores.
+    """
 
     name: str
     batch: int
@@ -169,11 +190,17 @@ class Attention:
     head_dim: int
     seq_len: int
     saved: Bytes = 0.0
+    cp: int = 1
+
+    @property
+    def scores(self) -> float:
+        """Attention scores of this rank, the masked half included."""
+        return float(self.batch * self.heads) * self.seq_len**2 / self.cp
 
     @property
     def flops(self) -> Flops:
         """Scores and weighted values, the masked half left out (causal)."""
-        return 2.0 * self.batch * self.heads * self.seq_len**2 * self.head_dim
+        return 2.0 * self.scores * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +215,25 @@ class Pass:
 Kernel: TypeAlias = Gemm | Attention | Pass
 
 
-def layer_kernels(model: Model, b: int, s: int, t: int, sequence_parallel: bool, nbytes: int) -> tuple[Kernel, ...]:
+def layer_kernels(
+    model: Model, b: int, s: int, t: int, sequence_parallel: bool, nbytes: int, cp: int = 1, ep: int = 1
+) -> tuple[Kernel, ...]:
     """Forward kernels of one layer on one of `t` tensor-parallel ranks, for a microbatch of `b` sequences of `s` tokens.
+
+    Of the sequence a rank has s / cp tokens, and their queries against all keys. Of the experts it has one of `ep` parts, and
+    the tokens that `ep` ranks send it.
 
     Saved bytes add up to arXiv 2205.05198, equation 2 without the attention scores, which a fused attention kernel does
     not keep: s b h (10 + 24/t) at 2 bytes a value, or s b h 34/t with sequence parallelism. Dropout masks take one byte.
     Fused passes as in Megatron-LM: norm reads and writes once; bias + dropout + residual reads twice, writes once and
     keeps a mask; the activation function reads the up projection and writes its result.
     """
-    tokens = b * s
+    tokens = b * s // cp
     h = model.hidden
     outside = tokens * h // t if sequence_parallel else tokens * h  # values of the region between tensor-parallel blocks
     q, kv = model.query_size // t, max(model.kv_size // t, model.head_dim)
     routed = max(model.experts_per_token, 1)
-    f, up = model.ffn_hidden // t, model.up_width // t
     mlp_tokens = tokens * routed  # balanced routing: every expert gets an equal share
-    experts = model.experts or 1
-    rows = max(mlp_tokens // experts, 1)
     entered = outside * nbytes
     mask = float(outside) if model.mlp == "gelu" else 0.0  # the Llama family trains without dropout
     kernels: list[Kernel] = [
@@ -219,6 +248,7 @@ def layer_kernels(model: Model, b: int, s: int, t: int, sequence_parallel: bool,
             model.head_dim,
             s,
             saved=float(tokens * (q + 2 * kv) * nbytes),
+            cp=cp,
         ),
         Gemm("projection", tokens, h, q, saved=float(tokens * q * nbytes)),
         Pass("residual", 3.0 * entered + mask, saved=mask),
@@ -227,13 +257,21 @@ def layer_kernels(model: Model, b: int, s: int, t: int, sequence_parallel: bool,
     if model.experts:
         kernels.append(Gemm("router", tokens, model.experts, h))
         kernels.append(Pass("dispatch", 4.0 * mlp_tokens * h * nbytes))
-    kernels += [
-        Gemm("up", rows, up, h, count=experts, saved=entered * routed),
-        Pass("activation", float(mlp_tokens * (up + f) * nbytes), saved=float(mlp_tokens * up * nbytes)),
-        Gemm("down", rows, h, f, count=experts, saved=float(mlp_tokens * f * nbytes)),
-        Pass("residual", 3.0 * entered + mask, saved=mask),
-    ]
+    if model.shared_ffn_hidden:
+        kernels += _mlp_kernels(model, tokens, 1, model.shared_ffn_hidden // t, nbytes, entered)
+    kernels += _mlp_kernels(model, mlp_tokens, max(model.experts // ep, 1), model.ffn_hidden // t, nbytes, entered * routed)
+    kernels.append(Pass("residual", 3.0 * entered + mask, saved=mask))
     return tuple(kernels)
+
+
+def _mlp_kernels(model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes) -> list[Kernel]:
+    """Kernels of `experts` MLPs of width `f` that share `tokens` tokens; `entered` bytes of input are kept."""
+    rows, up = max(tokens // experts, 1), f * (2 if model.mlp == "swiglu" else 1)
+    return [
+        Gemm("up", rows, up, model.hidden, count=experts, saved=entered),
+        Pass("activation", float(tokens * (up + f) * nbytes), saved=float(tokens * up * nbytes)),
+        Gemm("down", rows, model.hidden, f, count=experts, saved=float(tokens * f * nbytes)),
+    ]
 
 
 def embedding_kernels(model: Model, b: int, s: int, nbytes: int) -> tuple[Kernel, ...]:

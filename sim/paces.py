@@ -1,8 +1,8 @@
 """How fast the groups of a stage communicate on an idle network, whatever the payload.
 
-Data-parallel groups of one stage run side by side and share the NICs of their nodes; of tensor-parallel groups, which stand on
-different devices, the slowest decides. Where a collective is to be chosen, the best is looked for among those that the
-collective library does by itself.
+Data-parallel groups of one stage run side by side and share the NICs of their nodes, and so do the context- and expert-parallel
+groups of one block of ranks; of such blocks, and of tensor-parallel groups, which stand on different devices, the slowest
+decides. Where a collective is to be chosen, the best is looked for among those that the collective library does by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sim.units import Bytes, Seconds
 
 
 class Paces:
-    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of replica d, tensor-parallel rank t.
+    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of dp_cp index d, tensor-parallel rank t.
 
     By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
     """
@@ -34,7 +34,13 @@ class Paces:
         self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
         self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
         rings = list({_alike(replica): replica for replica in devices}.values())
-        self._groups = {"tp": rings if config.tp > 1 else [], "dp": list(zip(*devices, strict=True)) if config.dp > 1 else []}
+        self._blocks: dict[str, list[list[tuple[Device, ...]]]] = {  # groups that run side by side
+            "tp": [[ring] for ring in rings],
+            "cp": [_columns(devices[i : i + config.cp]) for i in range(0, len(devices), config.cp)],
+            "ep": [_columns(devices[i : i + config.ep]) for i in range(0, len(devices), config.ep)],
+            "dp": [_columns(devices)],
+            "edp": [[group for i in range(config.ep) for group in _columns(devices[i :: config.ep])]],
+        }
         self._known: dict[tuple[str, str], dict[str, tuple[Pace, ...]]] = {}
 
     def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
@@ -44,13 +50,11 @@ class Paces:
         return self._known[kind, operation]
 
     def _options(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
-        """Data-parallel groups of a stage run side by side and share NICs; of tensor-parallel groups the slowest decides."""
-        hosts = [tuple(by_host(members)) for members in self._groups[kind]]
-        nics = [common_transport(self._fleet, members)[0] for members in self._groups[kind]]
+        """Groups of a block run side by side and share NICs; of blocks the slowest decides."""
+        blocks = [[(tuple(by_host(m)), common_transport(self._fleet, m)[0]) for m in block] for block in self._blocks[kind]]
         found = {}
-        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, hosts[0]):
-            groups = tuple((host, nic, name) for host, nic in zip(hosts, nics, strict=True))
-            together = [groups] if kind == "dp" else [(group,) for group in groups]
+        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, blocks[0][0][0]):
+            together = [tuple((hosts, nic, name) for hosts, nic in block) for block in blocks]
             options = [tuple(way.pace for way in ways(self._fleet, side, operation, self._capacities)) for side in together]
             found[name] = max(options, key=lambda paces: min((p.per_byte, p.latency) for p in paces))
         return found
@@ -69,6 +73,10 @@ class Paces:
                     min(pace.seconds(nbytes, count) for pace in paces) for paces, nbytes, count in options if paces
                 )
         return min(totals, key=lambda name: (totals[name], name != "ring"), default="ring")
+
+
+def _columns(rows: tuple[tuple[Device, ...], ...]) -> list[tuple[Device, ...]]:
+    return list(zip(*rows, strict=True))
 
 
 def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:

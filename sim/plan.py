@@ -1,13 +1,16 @@
 """Who does what: parallel degrees, stages, the device of every rank, the groups, and what was promised.
 
 A plan is the input of the simulator, of the exporters and of the torch backend; the planner is only one author of plans.
-Ranks are numbered as Megatron-LM's default order tp-cp-ep-dp-pp: tp varies fastest, pp slowest.
+Ranks are numbered as Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
+fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
+are numbered through as one index, cp fastest. For experts ep takes its ranks from that same index, ep fastest, so that ep
+divides cp x dp, and cp x dp / ep ranks hold the same experts.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sim import collectives, schedules
@@ -50,9 +53,10 @@ class ParallelConfig:
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):
             if getattr(self, key) < 1:
                 raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
-        for key in ("cp", "ep"):
-            if getattr(self, key) > 1:
-                raise PlanError(f"{key} {getattr(self, key)} is not modelled; {key} must be 1")
+        if self.dp_cp % self.ep:
+            raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, from which it takes its ranks")
+        if self.cp > 1 and self.attention != "flash":
+            raise PlanError(f"cp {self.cp} exchanges keys and values around a ring of fused attention; attention must be flash")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
@@ -72,27 +76,37 @@ class ParallelConfig:
     @property
     def world_size(self) -> int:
         """Ranks in all."""
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.dp_cp
+
+    @property
+    def dp_cp(self) -> int:
+        """Ranks of a stage that hold the same dense weights and reduce their gradients together."""
+        return self.dp * self.cp
+
+    @property
+    def edp(self) -> int:
+        """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
+        return self.dp_cp // self.ep
 
     @property
     def shards_parameters(self) -> bool:
-        """ZeRO 3 over more than one replica (FSDP): each layer's weights are gathered before they are used."""
-        return self.dp > 1 and self.zero_stage == 3
+        """ZeRO 3 over more than one rank (FSDP): each layer's weights are gathered before they are used."""
+        return self.dp_cp > 1 and self.zero_stage == 3
 
     @property
     def reduces_each_microbatch(self) -> bool:
         """ZeRO 2 and 3 keep no whole gradient, so each microbatch's backward reduces it (arXiv 1910.02054, section 5.2)."""
-        return self.dp > 1 and self.zero_stage >= 2
+        return self.dp_cp > 1 and self.zero_stage >= 2
 
     @property
     def reduces_behind(self) -> bool:
         """Gradients are reduced bucket by bucket behind the backward."""
-        return self.dp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
+        return self.dp_cp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
 
     @property
     def gathers_ahead(self) -> bool:
         """The weights that an optimizer step left scattered are gathered bucket by bucket ahead of the next forward."""
-        return self.dp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
+        return self.dp_cp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
 
     @property
     def num_stages(self) -> int:
@@ -100,12 +114,16 @@ class ParallelConfig:
         return self.pp * self.vpp
 
     def place(self, rank: int) -> tuple[int, int, int]:
-        """(tp, dp, pp) index of a rank."""
-        return rank % self.tp, rank // self.tp % self.dp, rank // (self.tp * self.dp)
+        """(tp, dp_cp, pp) index of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
+        return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
 
-    def rank(self, tp: int, dp: int, pp: int) -> int:
-        """Rank of a (tp, dp, pp) index."""
-        return tp + self.tp * (dp + self.dp * pp)
+    def rank(self, tp: int, dp_cp: int, pp: int) -> int:
+        """Rank of a (tp, dp_cp, pp) index."""
+        return tp + self.tp * (dp_cp + self.dp_cp * pp)
+
+    def microbatches_of(self, dp_cp: int) -> int:
+        """Microbatches that a rank of this dp_cp index plays: those of its replica."""
+        return self.num_microbatches[dp_cp // self.cp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +248,25 @@ def _check_stages(plan: Plan) -> None:
             f"config: {sum(config.num_microbatches)} microbatches of {config.microbatch_size} are {samples} samples; "
             f"global_batch_size is {workload.global_batch_size}"
         )
-    for key in ("heads", "ffn_hidden", "vocab"):
+    for key in ("heads", "ffn_hidden", "vocab", "shared_ffn_hidden"):
         if getattr(workload.model, key) % config.tp:
             raise PlanError(f"config.tp: {config.tp} does not divide {key} {getattr(workload.model, key)}")
     for replica in set(config.num_microbatches):
         schedules.actions(config.schedule, 0, config.pp, replica, config.vpp)
+    _check_sequence_and_experts(config, workload)
+
+
+def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> None:
+    """Each cp rank takes two chunks of the sequence, one early and one late, so that causal attention is balanced."""
+    if config.cp > 1 and workload.seq_len % (2 * config.cp):
+        raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
+    if config.ep == 1:
+        return
+    if workload.model.experts % config.ep or not workload.model.experts:
+        raise PlanError(f"config.ep: {config.ep} does not divide experts {workload.model.experts} of {workload.model.name}")
+    for first in range(0, config.dp_cp, config.ep):
+        if len({config.microbatches_of(first + index) for index in range(config.ep)}) > 1:
+            raise PlanError("config.ep: ranks that exchange tokens must have equally many microbatches")
 
 
 def _check_placement(plan: Plan) -> None:
@@ -273,28 +305,69 @@ def _check_rdma(plan: Plan, index: int, group: Group) -> None:
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(kind, ranks) of every group of two or more ranks that the degrees call for."""
     for pp in range(config.pp):
-        for dp in range(config.dp):
+        for index in range(config.dp_cp):
             if config.tp > 1:
-                yield "tp", tuple(config.rank(tp, dp, pp) for tp in range(config.tp))
-        for tp in range(config.tp):
-            if config.dp > 1:
-                yield "dp", tuple(config.rank(tp, dp, pp) for dp in range(config.dp))
-    for dp in range(config.dp):
+                yield "tp", tuple(config.rank(tp, index, pp) for tp in range(config.tp))
+        for kind, indices in _data_groups(config):
+            for tp in range(config.tp):
+                yield kind, tuple(config.rank(tp, index, pp) for index in indices)
+    for index in range(config.dp_cp):
         for tp in range(config.tp):
             if config.pp > 1:
-                yield "pp", tuple(config.rank(tp, dp, pp) for pp in range(config.pp))
+                yield "pp", tuple(config.rank(tp, index, pp) for pp in range(config.pp))
+
+
+def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:
+    """(kind, dp_cp indices) of the cp, ep and dp groups of one pipeline place and one tensor-parallel rank."""
+    if config.cp > 1:
+        for first in range(0, config.dp_cp, config.cp):
+            yield "cp", range(first, first + config.cp)
+    if config.ep > 1:
+        for first in range(0, config.dp_cp, config.ep):
+            yield "ep", range(first, first + config.ep)
+    if config.dp > 1:
+        for first in range(config.cp):
+            yield "dp", range(first, config.dp_cp, config.cp)
 
 
 def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...]) -> tuple[Group, ...]:
     """Every group with the fastest NIC that all its members share (`sim.cluster.common_transport`)."""
 
+    ranks = ((kind, ranks, "all_to_all" if kind == "ep" else "ring") for kind, ranks in group_ranks(config))
+    return tuple(_with_transport(fleet, placement, ranks))
+
+
+def _with_transport(
+    fleet: Fleet, placement: tuple[Device, ...], groups: Iterable[tuple[str, tuple[int, ...], str]]
+) -> Iterator[Group]:
     @functools.cache
     def transport(nodes: tuple[Device, ...]) -> tuple[str, str]:
         return common_transport(fleet, nodes)
 
-    groups = []
-    for kind, ranks in group_ranks(config):
+    for kind, ranks, collective in groups:
         nodes = tuple(dict.fromkeys(replace(placement[rank], index=0) for rank in ranks))
-        nic, way = transport(nodes)
-        groups.append(Group(kind, ranks, nic, way, "ring"))
-    return tuple(groups)
+        yield Group(kind, ranks, *transport(nodes), collective)
+
+
+def gradient_groups(plan: Plan) -> tuple[Group, ...]:
+    """Groups over which gradients are reduced: of kind dp for dense weights, of kind edp for experts under ep.
+
+    Without cp the former are the plan's dp groups. With it each spans cp of them, and experts are shared by yet another group
+    (Megatron-LM's dp-cp and expert-data-parallel groups); those get the fastest NIC that all their members share, and the
+    collective of the dp groups of their place.
+    """
+    config = plan.config
+    listed = tuple(group for group in plan.groups if group.kind == "dp")
+    chosen = {config.place(group.ranks[0])[2]: group.collective for group in listed}
+    sets: list[tuple[str, range]] = []
+    if config.cp > 1:
+        sets.append(("dp", range(config.dp_cp)))
+    if config.ep > 1 and config.edp > 1:
+        sets += [("edp", range(first, config.dp_cp, config.ep)) for first in range(config.ep)]
+    derived = (
+        (kind, tuple(config.rank(tp, index, pp) for index in indices), chosen.get(pp, "ring"))
+        for pp in range(config.pp)
+        for kind, indices in sets
+        for tp in range(config.tp)
+    )
+    return (listed if config.cp == 1 else ()) + tuple(_with_transport(plan.fleet, plan.placement, derived))

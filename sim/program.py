@@ -21,6 +21,9 @@ class Action:
 
     kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` where it is cut at buckets
                 send, recv        activations ("F") or gradients ("B", in `operation`) to or from pipeline place `peer`
+                ring              `count` exchanges of `nbytes` around this rank's `group` while it computes the attention core
+                                  of a forward ("F"), a backward ("B") or a forward recomputed in it ("R", in
+                                  `operation`); waits for the end of both
                 collective        `count` collectives `operation` of `nbytes` each in this rank's `group`; waits for the end
                 start, wait       the same without waiting, and the waiting; `part` tells them apart
                 optimizer         the optimizer step
@@ -44,6 +47,8 @@ class Action:
             return f"{self.kind}{self.microbatch}{part}"
         if self.kind in ("send", "recv"):
             return f"{self.kind} {self.operation}{self.microbatch}"
+        if self.kind == "ring":
+            return f"ring {self.operation}{self.microbatch}"
         if self.kind == "optimizer":
             return "optimizer"
         verb = "" if self.kind == "collective" else f"{self.kind} "

@@ -200,8 +200,10 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
 def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple[str, ...]:
     """Protocols that all links of these groups offer, links that tell of none left out; ("",) where there is none.
 
-    A switch reduces for groups inside one node only.
+    A switch reduces for groups inside one node only; exchanges made of messages take what messages take.
     """
+    if operation == "send_recv":
+        return ("",)
     offers = list(dict.fromkeys(spec.protocols for group in groups for spec in _specs(fleet, *group[:2]) if spec.protocols))
     if not offers:
         return ("",)

@@ -274,6 +274,7 @@ class ModelFacts(Door):
     learned_positions: Whole = 0
     experts: Whole = 0
     experts_per_token: Whole = 0
+    shared_ffn_hidden: Whole = 0
     sources: dict[str, str] = {}
 
     @model_validator(mode="after")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sim.units import MICRO, Flops, Seconds
 
 FORMAT = "holmes-sim/timeline/1"
-LANES = ("compute", "tp", "dp", "send", "return", "wait")
-"""Lanes of a rank, in drawing order: computing; tensor-parallel and data-parallel collectives; activations sent ahead and
-gradients sent back; waiting. Spans of one lane do not overlap."""
+LANES = ("compute", "tp", "cp", "ep", "dp", "edp", "send", "return", "wait")
+"""Lanes of a rank, in drawing order: computing; tensor-, context- and expert-parallel collectives; data-parallel ones of dense
+weights and of experts; activations sent ahead and gradients sent back; waiting. Spans of one lane do not overlap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
         "mlp": model.mlp, "tied_embeddings": model.tied_embeddings, "learned_positions": model.learned_positions,
     }  # fmt: skip
     if model.experts:
-        shape |= {"experts": model.experts, "experts_per_token": model.experts_per_token}
+        shape |= {key: getattr(model, key) for key in ("experts", "experts_per_token", "shared_ffn_hidden")}
     return {
         "model": shape,
         "global_batch_size": workload.global_batch_size,

@@ -32,7 +32,7 @@ from sim.cluster import (
 )  # fmt: skip
 from sim.errors import PlanError
 from sim.model import Model, Workload
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan import MadeBy, ParallelConfig, Plan, Stage, gradient_groups, groups_of
 from sim.topology import Topology
 
 TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -155,9 +155,17 @@ def _fits(candidate: Plan) -> bool:
     try:
         for group in candidate.groups:
             collectives.rounds(group.collective, "all_gather", candidate.hosts(group.ranks))
+        for group in gradient_groups(candidate):
+            collectives.rounds(group.collective, "all_gather", candidate.hosts(group.ranks))
     except PlanError:
         return False
     return True
+
+
+def _alike(numbers: tuple[int, ...], cp: int, ep: int) -> bool:
+    """Whether the ranks of every expert-parallel group would play equally many microbatches."""
+    of_rank = [number for number in numbers for _ in range(cp)]
+    return all(len(set(of_rank[i : i + ep])) == 1 for i in range(0, len(of_rank), ep))
 
 
 @st.composite
@@ -227,12 +235,15 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
     places = every_device(machines)
     places = tuple(draw(st.permutations(places))) if shuffled else places
     chosen = {kind: draw(st.sampled_from(["ring", "ring", "tree", "hierarchical"])) for kind in ("tp", "dp")}
+    cp = draw(st.sampled_from([c for c in (1, 2, 4) if tp * pp * dp * c <= room]))
+    ep = draw(st.sampled_from([e for e in (1, 2, 3, 4, 6, 12) if dp * cp % e == 0 and _alike(numbers, cp, e)]))
+    experts = {"experts": 12, "experts_per_token": 2, "shared_ffn_hidden": 96} if ep > 1 or draw(st.booleans()) else {}
 
     def made(collective: dict[str, str]) -> Plan:
         return plan(
-            machines, tp, pp, dp, vpp, numbers, layers, places[: tp * pp * dp], collective,
-            shape={"hidden": hidden, "tied_embeddings": tied}, schedule=schedule,
-            microbatch_size=microbatch_size, **switches,
+            machines, tp, pp, dp, vpp, numbers, layers, places[: tp * pp * dp * cp], collective,
+            shape={"hidden": hidden, "tied_embeddings": tied} | experts, schedule=schedule,
+            microbatch_size=microbatch_size, cp=cp, ep=ep, **switches,
         )  # fmt: skip
 
     hidden, tied, microbatch_size = draw(st.sampled_from([96, 3072])), draw(st.booleans()), draw(st.integers(1, 2))

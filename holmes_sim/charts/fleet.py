@@ -57,9 +57,10 @@ def placement(plan: Plan) -> Figure:
     handles = [Patch(facecolor=colour, label=_stage_words(plan, place)) for place, colour in enumerate(colours)]
     if fleet.devices > config.world_size:
         handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
+    more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
     title = (
         f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices at work · "
-        f"tp {config.tp} · pp {config.pp} · dp {config.dp}"
+        f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more}"
     )
     paint = {device: (config.place(rank)[2], colours[config.place(rank)[2]]) for rank, device in enumerate(plan.placement)}
     return _picture(fleet, paint, title, handles)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from holmes_sim.charts.style import BLACK, BLUE, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW, listed
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW, listed
 from sim import report
 from sim.errors import HolmesError
 from sim.plan import ParallelConfig, Plan
@@ -24,15 +24,20 @@ from sim.units import time_text
 MOST_ROWS = 32
 KINDS = {
     "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),
-    "tp": ("tensor-parallel collective (and strip 1)", ORANGE),
+    "tp": ("tensor-parallel collective (and strip 1)", ORANGE), "ep": ("expert-parallel collective (and strip 1)", DARK),
+    "cp": ("context-parallel ring (strip 1)", GREY),
     "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
     "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
 }  # fmt: skip
 """What a bar of the pipeline picture can be -> its words in the legend and its colour, in drawing order."""
-DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "dp", "send")
+DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "send")
 """The order in which they are painted: a collective over the wait that it causes."""
 BAR = (0.0, 0.66)
-HEIGHTS = {"tp": (BAR, (0.7, 0.77)), "dp": ((0.79, 0.86),), "send": ((0.88, 0.95),)}
+STRIPS = (0.7, 0.77), (0.79, 0.86), (0.88, 0.95)
+HEIGHTS = {
+    "tp": (BAR, STRIPS[0]), "ep": (BAR, STRIPS[0]), "cp": (STRIPS[0],),
+    "dp": (STRIPS[1],), "send": (STRIPS[2],),
+}  # fmt: skip
 """Heights within a row: the bar, and thin strips below it for what goes on beside it."""
 
 
@@ -95,18 +100,20 @@ def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
     counts = sorted(set(config.num_microbatches))
     microbatches = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     virtual = f" with vpp {config.vpp}, later stages of a place paler" if config.vpp > 1 else ""
+    more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
     left_out = f" · {rows} of {len(timeline.alike)} classes of ranks shown" if rows < len(timeline.alike) else ""
     return (
         f"{plan.topology.name} · {plan.workload.model.name}: {timeline.origin} step {time_text(timeline.step_s)}, "
         f"bubble {numbers.bubble_fraction:.1%}, exposed communication {numbers.exposed_communication_s / timeline.step_s:.1%}\n"
-        f"tp {config.tp} · pp {config.pp} · dp {config.dp} · {config.schedule}{virtual} · "
+        f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more} · {config.schedule}{virtual} · "
         f"{microbatches} microbatches of {config.microbatch_size} a replica{left_out}"
     )
 
 
 def _kind(span: Span) -> str:
     """The key of `KINDS` of a span."""
-    return span.lane if span.lane in ("tp", "dp") else span.kind
+    lane = "dp" if span.lane == "edp" else span.lane
+    return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
 
 
 def _bars(axes: Axes, config: ParallelConfig, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:

@@ -223,7 +223,7 @@ def _why_none(search: _Search) -> str:
     fitting = option.layers("middle", math.inf)
     if fitting:
         stages = math.ceil(question.workload.model.layers / fitting[-1]) + 1
-        short = max(stages - option.capacity, 1) * shape.dp * shape.tp
+        short = max(stages - option.capacity, 1) * shape.slots * shape.tp
         nodes = math.ceil(short / option.cluster.node.count)
         return f"{text}. {nodes} more nodes in cluster {option.cluster.name} would cure it, or unpin what is pinned"
     return f"{text}. Devices with more memory, or a larger tp, would cure it"

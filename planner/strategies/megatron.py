@@ -42,7 +42,7 @@ def _ranked(question: Question, workshop: Workshop) -> list[tuple[float, Shape, 
     for shape in shapes(question, across=True):
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
-        pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.dp)
+        pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
         if rest or pp < 1 or layers % pp or question.wishes.pp not in (None, pp) or layers // pp < shape.vpp:
             continue
         m = shape.microbatches(question.workload)

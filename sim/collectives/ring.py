@@ -5,13 +5,14 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
 
 def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
     """One round of n transfers of 1/n of the buffer; n - 1 times, or 2 (n - 1) times for an all_reduce.
 
-    A piece of the buffer walks over the edges one by one, so each edge's latency is paid repeats / n times.
+    send_recv is the all_gather of ring attention, made of messages: every rank's piece visits all others (Liu et al., arXiv
+    2310.01889). A piece of the buffer walks over the edges one by one, so each edge's latency is paid repeats / n times.
     """
     ring = [rank for host in hosts for rank in host]
     n = len(ring)

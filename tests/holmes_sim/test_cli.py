@@ -302,6 +302,11 @@ WRONG = {
         3,
         "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768\n",
     ),
+    ("plan", "holmes-hybrid-4", "--ep", "2"): (3, "error: ep 2 must divide experts 0 of gpt-3.6b; choose another ep\n"),
+    ("plan", "holmes-hybrid-4", "--cp", "3"): (
+        3,
+        "error: cp 3: seq_len 2048 must be a multiple of 2 x cp; choose another cp\n",
+    ),
     ("plan", "holmes-hybrid-4", "--microbatch-size", "7"): (
         3,
         "error: no layout fits --microbatch-size 7; microbatch size 7 must divide global_batch_size 768\n",

@@ -119,12 +119,36 @@ def test_slots_fill_one_node_after_the_other(make_cluster):
             Wishes(dp=2, microbatch_size=4),
             "no layout fits --dp 2 --microbatch-size 4; dp 2 x microbatch size 4 must divide global_batch_size 4",
         ),
+        (Wishes(cp=4), "no layout fits --cp 4; cp 4 x tp 1 replicas do not fit one cluster, which holds 0; lower cp"),
+        (Wishes(cp=3), "cp 3: seq_len 64 must be a multiple of 2 x cp; choose another cp"),
+        (Wishes(ep=2), "ep 2 must divide experts 0 of tiny; choose another ep"),
     ],
 )  # fmt: skip
 def test_no_shape_says_which_demand_fails(asked, wishes, text):
     with pytest.raises(Infeasible) as caught:
         list(shapes(asked(wishes=wishes)))
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("wishes", "room"),
+    [
+        (Wishes(ep=4), "of at most 2 x cp 1"),
+        (Wishes(dp=1, ep=2), "1 x cp 1"),
+        (Wishes(cp=2, ep=4), "of at most 1 x cp 2"),
+    ],
+)
+def test_experts_take_their_ranks_from_dp_and_cp(asked, wishes, room):
+    with pytest.raises(Infeasible) as caught:
+        list(shapes(asked(wishes=wishes, experts=4, experts_per_token=1)))
+    assert str(caught.value) == f"no layout fits {wishes}; ep {wishes.ep} must divide dp {room}, from which it takes its ranks"
+
+
+def test_pinned_cp_and_ep_divide_what_is_left(asked, make_cluster):
+    question = asked(make_cluster("a", nodes=2, devices=4), wishes=Wishes(cp=2, ep=4), experts=4, experts_per_token=1)
+    found = list(shapes(question))
+    assert {(s.tp, s.dp) for s in found} == {(1, 2), (1, 4), (2, 2)}
+    assert {(s.cp, s.ep, s.slots) for s in found} == {(2, 4, 4), (2, 4, 8)}
 
 
 def test_no_device_has_the_precision(asked):

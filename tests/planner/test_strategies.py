@@ -106,6 +106,22 @@ def test_a_pinned_vpp_interleaves(question, strategy):
 
 
 @pytest.mark.parametrize("strategy", strategies.names())
+@pytest.mark.parametrize(("cp", "ep"), [(2, 1), (1, 2), (2, 4)])
+def test_pinned_context_and_expert_degrees_are_kept(question, strategy, cp, ep):
+    asked = question("infiniband and roce" if cp < 2 else "alike", Wishes(tp=1, cp=cp, ep=ep, recompute="none"))
+    model = replace(asked.workload.model, experts=4, experts_per_token=2, ffn_hidden=768)
+    asked = replace(asked, workload=replace(asked.workload, model=model))
+    asked = replace(asked, topology=replace(asked.topology, workload=asked.workload))
+    plan = strategies.get(strategy).plan(asked, Workshop(asked))
+    assert (plan.config.tp, plan.config.cp, plan.config.ep) == (1, cp, ep)
+    assert plan.config.world_size == len(plan.placement) <= 8
+    assert fits(plan)
+    assert play(replace(plan, prediction=None)).prediction == plan.prediction
+    if plan.certificate is not None:
+        assert plan.certificate.lower_bound_s <= step(plan)
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
 def test_what_cannot_be_is_infeasible(question, strategy):
     for wishes in (Wishes(tp=5), Wishes(dp=7), Wishes(pp=13), Wishes(microbatch_size=5)):
         with pytest.raises(Infeasible):

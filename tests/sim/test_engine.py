@@ -201,12 +201,12 @@ def test_a_rank_computes_everything_its_schedule_asks_for_once(data: st.DataObje
     plan = data.draw(plans(ranks=16))
     timeline = simulate(plan)
     for rank in range(plan.config.world_size):
-        _, dp, place = plan.config.place(rank)
+        _, dp_cp, place = plan.config.place(rank)
         wanted = [
             (kind, stage, m)
             for kind in ("FBW" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "FB")
             for stage in plan.stages_of(place)
-            for m in range(plan.config.num_microbatches[dp])
+            for m in range(plan.config.num_microbatches[dp_cp // plan.config.cp])
         ]
         played = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
         assert played == set(wanted)
@@ -219,7 +219,7 @@ def test_no_forward_begins_before_the_stage_ahead_has_ended_it(data: st.DataObje
     for dp in range(config.dp):
         ends, begins = {}, {}
         for place in range(config.pp):
-            for span in timeline.of(config.rank(0, dp, place)):
+            for span in timeline.of(config.rank(0, dp * config.cp, place)):
                 key = span.kind, span.stage, span.microbatch
                 ends[key] = max(span.end, ends.get(key, 0.0))
                 begins[key] = min(span.start, begins.get(key, span.start))

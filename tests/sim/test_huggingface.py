@@ -95,6 +95,22 @@ QWEN3_8B = {
     "tie_word_embeddings": False,
     "vocab_size": 151936,
 }
+QWEN15_MOE_A27B = {
+    "decoder_sparse_step": 1,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "model_type": "qwen2_moe",
+    "moe_intermediate_size": 1408,
+    "num_attention_heads": 16,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 16,
+    "shared_expert_intermediate_size": 5632,
+    "tie_word_embeddings": False,
+    "vocab_size": 151936,
+}
 QWEN3_30B_A3B = {
     "decoder_sparse_step": 1,
     "head_dim": 128,
@@ -261,6 +277,24 @@ PUBLISHED = [
             tied_embeddings=False,
         ),
         8_190_735_360,
+    ),
+    (
+        QWEN15_MOE_A27B,
+        Model(
+            "Qwen1.5-MoE-A2.7B",
+            layers=24,
+            hidden=2048,
+            heads=16,
+            kv_heads=16,
+            ffn_hidden=1408,
+            vocab=151936,
+            mlp="swiglu",
+            tied_embeddings=False,
+            experts=60,
+            experts_per_token=4,
+            shared_ffn_hidden=5632,
+        ),
+        14_315_784_192,
     ),
     (
         QWEN3_30B_A3B,
@@ -491,7 +525,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, expecte
     assert message(tmp_path / "config.json") == expected
 
 
-KNOWN = "known: bloom, gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen3, qwen3_moe"
+KNOWN = "known: bloom, gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3, qwen3_moe"
 
 
 @pytest.mark.parametrize(
@@ -502,11 +536,8 @@ KNOWN = "known: bloom, gpt2, gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen
         ({"model_type": "lama"}, f"config.json:2: model_type: 'lama' is unknown; did you mean 'llama'? {KNOWN}"),
         ({"model_type": "t5"}, f"config.json:2: model_type: 't5' is unknown; {KNOWN}"),
         (
-            {"model_type": "qwen2_moe"},
-            (
-                "config.json:2: model_type: 'qwen2_moe' cannot be read: experts shared by all tokens are not modelled; "
-                "without them it is a qwen3_moe"
-            ),
+            {"model_type": "deepseek_v3"},
+            "config.json:2: model_type: 'deepseek_v3' cannot be read: multi-head latent attention is not modelled",
         ),
         (
             {"model_type": "llava", "text_config": LLAMA_2_7B},

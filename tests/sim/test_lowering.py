@@ -165,19 +165,22 @@ def test_every_message_sent_is_received(data: st.DataObject, plans: Make) -> Non
 def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObject, plans: Make) -> None:
     plan = data.draw(plans(ranks=16))
     config = plan.config
-    if config.dp == 1:
-        return
     operation = "reduce_scatter" if config.zero_stage else "all_reduce"
     times = config.num_microbatches[0] if config.zero_stage >= 2 else 1
     for place in range(config.pp):
         actions = lowering.program(plan, place, config.num_microbatches[0])
-        reduced = sum(
-            a.nbytes for a in actions if a.kind in ("start", "collective") and (a.group, a.operation) == ("dp", operation)
-        )
+        reduced = Counter[str]()
+        for a in actions:
+            if a.kind in ("start", "collective") and a.group in ("dp", "edp") and a.operation == operation:
+                reduced[a.group] += a.nbytes
         stages = plan.stages_of(place)
         held = sum(
             memory.stage_parameters(plan.workload, config, plan.stages[s].layers, s == 0, s == config.num_stages - 1)
             for s in stages
         )
+        layers = sum(plan.stages[s].layers for s in stages)
+        experts = layers * plan.workload.model.expert_parameters / config.tp / config.ep if config.ep > 1 else 0.0
         width = {"fp32": 4, "bf16": 2, "fp16": 2}[config.gradient_precision]
-        assert reduced == pytest.approx(times * width * held, rel=1e-12)
+        dense = times * width * (held - experts) if config.dp_cp > 1 else 0
+        assert reduced["dp"] == pytest.approx(dense, rel=1e-12)
+        assert reduced["edp"] == pytest.approx(times * width * experts if config.edp > 1 else 0, rel=1e-12)
