@@ -74,9 +74,17 @@ def test_zero_bubble_runs_are_simulated_and_the_better_schedule_is_found() -> No
     assert (found.n, found.left_out, found.regret) == (12, 0, 0.0)
 
 
-def test_what_is_not_modelled_is_left_out_with_its_reason() -> None:
-    reasons = {case.reason for case in cases.load(validation.folder() / "nvidia_nemo.yaml")}
-    assert reasons == {"", "cp 2 is not modelled; cp must be 1"}
+def test_what_is_not_modelled_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    written = HOLMES.read_text(encoding="utf-8").replace("    dp: 16", "    zero_shard_size: 3\n    dp: 16", 1)
+    (tmp_path / "cases.yaml").write_text(written, encoding="utf-8")
+    first, *others = cases.load(tmp_path / "cases.yaml")
+    assert (first.plan, first.reason) == (None, "zero_shard_size 3 is not modelled where dp is 16")
+    assert {case.reason for case in others} == {""}
+
+
+def test_every_published_run_has_a_plan() -> None:
+    found = [case for path in sorted(validation.folder().glob("*.yaml")) for case in cases.load(path)]
+    assert [case.id for case in found if case.plan is None] == []
 
 
 def test_errors_are_negative_where_the_simulator_is_optimistic() -> None:

@@ -214,6 +214,55 @@ def test_keys_and_values_travel_behind_attention_and_tokens_to_their_experts(nod
     assert text(lowering.program(again, 0, 1)) == "F0 ring F0 B0 ring R0 ring B0 dp all_reduce optimizer"
 
 
+def test_zero_3_gathers_and_reduces_dense_weights_and_experts_each_in_their_group(nodes: Make) -> None:
+    plan = nodes(dp=4, ep=2, layers=(1,), shape=EXPERTS, zero_stage=3)
+    gathers = "start dp all_gather.0 start edp all_gather.0 wait dp all_gather.0 wait edp all_gather.0"
+    reduces = "start dp reduce_scatter.0 start edp reduce_scatter.0"
+    assert text(lowering.program(plan, 0, 1)) == (
+        f"{gathers} F0 ep all_to_all {gathers} B0 ep all_to_all {reduces} "
+        "wait dp reduce_scatter.0 wait edp reduce_scatter.0 optimizer"
+    )
+
+
+def test_replicas_of_a_split_sequence_shard_as_replicas_of_batches_do(nodes: Make) -> None:
+    """One replica on two cp ranks: its weights are gathered, its gradients reduced, as if there were two replicas."""
+    plan = nodes(cp=2, layers=(1,), zero_stage=3)
+    assert plan.config.shards_parameters and plan.config.reduces_each_microbatch
+    assert text(lowering.program(plan, 0, 1)) == (
+        "start dp all_gather.0 wait dp all_gather.0 F0 ring F0 start dp all_gather.0 wait dp all_gather.0 B0 ring B0 "
+        "start dp reduce_scatter.0 wait dp reduce_scatter.0 optimizer"
+    )
+
+
+def test_sharded_weights_and_gradients_are_divided_by_those_who_hold_the_same(mixtral: Model) -> None:
+    """ZeRO 3 over dp 4 x cp 2, ep 4: dense weights over eight ranks, experts over two; two layers ahead and one at work."""
+    workload = Workload(mixtral, 4, 1024)
+    config = ParallelConfig(dp=4, cp=2, ep=4, num_microbatches=(1,) * 4, zero_stage=3)
+    assert memory.state_bytes(8e6, workload, config) == pytest.approx(8e6 * (2 + 4 + 12) / 8)
+    assert memory.state_bytes(8e6, workload, config, sharing=2) == pytest.approx(8e6 * (2 + 4 + 12) / 2)
+    layer = mixtral.layer_parameters - mixtral.expert_parameters * 3 / 4
+    assert memory.gathered_bytes(workload, config) == pytest.approx(layer * (3 * 2 + 4))
+    alone = replace(config, ep=8)  # a rank's experts are its own: neither gathered nor reduced
+    dense = mixtral.layer_parameters - mixtral.expert_parameters
+    assert memory.gathered_bytes(workload, alone) == pytest.approx(dense * (3 * 2 + 4))
+
+
+def test_weight_gradients_that_are_split_off_move_no_keys_and_no_tokens(nodes: Make) -> None:
+    plan = nodes(cp=2, dp=2, ep=2, shape=EXPERTS, schedule="zb-h1", zero_stage=0, overlap_grad_reduce=False)
+    assert text(lowering.program(plan, 0, 1)) == (
+        "F0 ring F0 ep all_to_all B0 ring B0 ep all_to_all W0 dp all_reduce edp all_reduce optimizer"
+    )
+
+
+def test_messages_are_slices_of_a_slice_and_experts_get_the_whole_of_it(nodes: Make) -> None:
+    """b 1, s 64, h 96, 2 bytes on cp 2, tp 2: without sequence parallelism both tensor-parallel ranks hold all tokens."""
+    plan = nodes(tp=2, cp=2, pp=2, dp=2, ep=2, shape=EXPERTS)
+    workload, config = plan.workload, plan.config
+    assert lowering.message_bytes(workload, config) == 64 / 2 * 96 * 2 / 2
+    assert lowering.gathered_bytes(workload, config) == 64 / 2 * 96 * 2
+    assert lowering.expert_collectives(workload, config, 1, False) == (("all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
+
+
 def test_payloads_of_ring_and_experts(nodes: Make) -> None:
     """b 1, s 64, h 96, 24 heads of 4, 2 bytes: K and V of the whole sequence go around, once a layer; two all_to_alls of two
     copies of the rank's tokens."""
@@ -292,6 +341,8 @@ def test_tokens_of_experts_in_four_nodes_take_their_bytes_over_the_nics(nodes: M
         {"cp": 4, "dp": 2, "pp": 2, "ep": 4},
         {"tp": 4, "cp": 2, "pp": 2, "schedule": "gpipe"},
         {"dp": 16, "ep": 4, "recompute": "full"},
+        {"dp": 4, "cp": 2, "tp": 2, "ep": 4, "zero_stage": 3},
+        {"dp": 4, "cp": 2, "pp": 2, "ep": 2, "zero_stage": 2, "schedule": "zb-h1"},
     ],
 )
 def test_sixteen_ranks_fold_exactly_and_are_not_faster_than_the_closed_form(nodes: Make, facts: dict[str, object]) -> None:
