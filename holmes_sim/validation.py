@@ -81,10 +81,13 @@ def read(paths: Iterable[str | Path], measured: str | Path | None = None) -> tup
 
 
 def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
-    """(name, stack, whether it was fitted to this case) of a case. Raises HolmesError for an unknown mode."""
+    """(name, stack, whether it was fitted to this case) of a case. Raises HolmesError for an unknown mode.
+
+    A stack is fitted with formulas, so a case whose compute is measured (`--profile`) takes the default.
+    """
     if mode not in STACKS:
         raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
-    if mode == "default" or case.stack not in catalog.names("stacks"):
+    if mode == "default" or case.stack not in catalog.names("stacks") or _is_measured(case):
         return "default", DEFAULT, False
     facts = catalog.stack_facts(case.stack)
     if mode == "fitted":
@@ -139,6 +142,13 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
         kendall_tau=kendall_tau(pairs) if one_source else None,
         regret=regret(rows) if one_source else None,
     )
+
+
+def _is_measured(case: Case) -> bool:
+    """Whether a profile stands in for the formulas on some device of a case."""
+    plan = case.plan
+    specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
+    return plan is not None and any(compute.measured(spec, plan.workload, plan.config) is not None for spec in specs)
 
 
 def rests_on(row: Row) -> str:
