@@ -62,9 +62,10 @@ class StageCost:
         """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
 
         Gathers ahead of a forward in n parts of f/n are a two-machine flow shop: it ends no sooner than gather + f/n, nor
-        than one bucket and f. Where the network is the bottleneck, its gathers are part of its slots.
+        than one bucket and f. Where the network is the bottleneck, its gathers are part of its slots. Of several virtual
+        stages only the first waits for its gathers at the begin, and only the last reduces at the end: they count for nothing.
         """
-        if not config.gathers_ahead or self.traffic > self.busy:
+        if not config.gathers_ahead or self.traffic > self.busy or config.vpp > 1:
             return fill
         n = self.parts
         return max(fill, self.gather / n, self.gather + self.forward / n - self.forward)
@@ -79,10 +80,10 @@ class StageCost:
         behind, rest = last + self.send_backward, self.optimizer + tied
         if self.traffic > self.busy:
             return rest  # the network never rests: its last reduction is counted with its slots
-        if config.reduces_behind:
-            rest += max(0.0, last + self.reduce / n - behind, last / n + self.reduce - behind)
-        else:
+        if not config.reduces_behind:
             rest += self.reduce
+        elif config.vpp == 1:
+            rest += max(0.0, last + self.reduce / n - behind, last / n + self.reduce - behind)
         return rest if config.gathers_ahead else rest + self.gather
 
 

@@ -364,3 +364,13 @@ def test_a_thin_nic_makes_a_step_longer_by_what_its_messages_take(
         return simulate(make_plan(machines, pp=4)).step_s
 
     assert step(1e6) - step(2e6) == pytest.approx(6 * 12288 / 2e6, rel=1e-9)
+
+
+@pytest.mark.parametrize(("pp", "layers"), [(1, (2, 2)), (2, (1, 1, 1, 1)), (2, (1, 1, 1, 3))])
+def test_the_closed_form_of_virtual_stages_counts_no_reduction_that_hides(
+    pp: int, layers: tuple[int, ...], make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make, make_wire: Make
+) -> None:
+    """Thin wires: gradients of the earlier virtual stages are on their way while the later ones compute."""
+    machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(bandwidth=1e9),), intra_node=make_wire(bandwidth=4e9)))
+    plan = make_plan(machines, pp=pp, dp=2, vpp=2, microbatches=4, layers=layers, schedule="interleaved", shape={"hidden": 960})
+    assert costs.step_seconds(plan) <= simulate(plan).step_s
