@@ -39,7 +39,7 @@ ScheduleWord = Annotated[
     str | None, typer.Option(help="1f1b, 1f1b-deepspeed, gpipe or interleaved.", rich_help_panel="Pin a dimension")
 ]
 RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel="Pin a dimension")]
-KINDS = ("devices", "links", "nics", "models", "profiles", "topologies", "strategies", "schedules", "collectives")
+KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
 
 
 @app.command(epilog="Example: holmes-sim plan topologies/holmes-hybrid-4.yaml -o plan.json")

@@ -20,7 +20,7 @@ from sim.cases import Case
 from sim.explain import KINDS, Account, Explanation, Layer
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
-from sim.stack import DEFAULT, NUMBERS
+from sim.stack import DEFAULT, NUMBERS, Stack
 from sim.topology import Topology
 from sim.units import GIBI, GIGA, MICRO, MILLI, Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
@@ -348,12 +348,20 @@ def catalogue(kind: str) -> Table:
             size = f"{model.parameters / GIGA:.4g} B"
             table.add_row(name, size, str(model.layers), str(model.hidden), str(model.heads), str(model.vocab))
         return table
+    if kind == "stacks":
+        table = _stack_table()
+        for name in catalog.names(kind):
+            known = catalog.stack_facts(name)
+            errors = (known.error.default, known.error.fitted, known.error.held_out)
+            fitted = tuple(known.fitted.model_fields_set)
+            _add_stack(table, name, known.fitted.stack(), fitted, len(known.cases), len(known.held_out), errors)
+        return table
     if kind == "profiles":
         table = _table("Profiles", "name", "rows", "precision", "models", "devices")
         for name in catalog.names(kind):
-            known = profile.load(name)
-            rows, devices = str(len(known.layer_profiles)), ", ".join(known.devices.values())
-            table.add_row(name, rows, str(known.precision), ", ".join(known.models), devices)
+            measured = profile.load(name)
+            rows, devices = str(len(measured.layer_profiles)), ", ".join(measured.devices.values())
+            table.add_row(name, rows, str(measured.precision), ", ".join(measured.models), devices)
         return table
     table = _table("Interconnects" if kind == "links" else "NIC types", "name", "rate", "all_reduce", "send_recv", "latency")
     for name in catalog.names(kind):
@@ -396,16 +404,28 @@ def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
     return table
 
 
-def calibrated(fitted: Calibration) -> Group:
-    """The numbers of every fitted stack, and its error before, after, and on groups of cases that the fit did not see."""
+def _stack_table() -> Table:
     table = _table("Software stacks", "name", "cases", "groups", *NUMBERS, "default", "fitted", "honest")
     table.columns[0].header = "stack"
+    return table
+
+
+def _add_stack(
+    table: Table, name: str, stack: Stack, fitted: Iterable[str], cases: int, groups: int, errors: tuple[float, float, float]
+) -> None:
+    """A row: the numbers that were fitted, and mean absolute errors with the default, fitted, and on groups left out."""
+    shown = {number: f"{getattr(stack, number):.2f}" for number in NUMBERS[:4]}
+    shown |= {number: time_text(getattr(stack, number)) for number in NUMBERS[4:]}
+    numbers = [shown[number] if number in fitted else "" for number in NUMBERS]
+    table.add_row(name, str(cases), str(groups or ""), *numbers, *(f"{error:.1%}" for error in errors))
+
+
+def calibrated(fitted: Calibration) -> Group:
+    """The numbers of every fitted stack, and its error before, after, and on groups of cases that the fit did not see."""
+    table = _stack_table()
     for fit in fitted.fits:
-        shown = {name: f"{getattr(fit.stack, name):.2f}" for name in NUMBERS[:4]}
-        shown |= {name: time_text(getattr(fit.stack, name)) for name in NUMBERS[4:]}
-        numbers = [shown[name] if name in fit.numbers else "" for name in NUMBERS]
-        errors = [f"{error:.1%}" for error in (fit.default_error, fit.error, fit.honest_error)]
-        table.add_row(fit.name, str(len(fit.cases)), str(len(fit.held_out) or ""), *numbers, *errors)
+        errors = (fit.default_error, fit.error, fit.honest_error)
+        _add_stack(table, fit.name, fit.stack, fit.numbers, len(fit.cases), len(fit.held_out), errors)
     shares = ", ".join(f"{name} {getattr(DEFAULT, name):.2f}" for name in NUMBERS[:4])
     times = ", ".join(f"{name} {time_text(getattr(DEFAULT, name))}" for name in NUMBERS[4:])
     note = "Errors are mean absolute ones of the step time; honest: each group of cases predicted by a fit without it."

@@ -19,7 +19,7 @@ from sim import schedules
 PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
 """One shape only, so that planning takes a fraction of a second."""
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED)
-KINDS = ("devices", "links", "nics", "models", "profiles", "topologies", "strategies", "schedules", "collectives")
+KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
 COMMANDS = ("plan", "simulate", "show", "list", "schema")
 
 
