@@ -17,6 +17,7 @@ from typing import Any
 from sim import catalog
 from sim.cluster import DeviceSpec, Fleet
 from sim.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.errors import TopologyError
 from sim.measured import Both, Profile, Row, shape
 from sim.model import Model
 from sim.schema import ProfileFacts, ProfileRowFacts
@@ -34,6 +35,9 @@ def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
         place = files(catalog.__name__) / "profiles" / f"{name}.yaml"
         return from_document(parse(f"catalog/profiles/{name}.yaml", place.read_text(encoding="utf-8")))
     path = folder / name if (folder / name).exists() else Path(name)
+    if not path.exists() and not path.suffix:
+        known = ", ".join(catalog.names("profiles"))
+        raise TopologyError(f"profile {str(name)!r} is neither in the catalogue, which has {known}, nor a file")
     return from_document(parse(str(path), read_text(path)))
 
 

@@ -491,4 +491,7 @@ def test_a_profile_that_is_wrong_or_missing_ends_with_exit_code_2(run, plan_file
     seen = run("simulate", plan_file, "--profile", tmp_path / "mine.yaml")
     assert (seen.code, seen.err) == (2, f"error: {tmp_path}/mine.yaml:3: layer_profiles: at least one is needed\n")
     seen = run("validate", "--profile", "nowhere")
-    assert (seen.code, seen.err) == (2, "error: nowhere: no such file\n")
+    assert (seen.code, seen.err) == (
+        2,
+        "error: profile 'nowhere' is neither in the catalogue, which has sailor, nor a file\n",
+    )
