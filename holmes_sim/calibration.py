@@ -22,6 +22,7 @@ from sim.cases import Case
 from sim.costs import step_seconds
 from sim.documents import to_yaml
 from sim.engine import simulate
+from sim.errors import HolmesError
 from sim.plan import Plan
 from sim.stack import DEFAULT, NUMBERS, Stack, applied
 
@@ -79,11 +80,13 @@ class Calibration:
 
 
 def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> Calibration:
-    """Fit every stack that the cases name. Cases that cannot be simulated are passed over."""
+    """Fit every stack that the cases name. Cases that cannot be simulated are passed over; raises HolmesError if all are."""
     stacks: dict[str, list[Case]] = {}
     for case in found:
         if case.plan is not None:
             stacks.setdefault(case.stack, []).append(case)
+    if not stacks:
+        raise HolmesError("none of the cases can be simulated; holmes-sim validate says why")
     fits, felt = [], []
     for name, cases in stacks.items():
         fit, slopes, residuals = _calibrate(name, cases, progress)

@@ -109,7 +109,7 @@ def _alike(value: Seconds, step: Seconds) -> str:
 def _longest(found: Explanation) -> str:
     """One line: the three longest parts of the critical path, and what it means."""
     parts = sorted(((s, a.place, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
-    told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts)
+    told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts if s >= 0.01 * found.step_s)
     return f"Most of it: {told}. A second saved elsewhere saves nothing."
 
 
@@ -128,9 +128,12 @@ def _kernels(layer: Layer) -> Group:
             row += [f"{seconds / MICRO:.1f}", f"{seconds / total:.1%}", limit] if seconds else ["-", "-", ""]
         table.add_row(*row)
     table.add_row("all", f"{totals[0] / MICRO:.1f}", "", "", f"{totals[1] / MICRO:.1f}", "", "", style=STYLE)
-    host = f"{layer.forward / MICRO:.1f} and {layer.backward / MICRO:.1f}"
+    counted = f"{layer.forward / MICRO:.1f} and {layer.backward / MICRO:.1f}"
     waits = layer.forward > totals[0] * (1 + 1e-9) or layer.backward > totals[1] * (1 + 1e-9)
-    return Group(table, *([Text(f"With the host, which launches more slowly than this: {host}.")] if waits else []))
+    note = f"With the host, which launches more slowly than this: {counted}." if waits else ""
+    if layer.measured:
+        note = f"The profile's {counted} count in place of these formulas, tensor-parallel collectives included."
+    return Group(table, *([Text(note)] if note else []))
 
 
 def _passages(found: Explanation) -> Table:
@@ -149,8 +152,8 @@ def _passages(found: Explanation) -> Table:
 
 def effort(run: Simulated) -> str:
     """What a simulation took, in a line."""
-    world = run.plan.config.world_size
-    return f"Simulated {world} ranks in {run.classes} classes, {run.timeline.events} events, in {time_text(run.seconds)}."
+    world, kinds = run.plan.config.world_size, "1 class" if run.classes == 1 else f"{run.classes} classes"
+    return f"Simulated {world} ranks in {kinds}, {run.timeline.events} events, in {time_text(run.seconds)}."
 
 
 def _promised(plan: Plan) -> Prediction:
@@ -456,8 +459,9 @@ def validated(rows: tuple[Validated, ...]) -> Group:
         if row.case.reason:
             reason = f"{row.case.source}: {row.case.reason}"
             reasons[reason] = reasons.get(reason, 0) + 1
-    average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}."
-    sight = validation.by_sight(rows)
+    average, sight = "None of the cases can be simulated.", validation.by_sight(rows)
+    if any(one.n for one in sources.values()):
+        average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}."
     apart = [
         f"{one.n} cases that their constants {verb} fitted to: {one.mape:.1%}, bias {one.bias:+.1%}."
         for one, verb in ((sight["seen"], "were"), (sight["unseen"], "were not"))

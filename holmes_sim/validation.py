@@ -198,13 +198,13 @@ def by_source(rows: tuple[Row, ...]) -> dict[str, Summary]:
 
 
 def macro(found: dict[str, Summary]) -> float:
-    """Mean over sources of each source's mean absolute percentage error."""
-    return mean(one.mape for one in found.values() if one.n)
+    """Mean over sources of each source's mean absolute percentage error; not a number where nothing was simulated."""
+    return mean([one.mape for one in found.values() if one.n] or [float("nan")])
 
 
 def macro_bias(found: dict[str, Summary]) -> float:
     """Mean over sources of each source's mean relative error, with its sign."""
-    return mean(one.bias for one in found.values() if one.n)
+    return mean([one.bias for one in found.values() if one.n] or [float("nan")])
 
 
 def by_sight(rows: tuple[Row, ...]) -> dict[str, Summary]:
@@ -243,7 +243,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     return {
         "cases": listed,
         "summary": _summary_facts(everything)
-        | {"macro": macro(sources), "macro_bias": macro_bias(sources)}
+        | _told({"macro": macro(sources), "macro_bias": macro_bias(sources)})
         | {name: _summary_facts(one) for name, one in by_sight(rows).items()}
         | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
     } | _memory_facts(rows)
@@ -251,4 +251,9 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
 
 def _summary_facts(one: Summary) -> dict[str, Any]:
     values = {name: getattr(one, name) for name in ("n", "left_out", "mape", "median_ape", "bias", "kendall_tau", "regret")}
+    return _told(values)
+
+
+def _told(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no "not a number"."""
     return {name: None if value != value else value for name, value in values.items()}

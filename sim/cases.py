@@ -7,23 +7,77 @@ stands on the next free devices of its own. What the simulator does not model ma
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from sim.cluster import Cluster, Device, Fleet
 from sim.documents import Document, check, parse, read_text
 from sim.errors import PlanError, TopologyError
 from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, groups_of
-from sim.schema import CasesFacts, ProfileFacts
-from sim.topology import from_document, profiled
+from sim.planfile import ConfigFacts, StageFacts
+from sim.schema import Count, Door, Flag, Measured, ProfileFacts, WorkloadFacts
+from sim.topology import Topology, from_document, profiled
 from sim.units import GIGA, Bytes
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
 """How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
 --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
+
+
+class CaseConfigFacts(ConfigFacts):
+    """A plan's configuration; what a case does not say is as Megatron-LM has it by default."""
+
+    tp: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    microbatch_size: Count = 1
+    num_microbatches: list[Count] = Field(default=[])
+    schedule: str = "1f1b"
+    recompute: str = "none"
+    sequence_parallel: Flag = False
+    overlap_grad_reduce: Flag = False
+    overlap_param_gather: Flag = False
+    gradient_precision: str = ""
+    zero_shard_size: Count | None = None
+    layer_partition: str = PARTITIONS[0]
+
+
+class MeasuredFacts(Door):
+    """What was measured: seconds of one optimizer step, memory where the source tells it."""
+
+    step_s: Measured
+    peak_memory_gb: Measured | None = None
+
+
+class CaseFacts(Door):
+    """One measured training run. `wrong`: why the measurement cannot be right; the case is listed with it, not simulated."""
+
+    id: str
+    topology: dict[str, Any]
+    workload: WorkloadFacts
+    config: CaseConfigFacts
+    stages: tuple[StageFacts, ...] = ()
+    replicas: tuple[list[str], ...] = ()
+    stack: str
+    measured: MeasuredFacts
+    certainty: Literal["read", "derived", "digitised", "memory"] = "read"
+    assumed: tuple[str, ...] = ()
+    wrong: str = ""
+
+
+class CasesFacts(Door):
+    """Measured training runs of one source."""
+
+    format: Literal["holmes-sim/cases/1"]
+    source: dict[str, str]
+    notes: tuple[str, ...] = ()
+    cases: list[CaseFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,51 +96,63 @@ class Case:
 def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, ...]:
     """All cases of a file, with a measured profile on their devices. Raises TopologyError, a line for every fault."""
     document = parse(str(path), read_text(path))
-    facts = check(document, CasesFacts)
-    assert isinstance(document.value, dict)
-    found = []
-    for index, (written, case) in enumerate(zip(document.value["cases"], facts.cases, strict=True)):
-        described = {**written["topology"], "workload": written["workload"]}
+    faults: list[str] = []
+    topologies = tuple(_topologies(document, Path(path).parent, faults))
+    try:
+        facts = check(document, CasesFacts)
+    except TopologyError as error:
+        faults = [str(error), *faults]
+    if faults:
+        raise TopologyError("\n".join(dict.fromkeys("\n".join(faults).splitlines())))
+    known = topologies if measured is None else tuple(profiled(topology, measured) for topology in topologies)
+    return tuple(_case(case, topology, Path(path).stem) for case, topology in zip(facts.cases, known, strict=True))
+
+
+def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator[Topology]:
+    """The topology and workload of every case; what is wrong with one is put to the faults."""
+    written = document.value.get("cases") if isinstance(document.value, dict) else None
+    for index, case in enumerate(written if isinstance(written, list) else []):
+        if not isinstance(case, dict) or not isinstance(case.get("topology"), dict):
+            continue
         inside = {p[3:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "topology")}
         inside |= {p[2:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "workload")}
-        topology = from_document(Document(document.name, described, inside, [], ("cases", index)), Path(path).parent)
-        if measured is not None:
-            topology = profiled(topology, measured)
-        plan, reason = None, ""
+        described = {**case["topology"], "workload": case.get("workload")}
         try:
-            assert topology.workload is not None
-            config = _config(case.config, topology.workload)
-            partition = case.config.get("layer_partition", "transformer-only")
-            stages = _stages([stage.layers for stage in case.stages], topology.workload.model.layers, config, partition)
-            placement = _placement(topology.fleet, config, case.replicas)
-            groups = groups_of(topology.fleet, config, placement)
-            plan = Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
-        except (PlanError, TopologyError) as error:
-            reason = str(error)
-        if case.wrong:
-            plan, reason = None, f"wrong at its source: {case.wrong}"
-        gigabytes = case.measured.peak_memory_gb
-        peak = None if gigabytes is None else gigabytes * GIGA
-        found.append(Case(case.id, Path(path).stem, case.stack, case.measured.step_s, plan, reason, peak))
-    return tuple(found)
+            yield from_document(Document(document.name, described, inside, [], ("cases", index)), folder)
+        except TopologyError as error:
+            faults.append(str(error))
 
 
-def _config(written: dict[str, Any], workload: Workload) -> ParallelConfig:
-    """The configuration of a case; what it does not say is as Megatron-LM has it by default."""
-    values = dict(written)
-    values.pop("layer_partition", None)
-    shard = values.pop("zero_shard_size", None)
-    if shard not in (None, values.get("dp")):
-        raise PlanError(f"zero_shard_size {shard} is not modelled where dp is {values.get('dp')}")
-    replicas = int(values.get("dp", 1))
-    share = workload.global_batch_size // (replicas * int(values.get("microbatch_size", 1)))
-    values.setdefault("gradient_precision", USUAL_GRADIENTS.get(workload.precision, "fp32"))
-    values.setdefault("overlap_grad_reduce", False)
-    values.setdefault("overlap_param_gather", False)
+def _case(case: CaseFacts, topology: Topology, source: str) -> Case:
+    plan, reason = None, f"wrong at its source: {case.wrong}" if case.wrong else ""
     try:
-        return ParallelConfig(**values, num_microbatches=(share,) * replicas)
-    except TypeError as error:
-        raise PlanError(f"config: {str(error).split('__init__() ')[-1]}") from None
+        plan = None if reason else _plan(case, topology)
+    except PlanError as error:
+        reason = str(error)
+    gigabytes = case.measured.peak_memory_gb
+    peak = None if gigabytes is None else gigabytes * GIGA
+    return Case(case.id, source, case.stack, case.measured.step_s, plan, reason, peak)
+
+
+def _plan(case: CaseFacts, topology: Topology) -> Plan:
+    assert topology.workload is not None
+    config = _config(case.config, topology.workload)
+    written = [stage.layers for stage in case.stages]
+    stages = _stages(written, topology.workload.model.layers, config, case.config.layer_partition)
+    placement = _placement(topology.fleet, config, case.replicas)
+    groups = groups_of(topology.fleet, config, placement)
+    return Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
+
+
+def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
+    """The configuration of a case. Raises PlanError for what is not modelled."""
+    if written.zero_shard_size not in (None, written.dp):
+        raise PlanError(f"zero_shard_size {written.zero_shard_size} is not modelled where dp is {written.dp}")
+    values = written.model_dump(exclude={"zero_shard_size", "layer_partition"})
+    share = workload.global_batch_size // (written.dp * written.microbatch_size)
+    values["num_microbatches"] = tuple(written.num_microbatches or [share] * written.dp)
+    values["gradient_precision"] = written.gradient_precision or USUAL_GRADIENTS.get(workload.precision, "fp32")
+    return ParallelConfig(**values)
 
 
 def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
@@ -101,7 +167,7 @@ def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig,
     return tuple(Stage(first, past) for first, past in pairwise(cuts))
 
 
-def _placement(fleet: Fleet, config: ParallelConfig, replicas: list[list[str]]) -> tuple[Device, ...]:
+def _placement(fleet: Fleet, config: ParallelConfig, replicas: tuple[list[str], ...]) -> tuple[Device, ...]:
     if not replicas:
         everything = [device for cluster in fleet.clusters for device in _devices(cluster)]
         if len(everything) < config.world_size:

@@ -249,10 +249,7 @@ class KernelTime:
 
 
 def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[KernelTime, ...]:
-    """The kernels that `layer_seconds` adds up, recomputation left out: in their order, those of one name together.
-
-    "host" is what the device waits for a host that needs longer to launch the layer than the device to compute it.
-    """
+    """The kernels that `layer_seconds` adds up, recomputation left out: in their order, those of one name together."""
     precision, nbytes, kernels = workload.precision, workload.bytes_per_value, rank_kernels(workload, config)
     found = []
     for name in dict.fromkeys(kernel.name for kernel in kernels):
@@ -264,11 +261,7 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
         forward, backward = (functools.partial(seconds, run) for run in (_forward, _backward))
         found.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
     *_, accumulated = _parts((), _layer_parameters(workload, config), device, workload, config)
-    found.append(KernelTime("gradients", 0.0, "", accumulated, "memory"))
-    idle = device.launch - sum(one.forward for one in found), LAUNCH_BACKWARD * device.launch - sum(o.backward for o in found)
-    if max(idle) > 0:
-        found.append(KernelTime("host", max(idle[0], 0.0), "launch", max(idle[1], 0.0), "launch"))
-    return tuple(found)
+    return (*found, KernelTime("gradients", 0.0, "", accumulated, "memory"))
 
 
 def _limit(seconds: Callable[[DeviceSpec], Seconds], device: DeviceSpec) -> str:

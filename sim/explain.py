@@ -63,14 +63,15 @@ class Passage:
 class Layer:
     """One layer and microbatch on a type of device, kernel by kernel: forward and backward seconds are those of the engine.
 
-    They are more than the kernels' where the host is slower to launch them than the device to run them; recomputation and
-    communication are left out of both.
+    They are more than the kernels' where the host is slower to launch them than the device to run them, and another thing where
+    a profile stands in for formulas (`measured`); recomputation and communication are left out of both.
     """
 
     device: str
     forward: Seconds
     backward: Seconds
     kernels: tuple[KernelTime, ...]
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ def _layers(plan: Plan) -> tuple[Layer, ...]:
     found = []
     for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
         kernels = compute.kernel_times(device, plan.workload, once)
-        found.append(Layer(device.name, *compute.layer_seconds(device, plan.workload, once), kernels))
+        measured = compute.measured(device, plan.workload, once) is not None
+        found.append(Layer(device.name, *compute.layer_seconds(device, plan.workload, once), kernels, measured))
     return tuple(found)
 
 

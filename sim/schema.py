@@ -445,44 +445,6 @@ class TopologyFacts(Door):
     workload: WorkloadFacts | None = None
 
 
-class StageRange(Door):
-    """A range of layers: [first, past_last]."""
-
-    layers: tuple[int, int]
-
-
-class MeasuredFacts(Door):
-    """What was measured: seconds of one optimizer step, memory where the source tells it."""
-
-    step_s: Annotated[float, _number(0, MOST)]
-    peak_memory_gb: float | None = None
-
-
-class CaseFacts(Door):
-    """One measured training run."""
-
-    id: str
-    topology: dict[str, Any]
-    workload: WorkloadFacts
-    config: dict[str, Any]
-    stages: list[StageRange] = []
-    replicas: list[list[str]] = []
-    stack: str
-    measured: MeasuredFacts
-    certainty: Literal["read", "derived", "digitised", "memory"] = "read"
-    assumed: list[str] = []
-    wrong: str = Field("", description="why the measurement cannot be right; the case is listed with it and not simulated")
-
-
-class CasesFacts(Door):
-    """Measured training runs of one source."""
-
-    format: Literal["holmes-sim/cases/1"]
-    source: dict[str, str]
-    notes: list[str] = []
-    cases: list[CaseFacts]
-
-
 def topology_schema() -> dict[str, Any]:
     """JSON Schema of a topology file, for editors."""
     schema = TopologyFacts.model_json_schema()

@@ -8,14 +8,20 @@ from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLACK, BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 from holmes_sim.validation import Row
+from sim.errors import HolmesError
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
 MARKERS = "osD"
 
 
 def validation(rows: Iterable[Row]) -> Figure:
-    """Points on the diagonal are right; the band is 20 % to either side. Cases that cannot be simulated are not drawn."""
+    """Points on the diagonal are right; the band is 20 % to either side. Cases that cannot be simulated are not drawn.
+
+    Raises HolmesError where none is left.
+    """
     drawn = [row for row in rows if row.predicted_s is not None]
+    if not drawn:
+        raise HolmesError("none of the cases can be simulated, so there is nothing to draw; holmes-sim validate says why")
     figure = Figure(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     sources = list(dict.fromkeys(row.case.source for row in drawn))
@@ -31,6 +37,8 @@ def validation(rows: Iterable[Row]) -> Figure:
     axes.plot(ends, ends, color=GREY, linewidth=1)
     axes.fill_between(ends, [0.8 * end for end in ends], [1.2 * end for end in ends], color=GREY, alpha=0.2, linewidth=0)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured step (s)", ylabel="predicted step (s)")
-    axes.set_title(f"{len(drawn)} measured runs; the band is 20 % to either side")
+    seen = sum(row.seen for row in drawn)
+    fitted = f"constants fitted to {seen} of them" if seen else "constants fitted to none of them"
+    axes.set_title(f"{len(drawn)} measured runs, {fitted}; the band is 20 % to either side")
     axes.legend(loc="upper left", frameon=False, fontsize=9)
     return figure

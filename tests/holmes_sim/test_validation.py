@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from holmes_sim import cli, validation
+from holmes_sim import cli, commands, printing, validation
 from sim import cases, memory
 from sim.cases import Case
 from sim.engine import simulate
@@ -172,3 +174,72 @@ def test_a_wrong_case_file_is_one_line_for_every_fault(tmp_path: Path) -> None:
 def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HolmesError, match="no cases in "):
         validation.read([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [
+        ("tp: 1", "tq: 1", "cases[0].config.tq: unknown key; known: attention, cp, dp, ep, gradient_precision, "),
+        ("microbatch_size: 4", "microbatch_size: four", "cases[0].config.microbatch_size: 'four' is not a whole number"),
+        ("step_s: 7.74", "step_s: 0", "cases[0].measured.step_s: 0 must be at least 1e-09"),
+        (
+            "a100-sxm4-80gb",
+            "a100-sxm4-81gb",
+            "cases[0].clusters.main.node.devices.type: device 'a100-sxm4-81gb' is not in the ",
+        ),
+    ],
+)
+def test_a_fault_of_a_case_is_told_with_its_line(right: str, wrong: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    text = HOLMES.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong, 1))
+    with pytest.raises(TopologyError) as caught:
+        cases.load(path)
+    (found,) = str(caught.value).splitlines()
+    number = text[: text.index(right)].count("\n") + 1
+    assert found.startswith(f"{path}:{number}: {line}")
+
+
+def test_faults_of_topology_and_case_are_told_together(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(HOLMES.read_text().replace("a100-sxm4-80gb", "a100", 1).replace("step_s: 7.74", "step_s: fast"))
+    with pytest.raises(TopologyError) as caught:
+        cases.load(path)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("validate",), 0, "None of the cases can be simulated."),
+        (("validate", "--json"), 0, '"macro": null'),
+        (("validate", "--chart", "x.png"), 2, "nothing to draw"),
+        (("calibrate",), 2, "none of the cases can be simulated"),
+    ],
+)
+def test_cases_that_cannot_be_simulated_are_told_and_no_traceback(
+    arguments: tuple[str, ...], code: int, words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = tmp_path / "mine.yaml"
+    path.write_text(HOLMES.read_text().replace("schedule: 1f1b", "schedule: 1f2b"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["holmes-sim", *arguments, "--cases", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+    seen = capsys.readouterr()
+    assert words in seen.out + seen.err
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_an_explanation_says_where_a_profile_stands_in_for_the_kernels() -> None:
+    (case, *_) = (one for one in validation.read([SAILOR], "sailor") if one.plan is not None)
+    assert case.plan is not None
+    run = commands.simulate(case.plan)
+    explained = commands.explain(run)
+    assert {layer.measured for layer in explained.layers} == {True}
+    screen = Console(record=True, width=140, file=io.StringIO())
+    screen.print(printing.explained(explained))
+    assert "count in place of these formulas" in screen.export_text()

@@ -258,6 +258,12 @@ def test_facts_are_plain_data(make_plan: Make, free_wires: Fleet, free_ends: Non
         "critical_path": [{"stage": 0, "seconds": both}],
         "chain": [{"start_s": 0.0, "seconds": step, "what": "stage 0: 2 x (forward, backward)"}],
         "layers": [
-            {"device": "ideal", "forward": layer(plan)[0], "backward": layer(plan)[1], "kernels": tuple(map(asdict, kernels))}
+            {
+                "device": "ideal",
+                "forward": layer(plan)[0],
+                "backward": layer(plan)[1],
+                "kernels": tuple(map(asdict, kernels)),
+                "measured": False,
+            }
         ],
     }
