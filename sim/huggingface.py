@@ -16,7 +16,7 @@ taken as written, no padding is added.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,6 +54,16 @@ _LAYERS = ("n_layer", "num_hidden_layers")
 _HEADS = ("n_head", "num_attention_heads")
 _ROUTED = ("num_experts_per_tok",)
 
+_QWEN_MOE = Family(
+    "swiglu",
+    tied=False,
+    kv_heads=_KV,
+    head_dim=_DIM,
+    ffn_hidden=("moe_intermediate_size",),
+    experts=("num_experts", "num_local_experts"),
+    experts_per_token=_ROUTED,
+)
+
 FAMILIES: dict[str, Family] = {
     "llama": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM, may_be_absent=("head_dim", "kv_heads")),
     "mistral": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
@@ -66,26 +76,9 @@ FAMILIES: dict[str, Family] = {
         experts_per_token=_ROUTED,
     ),
     "qwen2": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM),
-    "qwen2_moe": Family(
-        "swiglu",
-        tied=False,
-        kv_heads=_KV,
-        head_dim=_DIM,
-        ffn_hidden=("moe_intermediate_size",),
-        experts=("num_experts", "num_local_experts"),
-        experts_per_token=_ROUTED,
-        shared_ffn_hidden=("shared_expert_intermediate_size",),
-    ),
+    "qwen2_moe": replace(_QWEN_MOE, shared_ffn_hidden=("shared_expert_intermediate_size",)),
     "qwen3": Family("swiglu", tied=False, kv_heads=_KV, head_dim=_DIM, may_be_absent=()),
-    "qwen3_moe": Family(
-        "swiglu",
-        tied=False,
-        kv_heads=_KV,
-        head_dim=_DIM,
-        ffn_hidden=("moe_intermediate_size",),
-        experts=("num_experts", "num_local_experts"),
-        experts_per_token=_ROUTED,
-    ),
+    "qwen3_moe": _QWEN_MOE,
     "gpt2": Family(
         "gelu",
         tied=True,
