@@ -1,0 +1,25 @@
+"""What the command line shows: tables for a terminal."""
+
+from __future__ import annotations
+
+from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
+from holmes_sim.printing.explanations import explained
+from holmes_sim.printing.plans import effort, groups, planned, simulated
+from holmes_sim.printing.stacks import calibrated
+from holmes_sim.printing.tables import console
+from holmes_sim.printing.validations import validated
+
+__all__ = [
+    "calibrated",
+    "catalogue",
+    "console",
+    "effort",
+    "explained",
+    "groups",
+    "modules",
+    "planned",
+    "simulated",
+    "topologies",
+    "topology",
+    "validated",
+]

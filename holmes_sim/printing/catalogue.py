@@ -1,0 +1,101 @@
+"""What there is: topologies, entries of the catalogue, modules of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.printing.stacks import add_stack, stack_table
+from holmes_sim.printing.tables import STYLE, grid
+from sim import catalog, profile
+from sim.topology import Topology
+from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
+
+
+def topology(shown: Topology) -> Group:
+    """A fleet in words: clusters, links, workload."""
+    clusters = grid("Clusters", "cluster", "nodes", "device", "each", "memory", "interconnect", "NICs")
+    for cluster in shown.fleet.clusters:
+        nics = "\n".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.nics) or "-"
+        clusters.add_row(
+            cluster.name, str(cluster.nodes), cluster.node.device.name, str(cluster.node.count),
+            size_text(cluster.node.device.memory), cluster.node.intra_node.name, nics,
+        )  # fmt: skip
+    parts: list[Text | Table] = [Text(f"{shown.name}: {shown.fleet.devices} devices", style=STYLE)]
+    parts += [Text(shown.source)] if shown.source else []
+    parts += [Text(), clusters]
+    if shown.fleet.trunks:
+        links = grid("Links between clusters", "cluster", "NIC", "rate", "latency")
+        for trunk in shown.fleet.trunks:
+            links.add_row(" - ".join(trunk.between), trunk.kind, rate_text(trunk.bandwidth), time_text(trunk.latency))
+        parts += [Text(), links]
+    if shown.workload is not None:
+        w = shown.workload
+        parts += [Text(), Text(f"Workload: {w.model.name}, batch {w.global_batch_size} x {w.seq_len} tokens, {w.precision}")]
+    return Group(*parts)
+
+
+def catalogue(kind: str) -> Table:
+    """Entries of a folder of the catalogue with their main facts."""
+    if kind == "devices":
+        table = grid("Devices", "name", "fp16 or bf16", "memory", "bandwidth", "GEMM curve")
+        for name in catalog.names(kind):
+            spec, facts = catalog.device(name), catalog.device_facts(name)
+            peaks = dict(spec.peak)
+            peak = flops_text(peaks.get("bf16") or peaks["fp16"])
+            curve = "guess" if facts.sources.get("gemm", "").startswith("guess") else "measured"
+            table.add_row(name, peak, size_text(spec.memory), bytes_per_second_text(spec.memory_bandwidth), curve)
+        return table
+    if kind == "models":
+        table = grid("Models", "name", "parameters", "layers", "hidden", "heads", "vocabulary")
+        for name in catalog.names(kind):
+            model = catalog.model(name)
+            size = f"{model.parameters / GIGA:.4g} B"
+            table.add_row(name, size, str(model.layers), str(model.hidden), str(model.heads), str(model.vocab))
+        return table
+    if kind == "stacks":
+        table = stack_table()
+        for name in catalog.names(kind):
+            known = catalog.stack_facts(name)
+            errors = (known.error.default, known.error.fitted, known.error.held_out)
+            fitted = tuple(known.fitted.model_fields_set)
+            add_stack(table, name, known.fitted.stack(), fitted, len(known.cases), len(known.held_out), errors)
+        return table
+    if kind == "profiles":
+        table = grid("Profiles", "name", "rows", "precision", "models", "devices")
+        for name in catalog.names(kind):
+            measured = profile.load(name)
+            rows, devices = str(len(measured.layer_profiles)), ", ".join(measured.devices.values())
+            table.add_row(name, rows, str(measured.precision), ", ".join(measured.models), devices)
+        return table
+    table = grid("Interconnects" if kind == "links" else "NIC types", "name", "rate", "all_reduce", "send_recv", "latency")
+    for name in catalog.names(kind):
+        link = catalog.link(name) if kind == "links" else catalog.nic(name)
+        rate = bytes_per_second_text(link.bandwidth) if kind == "links" else "in topology"
+        share = [f"{link.efficiency_of(operation):.0%}" for operation in ("all_reduce", "send_recv")]
+        table.add_row(name, rate, *share, time_text(link.latency))
+    return table
+
+
+def topologies(shown: Iterable[Topology]) -> Table:
+    """Shipped topologies: how many devices in which clusters, and what is trained on them."""
+    table = grid("Topologies", "name", "devices", "cluster", "device", "layout")
+    table.columns[2].header, table.columns[4].header = "nodes x devices", "workload"
+    for one in shown:
+        clusters = ", ".join(f"{c.name} {c.nodes} x {c.node.count}" for c in one.fleet.clusters)
+        kinds = "\n".join(dict.fromkeys(c.node.device.name for c in one.fleet.clusters))
+        workload = f"{one.workload.model.name}, batch {one.workload.global_batch_size}" if one.workload else "-"
+        table.add_row(one.name, str(one.fleet.devices), clusters, kinds, workload)
+    return table
+
+
+def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
+    """What a folder of modules offers: name, and what it is in a line."""
+    table = grid(title, "name", "layout")
+    table.columns[1].header = ""
+    for name, line in names:
+        table.add_row(name, line)
+    return table

@@ -1,0 +1,174 @@
+"""A plan and its simulation as an engineer reads them: layout, stages, groups, prediction, comparison, certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.commands import Planned, Simulated
+from holmes_sim.printing.tables import STYLE, grid
+from planner.search import Row
+from sim import memory
+from sim.plan import Certificate, Plan, Prediction
+from sim.report import PlaceReport
+from sim.units import GIBI, GIGA, time_text
+
+
+def planned(answer: Planned) -> Group:
+    """A plan as an engineer reads it: layout, stages, groups, prediction, comparison, certificate."""
+    plan = answer.plan
+    parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
+    parts += [stages(plan, answer.places), Text(), groups(plan), Text(), prediction(_promised(plan)), Text()]
+    if answer.baselines:
+        parts += [comparison(plan, answer.baselines), Text()]
+    if plan.certificate is not None:
+        parts.append(Text(certificate(plan, plan.certificate)))
+    return Group(*parts)
+
+
+def simulated(run: Simulated) -> Group:
+    """A simulated step: stages and numbers."""
+    parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text()]
+    return Group(*parts, prediction(run.prediction))
+
+
+def effort(run: Simulated) -> str:
+    """What a simulation took, in a line."""
+    world, kinds = run.plan.config.world_size, "1 class" if run.classes == 1 else f"{run.classes} classes"
+    return f"Simulated {world} ranks in {kinds}, {run.timeline.events} events, in {time_text(run.seconds)}."
+
+
+def _promised(plan: Plan) -> Prediction:
+    assert plan.prediction is not None
+    return plan.prediction
+
+
+def heading(plan: Plan) -> Text:
+    """One line: topology, model, batch, devices."""
+    workload = plan.workload
+    size = workload.model.parameters / GIGA
+    return Text(
+        f"{plan.topology.name}: {workload.model.name} ({size:.3g} B parameters), batch {workload.global_batch_size} x "
+        f"{workload.seq_len} tokens {workload.precision}, {plan.config.world_size} of {plan.fleet.devices} devices",
+        style=STYLE,
+    )
+
+
+def layout(plan: Plan) -> str:
+    """One line: degrees, microbatches, schedule, switches."""
+    config = plan.config
+    counts = sorted(set(config.num_microbatches))
+    many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    parts = [f"tp {config.tp}", f"pp {config.pp}", f"dp {config.dp}"]
+    parts += [f"{key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1]
+    parts += [f"{many} microbatches of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}"]
+    parts += [f"recompute {config.recompute}"] + (["sequence parallel"] if config.sequence_parallel else [])
+    return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
+
+
+def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
+    """A row for each pipeline place: where it stands, its memory and share of the limit, where its time goes."""
+    table = grid("Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "limit", "compute", "exposed", "bubble")
+    peaks, limits = memory.peak_memory(plan), memory.limits(plan)
+    for row in rows:
+        devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == row.place]
+        clusters = list(dict.fromkeys(device.cluster for device in devices))
+        specs = list(dict.fromkeys(plan.fleet.spec(device).name for device in devices))
+        nodes = sorted({device.node for device in devices})
+        layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(row.place))
+        where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
+        share = f"{peaks[row.place] / limits[row.place]:.0%}"
+        times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
+        size = f"{peaks[row.place] / GIBI:.3g} GiB"
+        look = (" + ".join(clusters), where, " + ".join(specs), layers, size, share, *times)
+        table.add_row(str(row.place), *look)
+    return table
+
+
+def groups(plan: Plan) -> Table:
+    """Groups by kind, NIC and clusters, with how many alike there are."""
+    table = grid("Groups", "group", "count", "ranks", "NIC", "transport", "collective", "cluster")
+    alike: dict[tuple[str, str, str, str, str, str], int] = {}
+    for group in plan.groups:
+        clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
+        collective = "send / recv" if group.kind == "pp" else group.collective
+        row = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
+        alike[row] = alike.get(row, 0) + 1
+    for row, many in alike.items():
+        table.add_row(row[0], str(many), *row[1:])
+    return table
+
+
+def prediction(numbers: Prediction) -> Table:
+    """The promised numbers."""
+    table = grid("Prediction (simulated)", "name", "value")
+    table.show_header = False
+    for name, value in (
+        ("step", time_text(numbers.step_s)),
+        ("samples/s", f"{numbers.samples_per_s:.4g}"),
+        ("tokens/s", f"{numbers.tokens_per_s:,.0f}"),
+        ("TFLOP/s per device", f"{numbers.tflops_per_device:.4g}"),
+        ("MFU", f"{numbers.mfu:.1%}"),
+        ("bubble", f"{numbers.bubble_fraction:.1%} of the step"),
+        ("exposed communication", f"{time_text(float(f'{numbers.exposed_communication_s:.3g}'))} per rank and step"),
+        ("of the upper bound", f"{numbers.upper_bound_fraction:.1%}"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
+    """The plan beside other strategies."""
+    table = grid("Against", "strategy", "step", "samples/s", "slower by", "layout")
+    best = _promised(plan)
+    table.add_row(plan.made_by.strategy, time_text(best.step_s), f"{best.samples_per_s:.4g}", "", short_layout(plan))
+    for row in rows:
+        if row.plan is None:
+            table.add_row(row.name, "-", "-", "-", row.reason)
+            continue
+        other = _promised(row.plan)
+        slower = f"{other.step_s / best.step_s - 1:.1%}"
+        table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
+    return table
+
+
+def short_layout(plan: Plan) -> str:
+    """Degrees and layers by cluster: `tp 2, pp 2, dp 8, mb 4: ib 16, roce 14`."""
+    config = plan.config
+    runs: list[tuple[str, list[int]]] = []
+    for place in range(config.pp):
+        members = range(config.rank(0, 0, place), config.rank(0, 0, place) + config.tp * config.dp_cp)
+        clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
+        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(place))
+        if runs and runs[-1][0] == clusters:
+            runs[-1][1].append(layers)
+        else:
+            runs.append((clusters, [layers]))
+    where = ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
+    full = "" if config.recompute == "none" else f", recompute {config.recompute}"
+    more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
+    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}: {where}"
+
+
+def _runs(layers: list[int]) -> str:
+    """`26|27x3|26`: equal neighbours counted."""
+    runs: list[list[int]] = []
+    for count in layers:
+        if runs and runs[-1][0] == count:
+            runs[-1][1] += 1
+        else:
+            runs.append([count, 1])
+    return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)
+
+
+def certificate(plan: Plan, found: Certificate) -> str:
+    """The certificate in two sentences: how far from the best, and of what."""
+    config = plan.config
+    kind = f"{config.schedule} plan" + (f" of vpp {config.vpp}" if config.vpp > 1 else "")
+    bound = f"no {kind} with whole stages per cluster is faster than {time_text(found.lower_bound_s)} ({found.solver})"
+    far = "optimal" if found.status == "optimal" else f"at most {found.gap:.1%} from the best"
+    hint = "" if config.vpp > 1 else " Interleaved stages are tried where --vpp asks for them."
+    return f"Certificate: {far}; {bound}.{hint}"

@@ -1,0 +1,35 @@
+"""A console, and the one look of all tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+STYLE = "bold"
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout or stderr; plain text where it is not a terminal."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def grid(title: str, *columns: str) -> Table:
+    """An empty table: words left, numbers right."""
+    table = Table(title=title, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        left = column in {
+            "cluster",
+            "device",
+            "nodes",
+            "group",
+            "NIC",
+            "transport",
+            "collective",
+            "strategy",
+            "layout",
+            "name",
+            "NICs",
+            "interconnect",
+        }
+        table.add_column(column, justify="left" if left else "right", no_wrap=column != "layout")
+    return table

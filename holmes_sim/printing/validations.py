@@ -1,0 +1,61 @@
+"""The simulator held against measured runs: errors by source, memory, what was left out and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import mean
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim import validation
+from holmes_sim.printing.tables import STYLE, grid
+from sim.cases import Case
+
+
+def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
+    """Errors of the peak memory by source."""
+    table = grid("Peak memory", "name", "cases", "mean error", "bias", "worst")
+    table.columns[0].header = "source"
+    for source in dict.fromkeys(case.source for case, _, _ in sizes):
+        errors = [error for case, _, error in sizes if case.source == source]
+        worst = max(errors, key=abs)
+        table.add_row(source, str(len(errors)), f"{mean(map(abs, errors)):.1%}", f"{mean(errors):+.1%}", f"{worst:+.1%}")
+    return table
+
+
+def validated(rows: tuple[validation.Row, ...]) -> Group:
+    """Errors by source and over all, and what was left out and why."""
+    sources = validation.by_source(rows)
+    table = grid("Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "tau", "regret")
+    table.columns[0].header = "source"
+    for name, one in [*sources.items(), ("all", validation.summary(rows, one_source=False))]:
+        numbers = [f"{one.mape:.1%}", f"{one.median_ape:.1%}", f"{one.bias:+.1%}"] if one.n else ["-"] * 3
+        tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
+        lost = "-" if one.regret is None else f"{one.regret:.1%}"
+        table.add_row(name, str(one.n), str(one.left_out) if one.left_out else "", *numbers, tau, lost)
+    reasons: dict[str, int] = {}
+    for row in rows:
+        if row.case.reason:
+            reason = f"{row.case.source}: {row.case.reason}"
+            reasons[reason] = reasons.get(reason, 0) + 1
+    average, sight = "None of the cases can be simulated.", validation.by_sight(rows)
+    if any(one.n for one in sources.values()):
+        average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}."
+    apart = [
+        f"{one.n} cases that their constants {verb} fitted to: {one.mape:.1%}, bias {one.bias:+.1%}."
+        for one, verb in ((sight["seen"], "were"), (sight["unseen"], "were not"))
+        if one.n and sight["seen"].n
+    ]
+    note = "" if sight["seen"].n else " No constant of a stack was fitted to any of these cases."
+    parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
+    sizes = validation.memory_errors(rows)
+    if sizes:
+        parts += [Text(), _memory(sizes)]
+    compute = Counter(words for row in rows if (words := validation.rests_on(row)))
+    if compute:
+        parts += [Text(), Text("Compute", style=STYLE), *(Text(f"{many:4} {words}") for words, many in compute.items())]
+    if reasons:
+        parts += [Text(), Text("Left out", style=STYLE), *(Text(f"{many:4} {reason}") for reason, many in reasons.items())]
+    return Group(*parts)
