@@ -38,7 +38,6 @@ def validation(rows: Iterable[Row]) -> Figure:
     axes.fill_between(ends, [0.8 * end for end in ends], [1.2 * end for end in ends], color=GREY, alpha=0.2, linewidth=0)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured step (s)", ylabel="predicted step (s)")
     seen = sum(row.seen for row in drawn)
-    fitted = f"constants fitted to {seen} of them" if seen else "constants fitted to none of them"
-    axes.set_title(f"{len(drawn)} measured runs, {fitted}; the band is 20 % to either side")
+    axes.set_title(f"{len(drawn)} measured runs, {seen} seen by the stack that predicts them; the band is 20 % to either side")
     axes.legend(loc="upper left", frameon=False, fontsize=9)
     return figure
