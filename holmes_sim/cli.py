@@ -65,6 +65,10 @@ def plan(
     zero_stage: Annotated[
         int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")
     ] = None,
+    zero_shard_size: Annotated[
+        int | None,
+        typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel="Pin a dimension"),
+    ] = None,
 ) -> None:
     """Choose layout and placement for a topology, and say how far from the best they can be."""
     from holmes_sim import commands
@@ -74,7 +78,7 @@ def plan(
     where = commands.load(topo, profile)
     _distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
-    wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep)
+    wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
     with _progress("planning") as progress:
         answer = commands.plan(where, workload, strategy, wishes, time_limit, progress)
     text = planfile.to_json(answer.plan)

@@ -24,6 +24,7 @@ class Wishes:
     zero_stage: int | None = None
     cp: int | None = None
     ep: int | None = None
+    zero_shard_size: int | None = None
 
     def __str__(self) -> str:
         given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))

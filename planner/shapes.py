@@ -33,6 +33,7 @@ class Shape:
     zero_stage: int
     cp: int = 1
     ep: int = 1
+    zero_shard_size: int | None = None
 
     @property
     def slots(self) -> int:
@@ -56,6 +57,7 @@ class Shape:
             microbatch_size=self.microbatch_size,
             num_microbatches=(self.microbatches(workload),) * self.dp,
             zero_stage=self.zero_stage,
+            zero_shard_size=self.zero_shard_size,
             recompute=self.recompute,
             sequence_parallel=self.tp > 1,
             gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
@@ -76,7 +78,7 @@ def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
 def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
     """All shapes to try; replicas of a stage stand in one cluster, or anywhere if `across`. Raises Infeasible for none."""
     found = False
-    cp, ep = question.wishes.cp or 1, question.wishes.ep or 1
+    cp, ep, shards = question.wishes.cp or 1, question.wishes.ep or 1, question.wishes.zero_shard_size
     _check_degrees(question.workload, cp, ep)
     for tp in _tensor_degrees(question):
         for dp in _data_degrees(question, tp, across):
@@ -86,7 +88,7 @@ def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
                     schedule = question.wishes.schedule or ("interleaved" if (question.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = question.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if question.wishes.zero_stage is None else question.wishes.zero_stage
-                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep)
+                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
     if not found:
         raise Infeasible(_why_none(question))
 
@@ -103,11 +105,12 @@ def _tensor_degrees(question: Question) -> list[int]:
 
 def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:
     room = [slots(cluster, tp) for cluster in question.clusters()]
-    cp, ep = question.wishes.cp or 1, question.wishes.ep or 1
+    cp, divisors = question.wishes.cp or 1, (question.wishes.ep or 1, question.wishes.zero_shard_size or 1)
     most = (sum(room) if across else max(room, default=0)) // cp
     wished = question.wishes.dp
     degrees = [wished] if wished else range(1, most + 1)
-    return [dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0 and dp * cp % ep == 0]
+    fitting = (dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0)
+    return [dp for dp in fitting if not any(dp * cp % divisor for divisor in divisors)]
 
 
 def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
@@ -139,6 +142,9 @@ def _why_none(question: Question) -> str:
     elif (wishes.dp or 1) > most:
         ways = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("cp", wishes.cp), ("tp", wishes.tp or 1)) if v)
         parts.append(f"{ways} replicas do not fit one cluster, which holds {most}; lower {'dp' if wishes.dp else 'cp'}")
+    elif wishes.zero_shard_size and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.zero_shard_size):
+        room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
+        parts.append(f"zero_shard_size {wishes.zero_shard_size} must divide dp {room} x cp {wishes.cp or 1}")
     elif wishes.ep and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.ep):
         room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
         parts.append(f"ep {wishes.ep} must divide dp {room} x cp {wishes.cp or 1}, from which it takes its ranks")

@@ -12,9 +12,9 @@ from sim.cluster import Cluster, Device, common_transport
 from sim.costs import messages_pace
 from sim.errors import HolmesError, Infeasible, PlanError
 from sim.lowering import message_bytes, tied_bytes
-from sim.paces import Paces, by_host
+from sim.paces import Paces
 from sim.plan import Plan
-from sim.routes import Capacities, Pace, ways
+from sim.routes import Capacities, Pace, member, ways
 
 
 class Workshop:
@@ -26,7 +26,7 @@ class Workshop:
         self.interrupted = False
         self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
-        self._paces: dict[tuple[str, int, int, int, int, int], tuple[Paces, ...]] = {}
+        self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
         self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
@@ -44,7 +44,7 @@ class Workshop:
 
     def paces(self, cluster: Cluster, shape: Shape) -> tuple[Paces, ...]:
         """Paces of the stages of a cluster, one for each way they can lie on its nodes."""
-        key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage
+        key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         if key not in self._paces:
             config = shape.config(self.question.workload, 1)
             per_node = cluster.node.count // shape.tp
@@ -109,7 +109,7 @@ class Workshop:
                     nic, _ = common_transport(fleet, (x, y))
                 except PlanError:
                     return math.inf
-                ends.append((tuple(by_host((x, y))), nic, "ring"))
+                ends.append(member((x, y), nic, "ring"))
         return min(way.pace.seconds(nbytes) for way in ways(fleet, tuple(ends), "all_reduce", self.capacities))
 
 

@@ -44,7 +44,6 @@ class CaseConfigFacts(ConfigFacts):
     overlap_grad_reduce: Flag = False
     overlap_param_gather: Flag = False
     gradient_precision: str = ""
-    zero_shard_size: Count | None = None
     layer_partition: str = PARTITIONS[0]
 
 
@@ -146,9 +145,9 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
 
 def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     """The configuration of a case. Raises PlanError for what is not modelled."""
-    if written.zero_shard_size not in (None, written.dp):
-        raise PlanError(f"zero_shard_size {written.zero_shard_size} is not modelled where dp is {written.dp}")
-    values = written.model_dump(exclude={"zero_shard_size", "layer_partition"})
+    values = written.model_dump(exclude={"layer_partition"})
+    if written.zero_shard_size == 1:
+        values |= {"zero_shard_size": None, "zero_stage": 0}
     share = workload.global_batch_size // (written.dp * written.microbatch_size)
     values["num_microbatches"] = tuple(written.num_microbatches or [share] * written.dp)
     values["gradient_precision"] = written.gradient_precision or USUAL_GRADIENTS.get(workload.precision, "fp32")

@@ -2,8 +2,8 @@
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
 bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
-dp x cp of them, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are what
-`sim.model.layer_kernels` saves, for as many microbatches as the schedule holds at that place (`schedules.in_flight`); full
+dp x cp of them or `zero_shard_size`, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are
+what `sim.model.layer_kernels` saves, for as many microbatches as the schedule holds at that place (`schedules.in_flight`); full
 recomputation keeps each layer's input and one layer at work. ZeRO 2 also shares the gradients and ZeRO 3 the weights, but for
 the layers that are gathered at the time. Where weight gradients are split off, what their products need stays from B to W: the
 inputs of the products and the gradients of their outputs, 32 s b h bytes a layer of a GPT (Qi et al., arXiv 2401.10241, table
@@ -35,9 +35,9 @@ bytes a value they are 9, and 4 without dropout, which is not told apart."""
 
 @functools.lru_cache(maxsize=65536)
 def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
-    """Weights, gradients and optimizer state of `parameters` that `sharing` ranks hold alike, dp x cp unless told otherwise."""
+    """Weights, gradients and optimizer state of `parameters` whose state so many ranks share (dense: all who can)."""
     optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
-    shared = sharing or config.dp_cp
+    shared = sharing or config.shards
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
     shares = [shared if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     return parameters * sum(
@@ -93,12 +93,12 @@ def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, fi
 def by_sharing(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, float, int], ...]:
-    """(kind of gradient group, parameters on one rank, ranks that hold the same) of one stage: experts apart under ep."""
+    """(kind of gradient group, parameters on one rank, ranks that share their state) of one stage: experts apart under ep."""
     everything = stage_parameters(workload, config, layers, first, last)
     if config.ep == 1:
-        return (("dp", everything, config.dp_cp),)
+        return (("dp", everything, config.shards),)
     experts = layers * workload.model.expert_parameters / config.ep / config.tp
-    return (("dp", everything - experts, config.dp_cp), ("edp", experts, config.edp))
+    return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
 
 
 def place_bytes(

@@ -7,13 +7,13 @@ decides. Where a collective is to be chosen, the best is looked for among those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from sim import collectives
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.plan import ParallelConfig
-from sim.routes import Capacities, Pace, ways
+from sim.routes import Capacities, Pace, by_host, member, ways
 from sim.units import Bytes, Seconds
 
 
@@ -41,6 +41,7 @@ class Paces:
             "dp": [_columns(devices)],
             "edp": [[group for i in range(config.ep) for group in _columns(devices[i :: config.ep])]],
         }
+        self._shards = {"dp": config.shards}
         self._known: dict[tuple[str, str], dict[str, tuple[Pace, ...]]] = {}
 
     def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
@@ -51,10 +52,11 @@ class Paces:
 
     def _options(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Groups of a block run side by side and share NICs; of blocks the slowest decides."""
-        blocks = [[(tuple(by_host(m)), common_transport(self._fleet, m)[0]) for m in block] for block in self._blocks[kind]]
+        blocks = [[(devices, common_transport(self._fleet, devices)[0]) for devices in block] for block in self._blocks[kind]]
         found = {}
-        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, blocks[0][0][0]):
-            together = [tuple((hosts, nic, name) for hosts, nic in block) for block in blocks]
+        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, by_host(blocks[0][0][0])):
+            shards = self._shards.get(kind, 0)
+            together = [tuple(member(devices, nic, name, devices, shards) for devices, nic in block) for block in blocks]
             options = [tuple(way.pace for way in ways(self._fleet, side, operation, self._capacities)) for side in together]
             found[name] = max(options, key=lambda paces: min((p.per_byte, p.latency) for p in paces))
         return found
@@ -103,11 +105,3 @@ def _choices(operation: str, hosts: tuple[tuple[Device, ...], ...]) -> list[str]
         except PlanError:
             continue
     return names
-
-
-def by_host(members: tuple[Device, ...]) -> Iterator[tuple[Device, ...]]:
-    """Devices host by host, in the order given."""
-    hosts: dict[tuple[str, int], list[Device]] = {}
-    for device in members:
-        hosts.setdefault((device.cluster, device.node), []).append(device)
-    return (tuple(host) for host in hosts.values())

@@ -30,7 +30,10 @@ GROUP_KINDS = ("tp", "pp", "dp", "cp", "ep")
 
 @dataclass(frozen=True, slots=True)
 class ParallelConfig:
-    """How the work is divided. `num_microbatches` holds one number for each data-parallel replica."""
+    """How the work is divided. `num_microbatches` holds one number for each data-parallel replica.
+
+    `zero_shard_size` ranks share what ZeRO shares, where not all dp x cp do: blocks of consecutive ranks hold it whole each
+    (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances)."""
 
     tp: int = 1
     pp: int = 1
@@ -42,6 +45,7 @@ class ParallelConfig:
     microbatch_size: int = 1
     num_microbatches: tuple[int, ...] = (1,)
     zero_stage: int = 1
+    zero_shard_size: int | None = None
     recompute: str = "none"
     sequence_parallel: bool = False
     overlap_grad_reduce: bool = True
@@ -59,6 +63,7 @@ class ParallelConfig:
             raise PlanError(f"cp {self.cp} exchanges keys and values around a ring of fused attention; attention must be flash")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
+        self._check_shards()
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
         for key, values in known.items():
             if getattr(self, key) not in values:
@@ -73,6 +78,19 @@ class ParallelConfig:
             raise PlanError(f"schedule {self.schedule} holds one stage a rank; vpp {self.vpp} needs interleaved")
         schedules.get(self.schedule)
 
+    def _check_shards(self) -> None:
+        size = self.zero_shard_size
+        if size is None:
+            return
+        if self.zero_stage == 0 or size < 2:
+            raise PlanError(f"zero_shard_size {size} with zero_stage {self.zero_stage} shares nothing; leave it out")
+        if self.dp_cp % size:
+            raise PlanError(f"zero_shard_size {size} does not divide dp {self.dp} x cp {self.cp}, whose ranks share the state")
+        if self.ep > 1 and size < self.dp_cp:
+            raise PlanError(
+                f"zero_shard_size {size} is not modelled with ep {self.ep}; experts are shared by all that hold them"
+            )
+
     @property
     def world_size(self) -> int:
         """Ranks in all."""
@@ -82,6 +100,11 @@ class ParallelConfig:
     def dp_cp(self) -> int:
         """Ranks of a stage that hold the same dense weights and reduce their gradients together."""
         return self.dp * self.cp
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share the optimizer state of dense weights (with ZeRO 2 the gradients, with ZeRO 3 the weights too)."""
+        return self.zero_shard_size or self.dp_cp
 
     @property
     def edp(self) -> int:

@@ -37,6 +37,7 @@ class ConfigFacts(Door):
     microbatch_size: Count
     num_microbatches: list[Count]
     zero_stage: Whole = 1
+    zero_shard_size: Count | None = None
     recompute: str
     sequence_parallel: Flag
     overlap_grad_reduce: Flag = True

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sim import collectives
@@ -27,9 +27,8 @@ from sim.units import BytesPerSecond, Seconds
 
 LinkName: TypeAlias = tuple[str | int, ...]
 Use: TypeAlias = tuple[tuple[LinkName, float], ...]
-Hosts: TypeAlias = tuple[tuple[Device, ...], ...]
-Member: TypeAlias = tuple[Hosts, str, str]
-"""A group of devices as the network sees it: its devices host by host, its NIC type, its collective."""
+Devices: TypeAlias = tuple[Device, ...]
+Hosts: TypeAlias = tuple[Devices, ...]
 
 PCIE_EFFICIENCY = 0.8
 """Share of PCIe's nominal rate that large copies reach (SimAI f5efb5a9, calbusbw.h: 25.6 of 32 GB/s)."""
@@ -66,6 +65,37 @@ class Route:
     def latency(self) -> Seconds:
         """Overhead and latencies: what the smallest payload takes."""
         return self.overhead + sum(leg.latency for leg in self.legs)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A group of devices as the network sees it: its devices host by host, its NIC type, its collective.
+
+    Where blocks of the group share state (`zero_shard_size`), `blocks` are those, and `copies` join what they hold alike: a
+    gradient is reduce_scattered in each block, then all_reduced among copies; weights are gathered in each block.
+    """
+
+    hosts: Hosts
+    nic: str
+    collective: str
+    blocks: tuple[Hosts, ...] = ()
+    copies: tuple[Hosts, ...] = ()
+
+
+def member(ring: Devices, nic: str, collective: str, ranked: Devices = (), shards: int = 0) -> Member:
+    """A group of devices in ring order; `ranked` in the order of ranks, of which every `shards` are a block."""
+    if not shards or shards == len(ring):
+        return Member(by_host(ring), nic, collective)
+    blocks = tuple(by_host(ranked[first : first + shards]) for first in range(0, len(ranked), shards))
+    return Member(by_host(ring), nic, collective, blocks, tuple(by_host(ranked[i::shards]) for i in range(shards)))
+
+
+def by_host(members: Devices) -> Hosts:
+    """Devices host by host, in the order given."""
+    hosts: dict[tuple[str, int], list[Device]] = {}
+    for device in members:
+        hosts.setdefault((device.cluster, device.node), []).append(device)
+    return tuple(tuple(host) for host in hosts.values())
 
 
 def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
@@ -197,6 +227,36 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
     return Route(tuple(legs), overhead, interference)
 
 
+def member_route(fleet: Fleet, group: Member, operation: str, protocol: str) -> Route:
+    """Route of a collective of a group under a protocol of its links, in blocks and among their copies where it has such."""
+    if not group.blocks:
+        return collective_route(fleet, group.hosts, group.nic, group.collective, operation, protocol)
+
+    def together(sides: tuple[Hosts, ...], operation: str) -> Route:
+        return _together([collective_route(fleet, side, group.nic, group.collective, operation, protocol) for side in sides])
+
+    inside = together(group.blocks, operation)
+    if operation == "all_gather":
+        return inside
+    across = together(group.copies, "all_reduce")
+    legs = tuple(replace(leg, share=leg.share / len(group.copies)) for leg in across.legs)
+    interference = max(inside.interference, across.interference)
+    return Route(inside.legs + legs, inside.overhead + across.overhead, interference)
+
+
+def _together(routes: list[Route]) -> Route:
+    """Routes of alike collectives that run side by side, as one."""
+    merged = []
+    for legs in zip(*(route.legs for route in routes), strict=True):
+        share = max(leg.share for leg in legs)
+        use: dict[LinkName, float] = {}
+        for leg in legs:
+            for link, weight in leg.use:
+                use[link] = use.get(link, 0.0) + weight * leg.share / share
+        merged.append(Leg(tuple(use.items()), share, max(leg.latency for leg in legs)))
+    return Route(tuple(merged), max(r.overhead for r in routes), max(r.interference for r in routes))
+
+
 def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple[str, ...]:
     """Protocols that all links of these groups offer, links that tell of none left out; ("",) where there is none.
 
@@ -204,37 +264,40 @@ def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple
     """
     if operation == "send_recv":
         return ("",)
-    offers = list(dict.fromkeys(spec.protocols for group in groups for spec in _specs(fleet, *group[:2]) if spec.protocols))
+    offers = list(dict.fromkeys(spec.protocols for group in groups for spec in _specs(fleet, group) if spec.protocols))
     if not offers:
         return ("",)
-    switched = operation == "all_reduce" and all(len(hosts) == 1 and name == "ring" for hosts, _, name in groups)
+    switched = operation == "all_reduce" and all(len(group.hosts) == 1 and group.collective == "ring" for group in groups)
     names = [{p.name for p in offer if switched or not p.in_switch} for offer in offers]
     return tuple(p.name for p in offers[0] if all(p.name in offered for offered in names)) or ("",)
 
 
-def _specs(fleet: Fleet, hosts: Hosts, nic: str) -> Iterator[LinkSpec]:
+def _specs(fleet: Fleet, group: Member) -> Iterator[LinkSpec]:
     """Every interconnect and NIC type that a group may use."""
-    for name, inside in {(host[0].cluster, len(host) > 1) for host in hosts}:
+    for name, inside in {(host[0].cluster, len(host) > 1) for host in group.hosts}:
         if inside:
             yield fleet.cluster(name).node.intra_node
-        if len(hosts) > 1:
-            yield _nic(fleet, Device(name, 0, 0), nic).spec
+        if len(group.hosts) > 1:
+            yield _nic(fleet, Device(name, 0, 0), group.nic).spec
 
 
 def ways(fleet: Fleet, groups: tuple[Member, ...], operation: str, capacities: Capacities) -> tuple[Way, ...]:
-    """Ways of a collective over alike groups, (hosts, NIC, collective) each, that run side by side."""
+    """Ways of a collective over alike groups that run side by side."""
     found = []
     for protocol in protocols(fleet, groups, operation):
-        routes = tuple(collective_route(fleet, hosts, nic, name, operation, protocol) for hosts, nic, name in groups)
+        routes = tuple(member_route(fleet, group, operation, protocol) for group in groups)
         found.append(Way(routes, pace(routes, capacities)))
     return tuple(found)
 
 
 def group_ways(plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities) -> tuple[Way, ...]:
     """Ways of a collective over groups of a plan that run side by side."""
-    placed = (tuple(tuple(plan.placement[rank] for rank in host) for host in plan.hosts(group.ranks)) for group in groups)
-    members = tuple((hosts, group.nic, group.collective) for hosts, group in zip(placed, groups, strict=True))
-    return ways(plan.fleet, members, operation, capacities)
+
+    def joined(group: Group) -> Member:
+        ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
+        return member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
+
+    return ways(plan.fleet, tuple(joined(group) for group in groups), operation, capacities)
 
 
 def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Route:

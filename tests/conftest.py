@@ -254,6 +254,9 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
         "overlap_grad_reduce": draw(st.booleans()),
         "overlap_param_gather": draw(st.booleans()),
     }
+    if ep == 1 and switches["zero_stage"]:
+        sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
+        switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
     wanted = made(chosen)
     return wanted if _fits(wanted) else made({})
 

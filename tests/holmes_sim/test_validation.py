@@ -80,7 +80,7 @@ def test_what_is_not_modelled_is_left_out_with_its_reason(tmp_path: Path) -> Non
     written = HOLMES.read_text(encoding="utf-8").replace("    dp: 16", "    zero_shard_size: 3\n    dp: 16", 1)
     (tmp_path / "cases.yaml").write_text(written, encoding="utf-8")
     first, *others = cases.load(tmp_path / "cases.yaml")
-    assert (first.plan, first.reason) == (None, "zero_shard_size 3 is not modelled where dp is 16")
+    assert (first.plan, first.reason) == (None, "zero_shard_size 3 does not divide dp 16 x cp 1, whose ranks share the state")
     assert {case.reason for case in others} == {""}
 
 

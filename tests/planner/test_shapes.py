@@ -68,7 +68,7 @@ def test_a_tensor_degree_need_not_be_a_power_of_two_if_it_is_pinned(asked, make_
     [
         (Wishes(tp=2), "tp"), (Wishes(dp=2), "dp"), (Wishes(microbatch_size=2), "microbatch_size"),
         (Wishes(recompute="selective"), "recompute"), (Wishes(schedule="gpipe"), "schedule"),
-        (Wishes(zero_stage=0), "zero_stage"),
+        (Wishes(zero_stage=0), "zero_stage"), (Wishes(zero_shard_size=2), "zero_shard_size"),
     ],
 )  # fmt: skip
 def test_a_pinned_dimension_is_kept(asked, wishes, key):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sim import catalog
 from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
 from sim.engine import simulate
-from sim.routes import Capacities, Pace, Way, protocols, ways
+from sim.routes import Capacities, Member, Pace, Way, protocols, ways
 
 Make = Callable[..., Any]
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -66,7 +66,7 @@ def node(link: str | LinkSpec, nodes: int = 1) -> Fleet:
 def found(fleet: Fleet, nodes: int, ranks: int, operation: str, name: str = "ring") -> tuple[Way, ...]:
     """Ways of a collective over the first `ranks` devices of every node."""
     hosts = tuple(tuple(Device("a", number, index) for index in range(ranks)) for number in range(nodes))
-    group = (hosts, "intra_node" if nodes == 1 else "infiniband", name)
+    group = Member(hosts, "intra_node" if nodes == 1 else "infiniband", name)
     return ways(fleet, (group,), operation, Capacities(fleet))
 
 
@@ -152,8 +152,8 @@ def test_an_all_gather_over_many_nodes_waits_for_every_step_of_its_ring() -> Non
 def test_links_without_a_protocol_that_others_have_leave_it_out() -> None:
     """InfiniBand states LL and Simple, NVLink LL128 and NVLS besides: a ring over both has what both have."""
     hosts = tuple(tuple(Device("a", number, index) for index in range(8)) for number in range(2))
-    assert protocols(node("nvlink4", 2), ((hosts, "infiniband", "ring"),), "all_reduce") == ("LL", "Simple")
-    inside = (hosts[:1], "intra_node", "ring")
+    assert protocols(node("nvlink4", 2), (Member(hosts, "infiniband", "ring"),), "all_reduce") == ("LL", "Simple")
+    inside = Member(hosts[:1], "intra_node", "ring")
     assert protocols(node("nvlink4"), (inside,), "all_reduce") == ("LL", "LL128", "Simple", "NVLS")
     assert protocols(node("nvlink4"), (inside,), "all_gather") == ("LL", "LL128", "Simple")
     assert protocols(node("nvlink4"), ((hosts[:1], "intra_node", "tree"),), "all_reduce") == ("LL", "LL128", "Simple")
