@@ -117,7 +117,7 @@ def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator
         inside |= {p[2:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "workload")}
         described = {**case["topology"], "workload": case.get("workload")}
         try:
-            yield from_document(Document(document.name, described, inside, [], ("cases", index)), folder)
+            yield from_document(Document(document.name, described, inside.copy, [], ("cases", index)), folder)
         except TopologyError as error:
             faults.append(str(error))
 

@@ -300,10 +300,15 @@ def common_transport(fleet: Fleet, devices: tuple[Device, ...]) -> tuple[str, st
     link layers of two ends differ (NVIDIA/nccl, src/transport/net_ib), it does not fall back. Raises PlanError where
     nothing joins the devices.
     """
-    nodes = {(device.cluster, device.node) for device in devices}
+    nodes = dict.fromkeys((device.cluster, device.node) for device in devices)
     if len(nodes) == 1:
         return "intra_node", "intra_node"
-    names = tuple(dict.fromkeys(device.cluster for device in devices))
+    return _joint(fleet, tuple(dict.fromkeys(cluster for cluster, _ in nodes)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _joint(fleet: Fleet, names: tuple[str, ...]) -> tuple[str, str]:
+    """The (nic, transport) of several nodes in clusters of these names."""
     clusters = [fleet.cluster(name) for name in names]
     one_vendor = len({cluster.node.device.vendor for cluster in clusters}) == 1
     direct = one_vendor or fleet.communicator == "unified"

@@ -12,7 +12,7 @@ from sim import compute, lowering, memory, schedules
 from sim.cluster import Device, DeviceSpec, Fleet
 from sim.model import Workload
 from sim.paces import Paces
-from sim.plan import ParallelConfig, Plan, gradient_groups
+from sim.plan import ParallelConfig, Plan, embedding_groups, gradient_groups
 from sim.routes import Capacities, Pace, group_ways, message_route, pace
 from sim.units import Bytes, Seconds
 
@@ -305,7 +305,7 @@ def tied_seconds(plan: Plan) -> Seconds:
     nbytes = lowering.tied_bytes(plan.workload, plan.config)
     if not nbytes:
         return 0.0
-    ways = group_ways(plan, plan.embedding_groups(), "all_reduce", Capacities(plan.fleet))
+    ways = group_ways(plan, embedding_groups(plan.groups), "all_reduce", Capacities(plan.fleet))
     return min(way.pace.seconds(nbytes) for way in ways)
 
 

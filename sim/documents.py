@@ -7,7 +7,9 @@ This is the only file that knows PyYAML. A document is checked by a pydantic mod
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,17 +24,35 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class Document:
-    """A parsed file that remembers the line of every key; `outer` is its place where it is part of a larger file."""
+    """A parsed file that knows the line of every key; `outer` is its place where it is part of a larger file.
+
+    `find` tells the lines. It is asked when the first one is wanted: a file without a fault needs none.
+    """
 
     def __init__(
         self,
         name: str,
         value: object,
-        lines: Mapping[Path_, int],
+        find: Callable[[], Mapping[Path_, int]],
         duplicates: list[tuple[Path_, int]],
         outer: Path_ = (),
     ):
-        self.name, self.value, self.lines, self.duplicates, self.outer = name, value, lines, duplicates, outer
+        self.name, self.value, self.duplicates, self.outer = name, value, duplicates, outer
+        self._find = functools.cache(find)
+
+    @property
+    def lines(self) -> Mapping[Path_, int]:
+        """Line of every key and element."""
+        return self._find()
+
+    def inside(self, key: str) -> Document:
+        """The part of the document under a key."""
+        assert isinstance(self.value, dict)
+
+        def lines() -> Mapping[Path_, int]:
+            return {path[1:]: line for path, line in self.lines.items() if path[:1] == (key,)}
+
+        return Document(self.name, self.value[key], lines, [], (*self.outer, key))
 
     def line(self, path: Iterable[str | int]) -> int:
         """Line of a key, or of the nearest place above it that exists."""
@@ -76,7 +96,23 @@ def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str
 
 
 def parse(name: str, text: str) -> Document:
-    """Parse YAML (or JSON) text; raises TopologyError where it is not well formed or gives a key twice."""
+    """Parse YAML or JSON text; raises TopologyError where it is not well formed or gives a key twice."""
+    try:
+        return Document(name, json.loads(text, object_pairs_hook=_once), lambda: _lines(text)[0], [])
+    except (ValueError, RecursionError):  # YAML, or JSON with a fault: looked at key by key
+        return _parse_yaml(name, text)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of a JSON text; raises ValueError where a key is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _lines(text: str) -> tuple[dict[Path_, int], list[tuple[Path_, int]]]:
+    """Line of every key and element, and keys that are given twice with the line that repeats them."""
     lines: dict[Path_, int] = {}
     duplicates: list[tuple[Path_, int]] = []
 
@@ -93,9 +129,13 @@ def parse(name: str, text: str) -> Document:
                 lines[(*path, index)] = value.start_mark.line + 1
                 walk(value, (*path, index))
 
+    walk(yaml.compose(text, Loader=Loader), ())
+    return lines, duplicates
+
+
+def _parse_yaml(name: str, text: str) -> Document:
     try:
-        root = yaml.compose(text, Loader=Loader)
-        walk(root, ())
+        lines, duplicates = _lines(text)
         value = yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
@@ -103,7 +143,7 @@ def parse(name: str, text: str) -> Document:
         raise TopologyError(f"{name}:{line}: not well-formed YAML: {fault.problem or fault.context}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as fault:
         raise TopologyError(f"{name}:1: not well-formed YAML: {str(fault).splitlines()[0]}") from None
-    return Document(name, value, lines, duplicates)
+    return Document(name, value, lambda: lines, duplicates)
 
 
 def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_, str]] = ()) -> Checked:

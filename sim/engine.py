@@ -111,9 +111,6 @@ class _Run:
                 ends[span.rank] = max(ends[span.rank], span.end)
         for rank, _ in ranks:
             self._span(rank, "wait", "end of step", "bubble", ends[rank.rank], step)
-        alike: list[list[int]] = [[] for _ in ranks]
-        for index, name in enumerate(self.folding.classes):
-            alike[name].append(index)
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
             origin="simulated",
@@ -121,7 +118,7 @@ class _Run:
             step_s=step,
             tokens=self.plan.workload.tokens,
             flops=self.plan.workload.flops,
-            alike=tuple(tuple(group) for group in alike),
+            alike=self.folding.alike,
             spans=tuple(self.spans),
             events=self.events,
         )

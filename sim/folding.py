@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from sim import collectives
-from sim.plan import Group, Plan, gradient_groups
-from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
+from sim.plan import Group, Plan, embedding_groups, gradient_groups
+from sim.rings import GradientRoute, Ring, Shown, Sites, gradient_operations
+from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, offered, pace
+from sim.symmetry import Copies, copies
 from sim.units import Bytes, BytesPerSecond
 
 Key: TypeAlias = tuple[str | int, ...]
@@ -60,11 +64,14 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A carrier before folding: its ways, each with its pace, and the ranks that take part."""
+    """A carrier before folding: its ways, each with its pace, the ranks that take part, and how often it is there.
+
+    A gradient collective is there once; of its ranks those that are shown take part here."""
 
     routes: tuple[Route, ...]
     paces: tuple[Pace, ...]
     ranks: tuple[int, ...]
+    times: int = 1
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -83,39 +90,83 @@ class Folding:
     of: dict[Key, int]
 
     @property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks of every class, its representative first."""
+        found: list[list[int]] = [[rank] for rank in self.representatives]
+        for rank, name in enumerate(self.classes):
+            if rank != found[name][0]:
+                found[name].append(rank)
+        return tuple(tuple(group) for group in found)
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Ranks of every class."""
         count = Counter(self.classes)
         return tuple(count[c] for c in range(len(self.representatives)))
 
 
-def carriers_of(plan: Plan) -> dict[Key, Carried]:
-    """Every collective and message that the programs of a plan can ask for: its ways and the ranks that take part."""
+def carriers_of(plan: Plan, sites: Sites | None = None, found: Copies | None = None) -> dict[Key, Carried]:
+    """Collectives and messages that the programs of a plan can ask for, with their ways and the ranks that take part.
+
+    All of them, or those of shown ranks, as trunks and the links of shown ranks see them."""
     config, capacities = plan.config, Capacities(plan.fleet)
-    found: dict[Key, Carried] = {}
+    carriers: dict[Key, Carried] = {}
+
+    def times(group: Group) -> int:
+        return int(found.times[group.ranks[0]]) if found else 1
+
+    listed = tuple(group for group in plan.groups if times(group))
     tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
-    data = ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
-    operations = {"tp": tensor, "cp": ("send_recv",), "ep": ("all_to_all",), "dp": data, "edp": data}
-    for groups in _side_by_side(plan):
+    operations = {"tp": tensor, "cp": ("send_recv",), "ep": ("all_to_all",)}
+    for groups in _side_by_side(plan, tuple(group for group in listed if group.kind in operations)):
         for operation in operations[groups[0].kind]:
-            found |= _collectives(plan, groups, operation, capacities)
-    for group in plan.groups:
+            carriers |= _collectives(plan, groups, operation, capacities, times)
+    for group in listed:
         if group.kind == "pp":
-            found |= _messages(plan, group, capacities)
+            carriers |= _messages(plan, group, capacities, times(group))
     if plan.workload.model.tied_embeddings and config.pp > 1:
-        found |= _collectives(plan, plan.embedding_groups(), "all_reduce", capacities)
-    return found
+        tied = embedding_groups(listed)
+        carriers |= _collectives(plan, tied, "all_reduce", capacities, times)
+    if sites is not None and found is not None:
+        return carriers | _gradients(plan, sites, found, capacities)
+    for groups in _side_by_side(plan, gradient_groups(plan)):
+        for operation in gradient_operations(config):
+            carriers |= _collectives(plan, groups, operation, capacities, times)
+    return carriers
 
 
-def _side_by_side(plan: Plan) -> list[tuple[Group, ...]]:
+def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) -> dict[Key, Carried]:
+    """Gradient collectives, as trunks and the links of shown ranks see them."""
+    sides: dict[Key, list[tuple[Group, Ring]]] = {}
+    for group in gradient_groups(plan):
+        ring = sites.ring(np.array(group.ranks))
+        place = plan.config.place(group.ranks[0])[2]
+        sides.setdefault((group.kind, place, group.collective, ring.rounds(group.collective, "all_gather")), []).append(
+            (group, ring)
+        )
+    shown = Shown(plan, sites, found.shown)
+    carriers: dict[Key, Carried] = {}
+    for side in sides.values():
+        specs = [spec for group, ring in side for spec in ring.links(plan, group.nic)]
+        switched = all(len(ring.sizes) == 1 and group.collective == "ring" for group, ring in side)
+        for operation in gradient_operations(plan.config):
+            seen = [GradientRoute(plan, sites, shown, group, operation) for group, _ in side]
+            ways = [tuple(one.under(protocol) for one in seen) for protocol in offered(specs, operation, switched)]
+            paces = tuple(pace(routes, capacities) for routes in ways)
+            for index, (group, _) in enumerate(side):
+                ranks = tuple(rank for rank in group.ranks if found.times[rank])
+                carriers[group.kind, min(group.ranks), operation] = Carried(tuple(way[index] for way in ways), paces, ranks)
+    return carriers
+
+
+def _side_by_side(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]]:
     """Groups whose collectives run at once and choose one way together; tensor-parallel ones are alone.
 
     Together are those of a place that reduce gradients, and those of kind cp or ep over one block of ranks (`sim.paces`).
     """
     sides: dict[Key, list[Group]] = {}
     width = {"cp": plan.config.cp, "ep": plan.config.ep}
-    inside = (group for group in plan.groups if group.kind in ("tp", "cp", "ep"))
-    for group in (*inside, *gradient_groups(plan)):
+    for group in listed:
         _, index, place = plan.config.place(min(group.ranks))
         if group.kind == "tp":
             sides["tp", min(group.ranks)] = [group]
@@ -127,16 +178,21 @@ def _side_by_side(plan: Plan) -> list[tuple[Group, ...]]:
     return [tuple(groups) for groups in sides.values()]
 
 
-def _collectives(plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities) -> dict[Key, Carried]:
-    ways = group_ways(plan, groups, operation, capacities)
+def _collectives(
+    plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: Callable[[Group], int]
+) -> dict[Key, Carried]:
+    many = tuple(times(group) for group in groups)
+    ways = group_ways(plan, groups, operation, capacities, many)
     paces = tuple(way.pace for way in ways)
     return {
-        (group.kind, min(group.ranks), operation): Carried(tuple(way.routes[index] for way in ways), paces, group.ranks)
+        (group.kind, min(group.ranks), operation): Carried(
+            tuple(w.routes[index] for w in ways), paces, group.ranks, many[index]
+        )
         for index, group in enumerate(groups)
     }
 
 
-def _messages(plan: Plan, group: Group, capacities: Capacities) -> dict[Key, Carried]:
+def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> dict[Key, Carried]:
     found: dict[Key, Carried] = {}
     ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
     pairs = list(itertools.pairwise(ranks))
@@ -146,28 +202,30 @@ def _messages(plan: Plan, group: Group, capacities: Capacities) -> dict[Key, Car
         source, target = (plan.placement[rank] for rank in pair)
         nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
         route = message_route(plan.fleet, source, target, nic)
-        found[("message", *pair)] = Carried((route,), (pace((route,), capacities),), pair)
+        found[("message", *pair)] = Carried((route,), (pace((route,), capacities),), pair, times)
     return found
 
 
 def unfolded(plan: Plan) -> Folding:
     """Every rank, carrier and link in a class of its own."""
     carriers = carriers_of(plan)
-    links = _links(carriers)
-    return _folding(plan, carriers, list(range(len(plan.placement))), list(range(len(carriers))), list(range(len(links))))
+    ranks, links = range(len(plan.placement)), _links(carriers)
+    return _folding(plan, carriers, ranks, ranks, range(len(carriers)), range(len(links)))
 
 
 def fold(plan: Plan) -> Folding:
     """The coarsest partition that colour refinement finds."""
-    carriers = carriers_of(plan)
+    sites = Sites(plan)
+    seen = copies(plan, sites)
+    carriers = carriers_of(plan, sites, seen)
     links = _links(carriers)
     number = {link: index for index, link in enumerate(links)}
     capacities = Capacities(plan.fleet)
     config = plan.config
     rank_colour = _number(
         [
-            (plan.fleet.spec(device), config.place(rank)[2], config.microbatches_of(config.place(rank)[1]))
-            for rank, device in enumerate(plan.placement)
+            (plan.placement[rank].cluster, config.place(rank)[2], config.microbatches_of(config.place(rank)[1]))
+            for rank in seen.shown
         ]
     )
     link_colour = _number([capacities(link) for link in links])
@@ -177,29 +235,32 @@ def fold(plan: Plan) -> Folding:
     ]
     carrier_colour = _number(
         [
-            (key[0], key[-1] if key[0] != "message" else "", len(carried.ranks), carried.routes[0].interference,
+            (key[0], key[-1] if key[0] != "message" else "", carried.times, carried.routes[0].interference,
              tuple(route.overhead for route in carried.routes),
              tuple((_digits(found.latency), _digits(found.per_byte)) for found in carried.paces),
              tuple((leg.share, leg.latency) for leg in carried.legs))
             for key, carried in carriers.items()
         ]
     )  # fmt: skip
-    rank_carriers: list[list[tuple[int, int]]] = [[] for _ in plan.placement]
+    place = {rank: index for index, rank in enumerate(seen.shown)}
+    members = [
+        (key[0] in ("message", "embedding"), [(place[rank], int(seen.times[rank])) for rank in carried.ranks])
+        for key, carried in carriers.items()
+    ]
+    rank_carriers: list[list[tuple[int, int]]] = [[] for _ in seen.shown]
     link_carriers: list[list[tuple[int, int, float]]] = [[] for _ in links]
-    for index, (key, carried) in enumerate(carriers.items()):
-        for position, rank in enumerate(carried.ranks):
-            ordered = key[0] == "message" or key[0] == "embedding"
+    for index, (ordered, ranks) in enumerate(members):
+        for position, (rank, _) in enumerate(ranks):
             rank_carriers[rank].append((index, position if ordered else 0))
         for leg, use in enumerate(uses[index]):
             for link, weight in use:
                 link_carriers[link].append((index, leg, weight))
-    members = [(key[0] in ("message", "embedding"), carried.ranks) for key, carried in carriers.items()]
     while True:
         before = len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))
         carrier_colour = _number(
             [
                 (colour,
-                 tuple(rank_colour[r] for r in ranks) if ordered else tuple(sorted(rank_colour[r] for r in ranks)),
+                 tuple(rank_colour[r] for r, _ in ranks) if ordered else tuple(sorted((rank_colour[r], t) for r, t in ranks)),
                  tuple(tuple(sorted((link_colour[link], w) for link, w in leg)) for leg in use))
                 for colour, (ordered, ranks), use in zip(carrier_colour, members, uses, strict=True)
             ]
@@ -217,7 +278,9 @@ def fold(plan: Plan) -> Folding:
             ]
         )
         if (len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))) == before:
-            return _folding(plan, carriers, rank_colour, carrier_colour, link_colour)
+            classes = np.empty(config.world_size, np.int64)
+            classes[list(seen.shown)] = rank_colour
+            return _folding(plan, carriers, seen.shown, classes[seen.standing].tolist(), carrier_colour, link_colour)
 
 
 def _links(carriers: dict[Key, Carried]) -> list[LinkName]:
@@ -238,11 +301,14 @@ def _digits(weight: float) -> float:
 def _folding(
     plan: Plan,
     carriers: dict[Key, Carried],
-    rank_colour: list[int],
-    carrier_colour: list[int],
-    link_colour: list[int],
+    shown: Sequence[int],
+    rank_colour: Sequence[int],
+    carrier_colour: Sequence[int],
+    link_colour: Sequence[int],
 ) -> Folding:
-    """The quotient: one rank, carrier and link of every class; weights on a link summed over all carriers of a class."""
+    """The quotient: one rank, carrier and link of every class; weights on a link summed over all carriers of a class.
+
+    Copies of a carrier that are not shown are on the same trunks, and on none of the other links."""
     links = _links(carriers)
     first_of_class: dict[int, LinkName] = {}
     for link, colour in zip(links, link_colour, strict=True):
@@ -256,7 +322,8 @@ def _folding(
             for link, weight in leg.use:
                 if link in chosen:
                     place = (colour, index, chosen[link])
-                    weights[place] = weights.get(place, 0.0) + weight
+                    many = carried.times if link[0] == "trunk" else 1
+                    weights[place] = weights.get(place, 0.0) + weight * many
     uses: dict[tuple[int, int], list[tuple[int, float]]] = {}
     for (colour, index, link_class), weight in sorted(weights.items()):
         uses.setdefault((colour, index), []).append((link_class, weight))
@@ -271,8 +338,8 @@ def _folding(
         )
         folded.append(Carrier(routes, carried.routes[0].interference, members))
     representatives: dict[int, int] = {}
-    for rank, colour in enumerate(rank_colour):
-        representatives.setdefault(colour, rank)
+    for rank in shown:
+        representatives.setdefault(rank_colour[rank], rank)
     capacities = Capacities(plan.fleet)
     return Folding(
         classes=tuple(rank_colour),

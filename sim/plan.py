@@ -9,9 +9,8 @@ divides cp x dp, and cp x dp / ep ranks hold the same experts.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sim import collectives, schedules
 from sim.cluster import Device, Fleet, common_transport
@@ -236,15 +235,6 @@ class Plan:
         """Indices of the stages of a pipeline place."""
         return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
 
-    def embedding_groups(self) -> tuple[Group, ...]:
-        """First and last rank of every pipeline, who share a tied embedding: its gradient goes round as a ring of two."""
-        found = []
-        for group in self.groups:
-            if group.kind == "pp":
-                ranks = sorted(group.ranks, key=lambda rank: self.config.place(rank)[2])
-                found.append(Group("embedding", (ranks[0], ranks[-1]), group.nic, group.transport, "ring"))
-        return tuple(found)
-
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
         """Ranks host by host, in the order given."""
         by_host: dict[tuple[str, int], list[int]] = {}
@@ -295,13 +285,13 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
 def _check_placement(plan: Plan) -> None:
     if len(plan.placement) != plan.config.world_size:
         raise PlanError(f"placement: {len(plan.placement)} devices for {plan.config.world_size} ranks")
+    for name in dict.fromkeys(device.cluster for device in plan.placement):
+        plan.fleet.cluster(name).node.device.peak_of(plan.workload.precision)
     seen: dict[Device, int] = {}
     for rank, device in enumerate(plan.placement):
         plan.fleet.check(device)
-        plan.fleet.spec(device).peak_of(plan.workload.precision)
-        if device in seen:
+        if seen.setdefault(device, rank) != rank:
             raise PlanError(f"placement[{rank}]: {device} is already rank {seen[device]}'s")
-        seen[device] = rank
 
 
 def _check_groups(plan: Plan) -> None:
@@ -313,31 +303,24 @@ def _check_groups(plan: Plan) -> None:
         raise PlanError(f"groups: {kind} group of ranks {list(ranks)} does not follow from the degrees")
     for index, group in enumerate(plan.groups):
         collectives.get(group.collective)
-        best = common_transport(plan.fleet, tuple(plan.placement[rank] for rank in group.ranks))
-        if group.transport == "rdma" and group.nic != best[0]:
-            _check_rdma(plan, index, group)
-
-
-def _check_rdma(plan: Plan, index: int, group: Group) -> None:
-    for rank in group.ranks:
-        device = plan.placement[rank]
-        if plan.fleet.cluster(device.cluster).node.nic(group.nic) is None:
-            raise PlanError(f"groups[{index}].nic: {group.nic} is not a NIC of {device} (rank {rank})")
+        at = {plan.placement[rank].cluster: rank for rank in reversed(group.ranks)}
+        common_transport(plan.fleet, tuple(plan.placement[rank] for rank in group.ranks))
+        for name, rank in at.items() if group.transport == "rdma" else ():
+            if plan.fleet.cluster(name).node.nic(group.nic) is None:
+                raise PlanError(f"groups[{index}].nic: {group.nic} is not a NIC of {plan.placement[rank]} (rank {rank})")
 
 
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(kind, ranks) of every group of two or more ranks that the degrees call for."""
-    for pp in range(config.pp):
-        for index in range(config.dp_cp):
-            if config.tp > 1:
-                yield "tp", tuple(config.rank(tp, index, pp) for tp in range(config.tp))
+    tp, width = config.tp, config.tp * config.dp_cp
+    for place in range(0, config.world_size, width):
+        for first in range(place, place + width, tp) if tp > 1 else ():
+            yield "tp", tuple(range(first, first + tp))
         for kind, indices in _data_groups(config):
-            for tp in range(config.tp):
-                yield kind, tuple(config.rank(tp, index, pp) for index in indices)
-    for index in range(config.dp_cp):
-        for tp in range(config.tp):
-            if config.pp > 1:
-                yield "pp", tuple(config.rank(tp, index, pp) for pp in range(config.pp))
+            for first in range(place, place + tp):
+                yield kind, tuple(range(first + tp * indices.start, first + tp * indices.stop, tp * indices.step))
+    for first in range(width) if config.pp > 1 else ():
+        yield "pp", tuple(range(first, config.world_size, width))
 
 
 def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:
@@ -363,13 +346,14 @@ def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...
 def _with_transport(
     fleet: Fleet, placement: tuple[Device, ...], groups: Iterable[tuple[str, tuple[int, ...], str]]
 ) -> Iterator[Group]:
-    @functools.cache
-    def transport(nodes: tuple[Device, ...]) -> tuple[str, str]:
-        return common_transport(fleet, nodes)
-
     for kind, ranks, collective in groups:
-        nodes = tuple(dict.fromkeys(replace(placement[rank], index=0) for rank in ranks))
-        yield Group(kind, ranks, *transport(nodes), collective)
+        yield Group(kind, ranks, *common_transport(fleet, tuple(placement[rank] for rank in ranks)), collective)
+
+
+def embedding_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """First and last rank of every pipeline, who share a tied embedding: its gradient goes round as a ring of two."""
+    pipelines = (group for group in groups if group.kind == "pp")
+    return tuple(Group("embedding", (min(g.ranks), max(g.ranks)), g.nic, g.transport, "ring") for g in pipelines)
 
 
 def gradient_groups(plan: Plan) -> tuple[Group, ...]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sim.cluster import parse_device
+from sim.cluster import Device, parse_device
 from sim.documents import Document, Path_, check, parse, read_text
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.plan import Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
@@ -126,7 +126,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "config": asdict(plan.config) | {"num_microbatches": list(plan.config.num_microbatches)},
         "stages": [{"layers": [stage.first, stage.past_last]} for stage in plan.stages],
         "placement": [str(device) for device in plan.placement],
-        "groups": [asdict(group) | {"ranks": list(group.ranks)} for group in plan.groups],
+        "groups": [_group(group) for group in plan.groups],
     }
     if plan.prediction is not None:
         data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
@@ -134,6 +134,10 @@ def facts(plan: Plan) -> dict[str, Any]:
         data["certificate"] = asdict(plan.certificate)
     data["made_by"] = asdict(plan.made_by)
     return data
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {name: getattr(group, name) for name in ("kind", "ranks", "nic", "transport", "collective")}
 
 
 def question(plan: Plan) -> str:
@@ -183,20 +187,19 @@ def from_text(name: str, text: str) -> Plan:
 
 
 def _plan(document: Document, data: PlanFacts) -> Plan:
-    assert isinstance(document.value, dict)
-    inside = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("topology",)}
-    described = Document(document.name, document.value["topology"], inside, [], ("topology",))
-    topology = from_document(described, Path(document.name).parent)
+    topology = from_document(document.inside("topology"), Path(document.name).parent)
     prediction, certificate = None, None
     if data.prediction is not None:
         values = data.prediction.model_dump()
         prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
     if data.certificate is not None:
         certificate = Certificate(**data.certificate.model_dump())
-    placement = []
-    for rank, text in enumerate(data.placement):
-        with _at(document, ("placement", rank)):
+    placement: list[Device] = []
+    try:
+        for text in data.placement:
             placement.append(parse_device(text))
+    except PlanError as error:
+        raise PlanError(document.fault(("placement", len(placement)), str(error))) from None
     with _at(document, ("workload", "model")):
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):

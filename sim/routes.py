@@ -15,7 +15,8 @@ idle network, groups that run side by side counted together: closed forms and en
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -258,46 +259,60 @@ def _together(routes: list[Route]) -> Route:
 
 
 def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple[str, ...]:
-    """Protocols that all links of these groups offer, links that tell of none left out; ("",) where there is none.
+    """Protocols that all links of these groups offer. A switch reduces for rings inside one node only."""
+    switched = all(len(group.hosts) == 1 and group.collective == "ring" for group in groups)
+    return offered((spec for group in groups for spec in _specs(fleet, group)), operation, switched)
 
-    A switch reduces for groups inside one node only; exchanges made of messages take what messages take.
+
+def offered(specs: Iterable[LinkSpec], operation: str, switched: bool) -> tuple[str, ...]:
+    """Protocols that all these links offer for an operation, links that tell of none left out; ("",) where there is none.
+
+    Exchanges made of messages take what messages take.
     """
-    if operation == "send_recv":
-        return ("",)
-    offers = list(dict.fromkeys(spec.protocols for group in groups for spec in _specs(fleet, group) if spec.protocols))
+    offers = list(dict.fromkeys(spec.protocols for spec in specs if spec.protocols)) if operation != "send_recv" else []
     if not offers:
         return ("",)
-    switched = operation == "all_reduce" and all(len(group.hosts) == 1 and group.collective == "ring" for group in groups)
+    switched = switched and operation == "all_reduce"
     names = [{p.name for p in offer if switched or not p.in_switch} for offer in offers]
     return tuple(p.name for p in offers[0] if all(p.name in offered for offered in names)) or ("",)
 
 
 def _specs(fleet: Fleet, group: Member) -> Iterator[LinkSpec]:
     """Every interconnect and NIC type that a group may use."""
-    for name, inside in {(host[0].cluster, len(host) > 1) for host in group.hosts}:
-        if inside:
+    hosts = {(host[0].cluster, len(host) > 1) for host in group.hosts}
+    return link_specs(fleet, hosts, group.nic if len(group.hosts) > 1 else "")
+
+
+def link_specs(fleet: Fleet, hosts: Iterable[tuple[str, bool]], nic: str) -> Iterator[LinkSpec]:
+    """Interconnects and NICs that members on hosts use: (cluster, whether a host has several members) of each; a NIC or ""."""
+    for name, several in hosts:
+        if several:
             yield fleet.cluster(name).node.intra_node
-        if len(group.hosts) > 1:
-            yield _nic(fleet, Device(name, 0, 0), group.nic).spec
+        if nic:
+            yield _nic(fleet, Device(name, 0, 0), nic).spec
 
 
-def ways(fleet: Fleet, groups: tuple[Member, ...], operation: str, capacities: Capacities) -> tuple[Way, ...]:
+def ways(
+    fleet: Fleet, groups: tuple[Member, ...], operation: str, capacities: Capacities, times: tuple[int, ...] = ()
+) -> tuple[Way, ...]:
     """Ways of a collective over alike groups that run side by side."""
     found = []
     for protocol in protocols(fleet, groups, operation):
         routes = tuple(member_route(fleet, group, operation, protocol) for group in groups)
-        found.append(Way(routes, pace(routes, capacities)))
+        found.append(Way(routes, pace(routes, capacities, times)))
     return tuple(found)
 
 
-def group_ways(plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities) -> tuple[Way, ...]:
-    """Ways of a collective over groups of a plan that run side by side."""
+def group_ways(
+    plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: tuple[int, ...] = ()
+) -> tuple[Way, ...]:
+    """Ways of a collective over groups of a plan that run side by side; `times` as in `pace`."""
 
     def joined(group: Group) -> Member:
         ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
         return member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
 
-    return ways(plan.fleet, tuple(joined(group) for group in groups), operation, capacities)
+    return ways(plan.fleet, tuple(joined(group) for group in groups), operation, capacities, times)
 
 
 def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Route:
@@ -337,13 +352,16 @@ class Way:
     pace: Pace
 
 
-def pace(routes: tuple[Route, ...], capacities: Capacities) -> Pace:
-    """Pace of alike collectives that run side by side, one over each of `routes`, and share the links they have in common."""
+def pace(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ...] = ()) -> Pace:
+    """Pace of alike collectives that run side by side, one over each of `routes`, and share the links they have in common.
+
+    `times` tells how often each is there; its copies share trunks with it, and nothing else (`sim.symmetry`).
+    """
     per_byte = 0.0
     for legs in zip(*(route.legs for route in routes), strict=True):
         load: dict[LinkName, float] = {}
-        for leg in legs:
+        for leg, many in zip(legs, times or itertools.repeat(1), strict=False):
             for link, weight in leg.use:
-                load[link] = load.get(link, 0.0) + weight
+                load[link] = load.get(link, 0.0) + weight * (many if link[0] == "trunk" else 1)
         per_byte += legs[0].share * max(weight / capacities(link) for link, weight in load.items())
     return Pace(routes[0].latency, per_byte)
