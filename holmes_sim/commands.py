@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,9 @@ class Simulated:
 
     def facts(self) -> dict[str, Any]:
         """The report as plain data (format holmes-sim/report/1)."""
-        played = replace(self.plan, prediction=self.prediction)
         return {
             "format": REPORT_FORMAT,
-            "report": planfile.facts(played)["prediction"],
+            "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
             "simulation": {
                 "seconds": self.seconds,
                 "events": self.timeline.events,

@@ -58,12 +58,14 @@ def test_experts_and_context_join_the_replicas_that_exchange(make_plan: Make, ma
     assert found(make_plan(machines, dp=4, cp=2, ep=4, shape=shape)).shown == (0, 1, 2, 3)
 
 
-def test_a_slow_node_is_shown_beside_those_that_are_not(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+@pytest.mark.parametrize("trouble", ["device", "link"])
+def test_a_straggler_and_a_slow_link_break_the_symmetry_only_as_far_as_they_reach(
+    trouble: str, make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make, make_nic: Make
 ) -> None:
     """Replica 5 of eight has its second stage on a slow node. It is shown apart, and so are the two of which one sends its
     gradients over the trunk to the slow node and one receives them; the five others are copies still."""
-    fast, slow = make_cluster("fast", 15), make_cluster("slow", 1, spec=make_device("slow", 5e12))
+    facts = {"spec": make_device("slow", 5e12)} if trouble == "device" else {"nics": (make_nic(bandwidth=1e9),)}
+    fast, slow = make_cluster("fast", 15), make_cluster("slow", 1, **facts)
     machines = make_fleet(fast, slow, trunks=(Trunk(("fast", "slow"), "infiniband", 1e11, 0.0),))
     nodes = [Device("fast", node, 0) for node in range(15)]
     placement = (*nodes[:13], Device("slow", 0, 0), *nodes[13:])
@@ -71,6 +73,7 @@ def test_a_slow_node_is_shown_beside_those_that_are_not(
     seen = found(plan)
     assert [int(seen.times[rank]) for rank in range(8)] == [5, 0, 0, 0, 1, 1, 1, 0]
     assert seen.shown == (0, 4, 5, 6, 8, 12, 13, 14)
+    assert fold(plan).sizes == (5, 2, 1, 5, 2, 1)  # the neighbours do alike, one out and one in
     assert simulate(plan).step_s == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
 
 

@@ -1,0 +1,109 @@
+"""Seconds and memory of `holmes-sim simulate` from a thousand devices to a hundred thousand, uniform and mixed.
+
+GPT-3 175B at tp 8, pp 16, and as many replicas as there are devices for, 192 microbatches each: 1,024 devices train a batch of
+1,536 as in Narayanan et al., arXiv 2104.04473. Uniform machines are A100s on InfiniBand; mixed ones have a quarter of the
+pipeline on each of four kinds of devices, on InfiniBand, RoCE and Ethernet. Each size runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim import planfile
+from sim.cluster import Device
+from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.topology import load
+
+TP, PP, MICROBATCHES = 8, 16, 192
+SIZES = (1024, 8192, 32768, 131072)
+UNIFORM = (("a100-sxm4-80gb", "nvlink3", "infiniband", "200 Gbit/s"),)
+MIXED = (
+    *UNIFORM,
+    ("h100-sxm5-80gb", "nvlink4", "infiniband", "400 Gbit/s"),
+    ("h200-sxm-141gb", "nvlink4", "roce", "400 Gbit/s"),
+    ("a800-sxm4-80gb", "nvlink3", "ethernet", "200 Gbit/s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One simulation: its own seconds, those of the whole process, and the most memory that process held (bytes)."""
+
+    fleet: str
+    devices: int
+    classes: int
+    seconds: float
+    process_seconds: float
+    peak_bytes: float
+    step_s: float
+
+
+def topology(kinds: tuple[tuple[str, str, str, str], ...], devices: int) -> str:
+    """A topology file with an equal share of the devices of each kind."""
+    lines = ["format: holmes-sim/topology/1", "name: scale", "clusters:"]
+    for index, (device, inside, nic, bandwidth) in enumerate(kinds):
+        plain = "" if nic == "ethernet" else ", {type: ethernet, bandwidth: 100 Gbit/s, count: 1}"
+        lines += [
+            f"  c{index}:",
+            f"    nodes: {devices // 8 // len(kinds)}",
+            "    node:",
+            f"      devices: {{type: {device}, count: 8}}",
+            f"      intra_node: {inside}",
+            f"      nics: [{{type: {nic}, bandwidth: {bandwidth}, count: 8}}{plain}]",
+        ]
+    if len(kinds) > 1:
+        lines.append("links:")
+        for index in range(len(kinds) - 1):
+            between, wide = f"[c{index}, c{index + 1}]", devices * 25 // len(kinds)
+            lines.append(f"  - {{between: {between}, type: ethernet, bandwidth: {wide} Gbit/s, latency: 20 us}}")
+    batch = devices // (TP * PP) * MICROBATCHES
+    lines.append(f"workload: {{model: gpt-175b, global_batch_size: {batch}, seq_len: 2048, precision: bf16}}")
+    return "\n".join(lines) + "\n"
+
+
+def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Path) -> Plan:
+    """A plan that fills all devices, a stage on every sixteenth of the nodes."""
+    path = folder / "topology.yaml"
+    path.write_text(topology(kinds, devices), encoding="utf-8")
+    found = load(path)
+    assert found.workload is not None
+    dp = devices // (TP * PP)
+    config = ParallelConfig(tp=TP, pp=PP, dp=dp, num_microbatches=(MICROBATCHES,) * dp, sequence_parallel=True)
+    layers = found.workload.model.layers
+    stages = tuple(Stage(place * layers // PP, (place + 1) * layers // PP) for place in range(PP))
+    clusters = found.fleet.clusters
+    placement = tuple(Device(c.name, node, index) for c in clusters for node in range(c.nodes) for index in range(8))
+    groups = groups_of(found.fleet, config, placement)
+    return Plan(found, found.workload, config, stages, placement, groups, MadeBy("benchmark", ""))
+
+
+def measure(sizes: tuple[int, ...] = SIZES) -> list[Row]:
+    """Simulate every size, uniform and mixed, each in a fresh process as a user would."""
+    rows = []
+    for fleet, kinds in (("uniform", UNIFORM), ("mixed", MIXED)):
+        for devices in sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                given = Path(folder) / "plan.json"
+                given.write_text(planfile.to_json(plan(kinds, devices, Path(folder))), encoding="utf-8")
+                rows.append(_row(fleet, devices, given))
+    return rows
+
+
+def _row(fleet: str, devices: int, given: Path) -> Row:
+    command = [sys.executable, "-m", "holmes_sim.cli", "simulate", str(given), "--json"]
+    with (given.parent / "result.json").open("w+", encoding="utf-8") as result:
+        process = subprocess.Popen(command, stdout=result)
+        _, status, used = os.wait4(process.pid, 0)
+        if status:
+            raise SystemExit(f"simulating {devices} {fleet} devices failed")
+        result.seek(0)
+        answer = json.load(result)
+    simulation = answer["simulation"]
+    seconds = used.ru_utime + used.ru_stime
+    peak = used.ru_maxrss * 1024.0  # kibibytes on Linux
+    return Row(fleet, devices, simulation["classes"], simulation["seconds"], seconds, peak, answer["report"]["step_s"])
