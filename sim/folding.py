@@ -139,7 +139,7 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
     """Gradient collectives, as trunks and the links of shown ranks see them."""
     sides: dict[Key, list[tuple[Group, Ring]]] = {}
     for group in gradient_groups(plan):
-        ring = sites.ring(np.array(group.ranks))
+        (ring,) = sites.rings(np.array([group.ranks]))
         place = plan.config.place(group.ranks[0])[2]
         sides.setdefault((group.kind, place, group.collective, ring.rounds(group.collective, "all_gather")), []).append(
             (group, ring)
@@ -148,7 +148,7 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
     carriers: dict[Key, Carried] = {}
     for side in sides.values():
         specs = [spec for group, ring in side for spec in ring.links(plan, group.nic)]
-        switched = all(len(ring.sizes) == 1 and group.collective == "ring" for group, ring in side)
+        switched = all(ring.on_one_host and group.collective == "ring" for group, ring in side)
         for operation in gradient_operations(plan.config):
             seen = [GradientRoute(plan, sites, shown, group, operation) for group, _ in side]
             ways = [tuple(one.under(protocol) for one in seen) for protocol in offered(specs, operation, switched)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -40,19 +41,29 @@ class Sites:
         per_leaf = np.array([c.fabric.nodes_per_leaf if c.fabric else 1 for c in plan.fleet.clusters])
         self.node = _starts(nodes)[self.cluster] + on_cluster
         self.leaf = _starts(-(-nodes // per_leaf))[self.cluster] + on_cluster // per_leaf[self.cluster]
-        self._rings: dict[bytes, Ring] = {}
+        self._rings: dict[tuple[bytes, int], tuple[Ring, ...]] = {}
 
-    def ring(self, ranks: Integers) -> Ring:
-        """The ring over ranks in ring order; made once."""
-        key = ranks.tobytes()
+    def rings(self, rows: Integers) -> tuple[Ring, ...]:
+        """Rings that run side by side, each over a row of ranks in ring order: those with alike hosts together; made once."""
+        key = rows.tobytes(), len(rows)
         if key not in self._rings:
-            self._rings[key] = Ring(self, ranks)
+            self._rings[key] = tuple(self._made(rows))
         return self._rings[key]
+
+    def _made(self, rows: Integers) -> Iterator[Ring]:
+        together = Ring(self, rows)
+        patterns: dict[tuple[int, ...], list[int]] = {}
+        for index, pattern in enumerate(together.patterns()):
+            patterns.setdefault(pattern, []).append(index)
+        if len(patterns) == 1:
+            yield together
+        else:
+            yield from (Ring(self, rows[members]) for members in patterns.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """One round of a collective on a ring: transfers between positions of the ring, as in `sim.collectives.Transfer`.
+    """One round of a collective on rings: transfers between positions in `Ring.ranks`, as in `sim.collectives.Transfer`.
 
     Transfers of equal `kind` go between alike places: over alike links, with the same weights and latencies.
     """
@@ -66,16 +77,24 @@ class Passes:
 
 
 class Ring:
-    """The ranks of one ring host by host, as collectives see them: `sizes` are the ranks on each host."""
+    """The ranks of a ring host by host, as collectives see them; or of several alike ones (`many`), one after the other."""
 
-    def __init__(self, sites: Sites, ranks: Integers):
-        _, first, host, sizes = np.unique(sites.node[ranks], return_index=True, return_inverse=True, return_counts=True)
+    def __init__(self, sites: Sites, rows: Integers):
+        self.many, self.length = rows.shape
+        node = sites.node[rows] + np.arange(self.many)[:, None] * (int(sites.node.max()) + 1)
+        _, first, host, sizes = np.unique(node.ravel(), return_index=True, return_inverse=True, return_counts=True)
         order = np.argsort(first)
         host = np.argsort(order)[host]
         by_host = np.argsort(host, kind="stable")
-        self.sites, self.ranks, self.host, self.sizes = sites, ranks[by_host], host[by_host], sizes[order]
+        self.sites, self.ranks, self.host, self.sizes = sites, rows.ravel()[by_host], host[by_host], sizes[order]
         self.starts = _starts(self.sizes)
         self._passes: dict[tuple[str, str], tuple[Passes, ...]] = {}
+
+    def patterns(self) -> Iterator[tuple[int, ...]]:
+        """How many ranks are on each host, ring by ring."""
+        hosts = np.searchsorted(self.starts, np.arange(self.many + 1) * self.length)
+        sizes = self.sizes.tolist()
+        return (tuple(sizes[first:past]) for first, past in itertools.pairwise(hosts.tolist()))
 
     def near(self, position: int) -> tuple[int, ...]:
         """Indices on its node of all members that share the host of the member at a position."""
@@ -84,32 +103,38 @@ class Ring:
         return tuple(self.sites.index[self.ranks[first : first + self.sizes[host]]].tolist())
 
     def passes(self, collective: str, operation: str) -> tuple[Passes, ...]:
-        """Rounds of a collective on this ring; found once."""
+        """Rounds of a collective; found once."""
         key = (collective, operation)
         if key not in self._passes:
-            self._passes[key] = self._found(collective, operation)
+            self._passes[key] = tuple(self._found(collective, operation))
         return self._passes[key]
 
-    def _found(self, collective: str, operation: str) -> tuple[Passes, ...]:
+    def _found(self, collective: str, operation: str) -> Iterator[Passes]:
         index, cluster, leaf = self.sites.index[self.ranks], self.sites.cluster[self.ranks], self.sites.leaf[self.ranks]
         members = np.add.reduceat(mixed(index), self.starts)[self.host]
         here = mixed(cluster, index, members, self.sizes[self.host])
-        found = []
-        for a, b, share, steps, repeats in _transfers(collective, operation, tuple(self.sizes.tolist())):
+        firsts = np.arange(self.many)[:, None] * self.length
+        for source, target, share, steps, repeats in _transfers(collective, operation, next(self.patterns())):
+            a, b = (firsts + source).ravel(), (firsts + target).ravel()
             near = 2 * (self.host[a] == self.host[b]) + (leaf[a] == leaf[b])
-            found.append(Passes(a, b, share, steps, mixed(here[a], here[b], near), repeats))
-        return tuple(found)
+            kind = mixed(here[a], here[b], near)
+            yield Passes(a, b, np.tile(share, self.many), np.tile(steps, self.many), kind, repeats)
 
     def rounds(self, collective: str, operation: str) -> int:
         """How many rounds a collective has on this ring."""
-        return len(_transfers(collective, operation, tuple(self.sizes.tolist())))
+        return len(_transfers(collective, operation, next(self.patterns())))
 
-    def links(self, plan: Plan, nic: str) -> Iterable[LinkSpec]:
-        """Every interconnect and NIC type that the ring may use."""
+    @property
+    def on_one_host(self) -> bool:
+        """Whether each ring stays on one host."""
+        return bool(len(self.sizes) == self.many)
+
+    def links(self, plan: Plan, nic: str) -> Iterator[LinkSpec]:
+        """Every interconnect and NIC type that may be used."""
         first = self.sites.cluster[self.ranks[self.starts]]
         hosts = set(zip(first.tolist(), (self.sizes > 1).tolist(), strict=True))
         named = ((plan.fleet.clusters[cluster].name, several) for cluster, several in hosts)
-        return link_specs(plan.fleet, named, nic if len(self.sizes) > 1 else "")
+        return link_specs(plan.fleet, named, "" if self.on_one_host else nic)
 
 
 def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
@@ -117,17 +142,17 @@ def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
     return ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
 
 
-def gradient_parts(group: Group, operation: str, shards: int) -> tuple[tuple[tuple[Integers, ...], str, float], ...]:
-    """What a gradient collective does one after the other: rings side by side, their operation, their share of the payload.
+def gradient_parts(group: Group, operation: str, shards: int) -> tuple[tuple[Integers, str, float], ...]:
+    """What a gradient collective does one after the other: rings side by side (rows), their operation, their payload's share.
 
     One ring; where blocks of ranks share state, rings of blocks, then of what their ranks hold alike (`sim.routes.Member`).
     """
     ring = np.array(group.ranks)
     if group.kind != "dp" or shards == len(ring):
-        return (((ring,), operation, 1.0),)
+        return ((ring[None, :], operation, 1.0),)
     blocks = np.sort(ring).reshape(-1, shards)
-    inside = (tuple(blocks), operation, 1.0)
-    return (inside,) if operation == "all_gather" else (inside, (tuple(blocks.T), "all_reduce", 1 / shards))
+    inside = (blocks, operation, 1.0)
+    return (inside,) if operation == "all_gather" else (inside, (blocks.T, "all_reduce", 1 / shards))
 
 
 Home: TypeAlias = tuple[str | int, ...]
@@ -152,8 +177,23 @@ class Shown:
             self.homes.add(("leaf", device.cluster, device.node // fabric.nodes_per_leaf if fabric else 0))
 
 
-Transfers: TypeAlias = tuple[tuple[int, int, float, float], ...]
-"""(source, target, share, steps), between positions of a ring."""
+Transfers: TypeAlias = tuple[tuple[int, int, float], ...]
+"""(source, target, share), between positions of a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One round on alike rings: a transfer of each kind, standing for all of them, and those that touch shown nodes.
+
+    `steps` holds how often each ring (row) pays the latency of each kind (column).
+    """
+
+    ring: Ring
+    kinds: Transfers
+    steps: Floats
+    shown: Transfers
+    largest: float
+    repeats: int
 
 
 class GradientRoute:
@@ -163,67 +203,72 @@ class GradientRoute:
         self.plan, self.group, self.homes = plan, group, shown.homes
         self.parts = []
         for rows, does, scale in gradient_parts(group, operation, plan.config.shards):
-            rings = [sites.ring(row) for row in rows]
-            rounds = zip(*(ring.passes(group.collective, does) for ring in rings), strict=True)
-            self.parts.append((rings, tuple(rounds), does, scale))
-        self.transfers = {
-            id(passes): (_one_of_each_kind(passes), _touching(ring, passes, shown))
-            for rings, rounds, _, _ in self.parts
-            for side in rounds
-            for ring, passes in zip(rings, side, strict=True)
-        }
+            seen = [
+                [_seen(ring, passes, shown) for passes in ring.passes(group.collective, does)] for ring in sites.rings(rows)
+            ]
+            self.parts.append((tuple(zip(*seen, strict=True)), does, scale))
 
     def under(self, protocol: str) -> Route:
         """Its route under a protocol: what `sim.routes.member_route` finds, without the links of copies."""
         legs: list[Leg] = []
         overhead = interference = 0.0
-        for rings, rounds, operation, scale in self.parts:
+        for rounds, operation, scale in self.parts:
             highest = 0.0
             for side in rounds:
-                largest = max(float(passes.share.max()) for passes in side)
+                largest, latency = max(seen.largest for seen in side), 0.0
                 use: dict[LinkName, float] = {}
-                latest = 0.0
-                for ring, passes in zip(rings, side, strict=True):
-                    kinds, touching = self.transfers[id(passes)]
-                    steps = [self._path(ring, transfer, operation, protocol) for transfer in kinds]
-                    _add(use, kinds, steps, largest, {()})
-                    _add(use, touching, [self._path(ring, t, operation, protocol) for t in touching], largest, self.homes)
-                    latest = max(latest, sum(t[3] * step.latency for t, step in zip(kinds, steps, strict=True)))
-                    highest = max(highest, *(step.overhead for step in steps))
-                    interference = max(interference, *(step.interference for step in steps))
-                legs.append(Leg(tuple(use.items()), largest * side[0].repeats * scale, latest))
+                for seen in side:
+                    paths = [self._path(seen.ring, transfer, operation, protocol) for transfer in seen.kinds]
+                    _add(use, seen.kinds, paths, largest, {()})
+                    _add(
+                        use,
+                        seen.shown,
+                        [self._path(seen.ring, t, operation, protocol) for t in seen.shown],
+                        largest,
+                        self.homes,
+                    )
+                    latency = max(latency, float((seen.steps @ [path.latency for path in paths]).max()))
+                    highest = max(highest, *(path.overhead for path in paths))
+                    interference = max(interference, *(path.interference for path in paths))
+                legs.append(Leg(tuple(use.items()), largest * side[0].repeats * scale, latency))
             overhead += highest
         return Route(tuple(legs), overhead, interference)
 
-    def _path(self, ring: Ring, transfer: tuple[int, int, float, float], operation: str, protocol: str) -> Path:
-        a, b, _, _ = transfer
+    def _path(self, ring: Ring, transfer: tuple[int, int, float], operation: str, protocol: str) -> Path:
+        a, b, _ = transfer
         source, target = (self.plan.placement[ring.ranks[position]] for position in (a, b))
         near = ring.near(a), ring.near(b)
-        members, size = len(near[0]), len(ring.ranks)
-        return path(self.plan.fleet, self.group.nic, source, target, operation, *near, members, size, protocol)
+        members = len(near[0])
+        return path(self.plan.fleet, self.group.nic, source, target, operation, *near, members, ring.length, protocol)
 
 
-def _add(use: dict[LinkName, float], transfers: Transfers, steps: list[Path], largest: float, homes: set[Home]) -> None:
+def _seen(ring: Ring, passes: Passes, shown: Shown) -> _Seen:
+    _, first, kind = np.unique(passes.kind, return_index=True, return_inverse=True)
+    shares: Floats = np.bincount(kind, passes.share).astype(np.float64)
+    steps = np.zeros((ring.many, len(first)))
+    np.add.at(steps, (passes.source // ring.length, kind), passes.steps)
+    on = shown.nodes[ring.sites.node[ring.ranks]]
+    touching = on[passes.source] | on[passes.target]
+    return _Seen(
+        ring,
+        _listed(passes.source[first], passes.target[first], shares),
+        steps,
+        _listed(passes.source[touching], passes.target[touching], passes.share[touching]),
+        float(passes.share.max()),
+        passes.repeats,
+    )
+
+
+def _listed(source: Integers, target: Integers, share: Floats) -> Transfers:
+    return tuple(zip(source.tolist(), target.tolist(), share.tolist(), strict=True))
+
+
+def _add(use: dict[LinkName, float], transfers: Transfers, paths: list[Path], largest: float, homes: set[Home]) -> None:
     """Add what transfers take of the links that belong to some homes."""
-    for (_, _, share, _), step in zip(transfers, steps, strict=True):
-        for link, weight in step.use:
+    for (_, _, share), found in zip(transfers, paths, strict=True):
+        for link, weight in found.use:
             if home(link) in homes:
                 use[link] = use.get(link, 0.0) + weight * share / largest
-
-
-def _one_of_each_kind(passes: Passes) -> Transfers:
-    """One transfer of each kind, with the share and the steps of all of them."""
-    _, first, kind = np.unique(passes.kind, return_index=True, return_inverse=True)
-    sums = (np.bincount(kind, passes.share), np.bincount(kind, passes.steps))
-    return tuple(zip(*(column.tolist() for column in (passes.source[first], passes.target[first], *sums)), strict=True))
-
-
-def _touching(ring: Ring, passes: Passes, shown: Shown) -> Transfers:
-    """Transfers out of shown nodes or into them."""
-    on = shown.nodes[ring.sites.node[ring.ranks]]
-    which = on[passes.source] | on[passes.target]
-    columns = (passes.source, passes.target, passes.share, passes.steps)
-    return tuple(zip(*(column[which].tolist() for column in columns), strict=True))
 
 
 def _starts(sizes: Integers) -> Integers:

@@ -69,10 +69,9 @@ def _looks(plan: Plan, sites: Sites) -> Hashes:
     for group in gradient_groups(plan):
         for does in gradient_operations(config):
             for part, (rows, operation, _) in enumerate(gradient_parts(group, does, config.shards)):
-                for row in rows:
-                    ring = sites.ring(row)
+                for ring in sites.rings(rows):
                     for turn, passes in enumerate(ring.passes(group.collective, operation)):
-                        fact = np.array([word(group.kind, group.nic, group.collective, does, part, turn, len(row))])
+                        fact = np.array([word(group.kind, group.nic, group.collective, does, part, turn, ring.length)])
                         out = mixed(passes.kind, passes.share.view(np.uint64), fact)
                         np.add.at(looks, ring.ranks[passes.source], out)
                         np.add.at(looks, ring.ranks[passes.target], mixed(out))
