@@ -3,7 +3,8 @@
 A stack fits the four of `sim.stack.NUMBERS` that its runs feel most; the others stay at the default. The fit is the maximum a
 posteriori of log factors: absolute relative errors (Laplace, scale `SCALE`, so that one odd run does not bend the rest) and a
 normal prior around the default of width `WIDTH`, which keeps few or alike runs from saying more than they know. Sensitivities
-are differences of the closed form, residuals are of the engine.
+are differences of the closed form, residuals are of the engine. Whether a stack's launches block (`blocking`) is known, not
+fitted: it is kept from the stack's file.
 
 Honest errors hold out whole groups: the model families of a stack, or where there is but one its devices, or its networks.
 A stack with a single group is predicted by the default."""
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
 from holmes_sim.validation import each
+from sim import catalog
 from sim.cases import Case
 from sim.costs import step_seconds
 from sim.documents import to_yaml
@@ -144,25 +147,28 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
     """The fit, the sensitivities of its cases, and their residuals at the default."""
     plans = [_plan(case) for case in cases]
     measured = np.log([case.measured_s for case in cases])
-    slopes = _slopes(plans, lambda text: progress(f"{name}: {text}"))
+    blocking = name in catalog.names("stacks") and catalog.stack_facts(name).blocking
+    default = replace(DEFAULT, blocking=blocking)
+    slopes = _slopes(plans, default, lambda text: progress(f"{name}: {text}"))
     felt = np.argsort(-np.abs(slopes).mean(axis=0), kind="stable")[:FITTED]
     chosen = np.array(sorted(felt.tolist()))
     labels = groups(cases)
     folds = tuple(dict.fromkeys(labels)) if len(set(labels)) > 1 else ()
     factors = {fold: np.zeros(len(NUMBERS)) for fold in (*folds, "")}
-    at_default = _play(plans, [DEFAULT] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
+    at_default = _play(plans, [default] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
     for fold in factors:
         seen = np.array([label != fold for label in labels])
         factors[fold] = _posterior(slopes[seen], at_default[seen], chosen)
-    fitted = _play(plans, [_stack(factors[""])] * len(plans)) - measured
-    honest = _play(plans, [_stack(factors[label]) if folds else DEFAULT for label in labels]) - measured
+    stacks = {fold: _stack(factors[fold], default) for fold in factors}
+    fitted = _play(plans, [stacks[""]] * len(plans)) - measured
+    honest = _play(plans, [stacks[label] if folds else default for label in labels]) - measured
     held_out = tuple(
-        HeldOut(fold, tuple(case.id for case, label in zip(cases, labels, strict=True) if label == fold), _stack(factors[fold]))
+        HeldOut(fold, tuple(case.id for case, label in zip(cases, labels, strict=True) if label == fold), stacks[fold])
         for fold in folds
     )
     errors = [_error(residual) for residual in (at_default, fitted, honest)]
     numbers = tuple(NUMBERS[index] for index in chosen)
-    fit = Fit(name, numbers, _stack(factors[""]), tuple(case.id for case in cases), held_out, *errors)
+    fit = Fit(name, numbers, stacks[""], tuple(case.id for case in cases), held_out, *errors)
     return fit, slopes, at_default
 
 
@@ -170,10 +176,11 @@ def _error(residuals: np.ndarray) -> float:
     return float(np.mean(np.abs(np.expm1(residuals))))
 
 
-def _stack(factors: np.ndarray) -> Stack:
-    """Log factors on the default as a stack, to three digits."""
+def _stack(factors: np.ndarray, default: Stack = DEFAULT) -> Stack:
+    """Log factors on the default's numbers as a stack, to three digits."""
     values = {name: getattr(DEFAULT, name) * math.exp(factor) for name, factor in zip(NUMBERS, factors, strict=True)}
-    return Stack(**{name: float(f"{value:.3g}") for name, value in values.items()})
+    numbers: dict[str, Any] = {name: float(f"{value:.3g}") for name, value in values.items()}
+    return replace(default, **numbers)
 
 
 def _play(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None] = lambda text: None) -> np.ndarray:
@@ -189,9 +196,9 @@ def _closed(pair: tuple[Stack, Plan]) -> float:
     return step_seconds(applied(*pair))
 
 
-def _slopes(plans: list[Plan], progress: Callable[[str], None]) -> np.ndarray:
+def _slopes(plans: list[Plan], default: Stack, progress: Callable[[str], None]) -> np.ndarray:
     """Change of log seconds with each log factor, one row for each plan."""
-    stacks = [DEFAULT] + [_stack(DIFFERENCE * np.eye(len(NUMBERS))[index]) for index in range(len(NUMBERS))]
+    stacks = [default] + [_stack(DIFFERENCE * np.eye(len(NUMBERS))[index], default) for index in range(len(NUMBERS))]
     pairs = [(stack, plan) for plan in plans for stack in stacks]
     seconds = np.log(each(_closed, pairs, progress)).reshape(len(plans), len(stacks))
     steps = [math.log(getattr(stack, name) / getattr(DEFAULT, name)) for name, stack in zip(NUMBERS, stacks[1:], strict=True)]
@@ -214,6 +221,7 @@ def written(fit: Fit) -> dict[str, object]:
     return {
         "format": "holmes-sim/stack/1",
         "name": fit.name,
+        **({"blocking": True} if fit.stack.blocking else {}),
         "fitted": _numbers(fit.stack, fit.numbers),
         "error": {
             "default": round(fit.default_error, 4),

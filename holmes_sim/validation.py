@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
@@ -83,19 +83,23 @@ def read(paths: Iterable[str | Path], measured: str | Path | None = None) -> tup
 def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
     """(name, stack, whether it was fitted to this case) of a case. Raises HolmesError for an unknown mode.
 
-    A stack is fitted with formulas, so a case whose compute is measured (`--profile`) takes the default.
+    A stack is fitted with formulas, so a case whose compute is measured (`--profile`) takes the default. Whether launches
+    block is known of a stack's runs, so it holds under the default numbers too.
     """
     if mode not in STACKS:
         raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
-    if mode == "default" or case.stack not in catalog.names("stacks") or _is_measured(case):
+    if case.stack not in catalog.names("stacks") or _is_measured(case):
         return "default", DEFAULT, False
     facts = catalog.stack_facts(case.stack)
+    default = "default", replace(DEFAULT, blocking=facts.blocking), False
+    if mode == "default":
+        return default
     if mode == "fitted":
-        return case.stack, facts.fitted.stack(), case.id in facts.cases
+        return case.stack, facts.under(facts.fitted), case.id in facts.cases
     for one in facts.held_out:
         if case.id in one.cases:
-            return f"{case.stack} without {one.group}", one.fitted.stack(), False
-    return ("default", DEFAULT, False) if case.id in facts.cases else (case.stack, facts.fitted.stack(), False)
+            return f"{case.stack} without {one.group}", facts.under(one.fitted), False
+    return default if case.id in facts.cases else (case.stack, facts.under(facts.fitted), False)
 
 
 def validate(

@@ -40,7 +40,8 @@ class GemmCurve:
 class DeviceSpec:
     """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
 
-    `launch` is what its host needs to launch the kernels of one layer's forward: no layer is faster than that.
+    `launch` is what its host needs to launch the kernels of one layer's forward: no layer is faster than that. Where
+    `blocking`, the host waits for each kernel before it launches the next, so that its time adds to the device's.
     `step` is what its host does once a step while the device waits.
     """
 
@@ -58,6 +59,7 @@ class DeviceSpec:
     watts: Watts | None = None
     launch: Seconds = 0.0
     step: Seconds = 0.0
+    blocking: bool = False
     profile: Profile | None = None
 
     def runs(self, precision: str) -> str:

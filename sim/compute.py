@@ -130,6 +130,14 @@ def _parts(
     return fw, inputs, weights + pass_seconds(accumulated, device)
 
 
+def _launched(device: DeviceSpec, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
+    """(forward, backward) kernels of a layer with their launches: side by side, or in turn where launches block."""
+    launches = device.launch, LAUNCH_BACKWARD * device.launch
+    if device.blocking:
+        return forward + launches[0], backward + launches[1]
+    return max(forward, launches[0]), max(backward, launches[1])
+
+
 def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of one layer and one microbatch on one rank, communication left out."""
     forward, inputs, weights = layer_parts(device, workload, config)
@@ -187,8 +195,7 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
     forward, inputs, weights = _parts(kernels, _layer_parameters(workload, config), device, workload, config)
-    least = LAUNCH_BACKWARD * device.launch
-    forward, backward = row.layer if row else (max(forward, device.launch), max(inputs + weights, least))
+    forward, backward = row.layer if row else _launched(device, forward, inputs + weights)
     weights *= backward / (inputs + weights)
     inputs = backward - weights
     if config.recompute == "full":

@@ -322,14 +322,19 @@ class HeldOutFacts(Door):
 
 
 class StackFacts(Door):
-    """A software stack, fitted to named runs by `holmes-sim calibrate`."""
+    """A software stack, fitted to named runs by `holmes-sim calibrate`; `blocking` is known of its runs, not fitted."""
 
     format: Literal["holmes-sim/stack/1"]
     name: str
+    blocking: Flag = False
     fitted: StackNumbers
     error: StackErrors
     cases: list[str]
     held_out: list[HeldOutFacts] = []
+
+    def under(self, numbers: StackNumbers) -> Stack:
+        """The stack as the simulator knows it, under its fitted numbers or other ones."""
+        return replace(numbers.stack(), blocking=self.blocking)
 
 
 class DevicesFacts(Door):

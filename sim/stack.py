@@ -4,8 +4,8 @@ The catalogue holds what was measured in isolation: products in a loop, nccl-tes
 that, which depends on the software. A stack is a few such numbers, each with a physical meaning: `gemm`, `attention`,
 `elementwise` and `communication` are shares of the isolated rates of matrix products (clocks under load, caches), of attention
 cores (the age of the kernel), of passes over memory (how much is fused) and of links (library, congestion); `launch` and `step`
-are times of the host, for a layer's forward and once a step. `DEFAULT` is what plans are made with; `sim/catalog/stacks` holds
-fitted ones.
+are times of the host, for a layer's forward and once a step. `blocking` is no number but how the run was started. `DEFAULT` is
+what plans are made with; `sim/catalog/stacks` holds fitted ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ NUMBERS = ("gemm", "attention", "elementwise", "communication", "launch", "step"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Shares of isolated rates, and host seconds of a layer's forward and of a step."""
+    """Shares of isolated rates, and host seconds of a layer's forward and of a step.
+
+    `blocking`: run with CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
+    Documentation, environment variables).
+    """
 
     gemm: float = 1.0
     attention: float = 1.0
@@ -33,6 +37,7 @@ class Stack:
     communication: float = 1.0
     launch: Seconds = 0.0
     step: Seconds = 0.0
+    blocking: bool = False
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """A device as a step with this software sees it."""
@@ -49,6 +54,7 @@ class Stack:
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
             launch=self.launch,
             step=self.step,
+            blocking=self.blocking,
         )
 
     def link(self, isolated: LinkSpec) -> LinkSpec:
@@ -73,6 +79,7 @@ def applied(stack: Stack, plan: Plan) -> Plan:
         stack.communication / DEFAULT.communication,
         stack.launch,
         stack.step,
+        stack.blocking,
     )
     clusters = tuple(_cluster(change, cluster) for cluster in plan.fleet.clusters)
     fleet = replace(plan.fleet, clusters=clusters)

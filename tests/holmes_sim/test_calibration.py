@@ -81,6 +81,17 @@ def test_a_stack_file_comes_back_as_it_was(measured: tuple[Case, ...]) -> None:
     assert facts.error.held_out == pytest.approx(fit.honest_error, abs=1e-4)
 
 
+def test_that_launches_block_is_kept_under_every_number() -> None:
+    """A fact of the runs, not a number: fits keep it, and the default numbers are played with it."""
+    bloom = cases.load(validation.folder() / "bloom.yaml")
+    for mode in validation.STACKS:
+        assert validation.stack_of(bloom[0], mode)[1].blocking
+        assert not validation.stack_of(SC21[0], mode)[1].blocking
+    (fit,) = calibration.calibrate([case for case in bloom if "-8l-" in case.id]).fits
+    assert fit.stack.blocking
+    assert check(parse("mine.yaml", calibration.text(fit)), StackFacts).blocking
+
+
 def test_the_command_writes_a_file_for_every_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,16 @@ def test_a_gradient_is_read_as_it_comes_and_read_and_written_as_it_is_kept(make_
     assert wide - narrow == pytest.approx(4 * workload.model.layer_parameters / 1e9, rel=1e-9)
 
 
+def test_launches_that_block_add_to_the_kernels(make_model: Make) -> None:
+    """1 ms to a forward and to the one that is repeated, 1.3 ms to a backward."""
+    workload = Workload(make_model(hidden=6144), 2048, 64)
+    config = ParallelConfig(recompute="full")
+    device = device_of("a100-sxm4-80gb")
+    devices = replace(device, launch=0.0), replace(device, launch=1e-3, blocking=True)
+    there, here = (compute.layer_seconds(device, workload, config) for device in devices)
+    assert [after - before for before, after in zip(there, here, strict=True)] == pytest.approx([1e-3, 2.3e-3])
+
+
 def test_a_pass_takes_its_launch_and_bytes_over_bandwidth(make_device: Make) -> None:
     device = make_device(memory_bandwidth=1e9, elementwise_efficiency=0.5)
     assert compute.pass_seconds(1e6, device) == pytest.approx(LAUNCH + 2e-3, rel=1e-12)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sim import catalog
+from sim import cases, catalog
 from sim.cluster import GemmCurve
 from sim.costs import step_seconds
 from sim.stack import DEFAULT, NUMBERS, Stack, applied
 
 Make = Callable[..., Any]
+BLOOM = Path(__file__).parents[2] / "validation" / "bloom.yaml"
 
 
 def test_a_device_reaches_a_share_of_each_isolated_rate(make_device: Make) -> None:
     isolated = make_device(gemm=GemmCurve(1e-6, 0.8, 0.6), attention_forward=0.4, attention_backward=0.3)
-    found = Stack(gemm=0.5, attention=0.25, elementwise=0.75, launch=1e-3, step=2e-3).device(isolated)
+    found = Stack(gemm=0.5, attention=0.25, elementwise=0.75, launch=1e-3, step=2e-3, blocking=True).device(isolated)
     assert (found.gemm.launch, found.gemm.compute_efficiency, found.gemm.memory_efficiency) == (1e-6, 0.4, 0.3)
     assert (found.attention_forward, found.attention_backward) == (0.1, 0.075)
-    assert (found.elementwise_efficiency, found.launch, found.step) == (0.75, 1e-3, 2e-3)
+    assert (found.elementwise_efficiency, found.launch, found.step, found.blocking) == (0.75, 1e-3, 2e-3, True)
 
 
 def test_a_link_reaches_a_share_of_its_rate_and_never_more_than_the_wire(make_wire: Make) -> None:
@@ -57,6 +59,17 @@ def test_a_better_number_is_never_slower(number: str, make_plan: Make, make_flee
     )  # fmt: skip
     better = getattr(DEFAULT, number) * (0.5 if number in ("launch", "step") else 1.2)
     assert step_seconds(applied(replace(DEFAULT, **{number: better}), plan)) <= step_seconds(plan)
+
+
+def test_blocking_launches_cost_what_jean_zay_measured() -> None:
+    """200B on 80 A100, 512 sequences a step: 97.20 TFLOP/s without CUDA_LAUNCH_BLOCKING=1, 91.04 with it (bigscience-workshop/
+    bigscience, train/tr11-176B-ml/chronicles-prequel.md). The launch is the default stack's; no number was fitted to these."""
+    (plan,) = (case.plan for case in cases.load(BLOOM) if case.id == "bloom-80l-14400h-96a-g80-tp8pp10-mb1-gb2048")
+    assert plan is not None
+    smaller = replace(plan.workload, global_batch_size=512)
+    plan = replace(plan, workload=smaller, config=replace(plan.config, num_microbatches=(512,)))
+    slower = step_seconds(applied(replace(DEFAULT, blocking=True), plan)) / step_seconds(plan)
+    assert slower == pytest.approx(97.20 / 91.04, abs=0.005)
 
 
 @pytest.mark.parametrize("name", catalog.names("stacks"))
