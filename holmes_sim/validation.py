@@ -84,22 +84,20 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
     """(name, stack, whether it was fitted to this case) of a case. Raises HolmesError for an unknown mode.
 
     A stack is fitted with formulas, so a case whose compute is measured (`--profile`) takes the default. Whether launches
-    block is known of a stack's runs, so it holds under the default numbers too.
+    block is known of a stack's runs and not fitted, so it holds in an honest prediction by the default numbers, too.
     """
     if mode not in STACKS:
         raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
-    if case.stack not in catalog.names("stacks") or _is_measured(case):
+    if mode == "default" or case.stack not in catalog.names("stacks") or _is_measured(case):
         return "default", DEFAULT, False
     facts = catalog.stack_facts(case.stack)
-    default = "default", replace(DEFAULT, blocking=facts.blocking), False
-    if mode == "default":
-        return default
     if mode == "fitted":
         return case.stack, facts.under(facts.fitted), case.id in facts.cases
     for one in facts.held_out:
         if case.id in one.cases:
             return f"{case.stack} without {one.group}", facts.under(one.fitted), False
-    return default if case.id in facts.cases else (case.stack, facts.under(facts.fitted), False)
+    known = "default", replace(DEFAULT, blocking=facts.blocking), False
+    return known if case.id in facts.cases else (case.stack, facts.under(facts.fitted), False)
 
 
 def validate(

@@ -82,9 +82,10 @@ def test_a_stack_file_comes_back_as_it_was(measured: tuple[Case, ...]) -> None:
 
 
 def test_that_launches_block_is_kept_under_every_number() -> None:
-    """A fact of the runs, not a number: fits keep it, and the default numbers are played with it."""
+    """A fact of the runs, not a number: fits keep it. The default is one set of constants for everything and knows no runs."""
     bloom = cases.load(validation.folder() / "bloom.yaml")
-    for mode in validation.STACKS:
+    assert validation.stack_of(bloom[0], "default")[1] == DEFAULT
+    for mode in ("fitted", "honest"):
         assert validation.stack_of(bloom[0], mode)[1].blocking
         assert not validation.stack_of(SC21[0], mode)[1].blocking
     (fit,) = calibration.calibrate([case for case in bloom if "-8l-" in case.id]).fits
