@@ -216,11 +216,11 @@ def by_sight(rows: tuple[Row, ...]) -> dict[str, Summary]:
 
 
 def memory_errors(rows: Iterable[Row]) -> tuple[tuple[Case, float, float], ...]:
-    """(case, predicted bytes, error) of the fullest rank of every planned case whose memory was measured."""
+    """(case, predicted bytes, error) of the fullest rank of every planned case whose memory was measured, counted alike."""
     found = []
     for case in (row.case for row in rows):
         if case.plan is not None and case.measured_bytes is not None:
-            predicted = max(memory.peak_memory(case.plan))
+            predicted = max(memory.torch_bytes(case.plan) if case.inside_torch else memory.peak_memory(case.plan))
             found.append((case, predicted, predicted / case.measured_bytes - 1))
     return tuple(found)
 

@@ -55,7 +55,8 @@ class ClassOption:
         """Bytes of a rank of such a stage that holds so many microbatches."""
         ends = role in ("first", "only"), role in ("last", "only")
         config = shape_alone(self.config) if role == "only" else self.config
-        return memory.place_bytes(self.workload, config, layers, held * config.vpp, *ends)
+        inside = memory.place_bytes(self.workload, config, layers, held * config.vpp, *ends)
+        return inside + memory.outside_torch(config)
 
     @property
     def least_held(self) -> int:

@@ -48,7 +48,7 @@ class CaseConfigFacts(ConfigFacts):
 
 
 class MeasuredFacts(Door):
-    """What was measured: seconds of one optimizer step, memory where the source tells it."""
+    """What was measured: seconds of one optimizer step, memory where the source tells it, in GB (1e9 bytes)."""
 
     step_s: Measured
     peak_memory_gb: Measured | None = None
@@ -71,7 +71,10 @@ class CaseFacts(Door):
 
 
 class CasesFacts(Door):
-    """Measured training runs of one source."""
+    """Measured training runs of one source.
+
+    Memory is what a device had taken (nvidia-smi), unless the source's `memory` begins with "torch": then what torch reserved.
+    """
 
     format: Literal["holmes-sim/cases/1"]
     source: dict[str, str]
@@ -81,7 +84,10 @@ class CasesFacts(Door):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured run: a plan, or why there is none. `measured_bytes` is of its fullest rank, where the source tells it."""
+    """One measured run: a plan, or why there is none. `measured_bytes` is of its fullest rank, where the source tells it.
+
+    `inside_torch`: what torch reserved, as its own logs say; else all that the device had taken.
+    """
 
     id: str
     source: str
@@ -90,6 +96,7 @@ class Case:
     plan: Plan | None
     reason: str = ""
     measured_bytes: Bytes | None = None
+    inside_torch: bool = False
 
 
 def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, ...]:
@@ -104,7 +111,10 @@ def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, 
     if faults:
         raise TopologyError("\n".join(dict.fromkeys("\n".join(faults).splitlines())))
     known = topologies if measured is None else tuple(profiled(topology, measured) for topology in topologies)
-    return tuple(_case(case, topology, Path(path).stem) for case, topology in zip(facts.cases, known, strict=True))
+    inside_torch = facts.source.get("memory", "").startswith("torch")
+    return tuple(
+        _case(case, topology, Path(path).stem, inside_torch) for case, topology in zip(facts.cases, known, strict=True)
+    )
 
 
 def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator[Topology]:
@@ -122,7 +132,7 @@ def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator
             faults.append(str(error))
 
 
-def _case(case: CaseFacts, topology: Topology, source: str) -> Case:
+def _case(case: CaseFacts, topology: Topology, source: str, inside_torch: bool) -> Case:
     plan, reason = None, f"wrong at its source: {case.wrong}" if case.wrong else ""
     try:
         plan = None if reason else _plan(case, topology)
@@ -130,7 +140,7 @@ def _case(case: CaseFacts, topology: Topology, source: str) -> Case:
         reason = str(error)
     gigabytes = case.measured.peak_memory_gb
     peak = None if gigabytes is None else gigabytes * GIGA
-    return Case(case.id, source, case.stack, case.measured.step_s, plan, reason, peak)
+    return Case(case.id, source, case.stack, case.measured.step_s, plan, reason, peak, inside_torch)
 
 
 def _plan(case: CaseFacts, topology: Topology) -> Plan:

@@ -1,4 +1,4 @@
-"""Bytes on a rank: parameters, gradients, optimizer state, activations in flight, workspace.
+"""Bytes on a rank: parameters, gradients, optimizer state, activations in flight; what torch and the driver add.
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
 bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
@@ -17,20 +17,27 @@ from sim import schedules
 from sim.compute import rank_kernels
 from sim.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig, Plan
-from sim.units import GIBI, Bytes
+from sim.units import GIBI, GIGA, Bytes
 
 WORKSPACE: Bytes = 1.0 * GIBI
-"""CUDA context, communication buffers and GEMM workspace. NCCL's buffers take 0.38 GiB on eight GPUs (NVIDIA aiconfigurator
-095f58a, systems/*.yaml misc.nccl_mem); the rest is a guess. It depends on the platform: 2 to 3 GB are taken outside torch
-under Megatron-DeepSpeed, and 5.06 GB on GH200 (eth-easl/sailor, sailor/Planner/simulations/runtime_simulator.py)."""
+"""What torch reserves beyond the tensors that are counted: gradients at work, GEMM workspace, blocks cut to other sizes. For a
+4B GPT 0.8 to 2.2 GiB in seven runs, 1.8 to 4.6 in eight older ones (sail-sg/VocabularyParallelism 6191c3b, artifact/, reserved
+less allocated). Most of it is given back before torch would fail, so the least is taken, rounded."""
+OUTSIDE: Bytes = 2.0 * GIGA
+OUTSIDE_TP: Bytes = 3.0 * GIGA
+"""What nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
+buffers (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py, check_config_fits). The parts agree: 1.06 GB
+before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB a communicator of two ranks and 0.69 of more (A100, issue
+964), and a rank is in two at least, that of all ranks and its own. It depends on the platform: 5.06 GB on GH200 (same file)."""
 
 OPTIMIZER_BYTES = 12
 GATHERED_AHEAD = 2
 """Layers whose weights are gathered while another computes: PyTorch's FullyShardedDataParallel lets two all_gathers be in
 flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
-SCORE_BYTES = 5.0
-"""Bytes kept per attention score by an unfused core: softmax 2, mask 1, dropped scores 2 (arXiv 2205.05198, section 4.1). At 4
-bytes a value they are 9, and 4 without dropout, which is not told apart."""
+SCORE_BYTES = {2: 5.0, 4: 4.0}
+"""Bytes kept per attention score by an unfused core, by bytes of a value. At 2: softmax 2, mask 1, dropped scores 2 (arXiv
+2205.05198, section 4.1). At 4: the softmax alone, as in the one fp32 stack that was profiled (eth-easl/sailor cf2c8e3,
+sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Whether a run drops scores is not told apart."""
 
 
 @functools.lru_cache(maxsize=65536)
@@ -63,7 +70,7 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
     scores = 0.0
     if config.attention == "unfused":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
-        scores = SCORE_BYTES * core.scores
+        scores = SCORE_BYTES[nbytes] * core.scores
     if config.recompute == "selective":
         return everything, scores
     everything += scores
@@ -101,12 +108,17 @@ def by_sharing(
     return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
 
 
+def outside_torch(config: ParallelConfig) -> Bytes:
+    """Bytes that a rank takes of its device beside what torch reserves."""
+    return OUTSIDE_TP if config.tp > 1 else OUTSIDE
+
+
 def place_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
-    """Bytes of a rank that holds `layers` layers and keeps `in_flight` microbatches (in stages of layers / vpp) for B.
+    """Bytes that torch reserves on a rank that holds `layers` layers and keeps `in_flight` microbatches for B.
 
-    `deferred` microbatches more wait for W.
+    They are counted in stages of layers / vpp; `deferred` microbatches more wait for W.
     """
     b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)
@@ -125,7 +137,13 @@ def place_bytes(
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
-    """Peak bytes of a rank at every pipeline place, the fullest replica counted."""
+    """Peak bytes that a device must have at every pipeline place, the fullest replica counted: torch's and those outside it."""
+    outside = outside_torch(plan.config)
+    return tuple(inside + outside for inside in torch_bytes(plan))
+
+
+def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
+    """Peak bytes that torch reserves at every pipeline place, the fullest replica counted."""
     config = plan.config
     peaks = []
     for place in range(config.pp):

@@ -126,11 +126,11 @@ def test_measured_memory_is_held_against_the_fullest_rank(
 ) -> None:
     path = validation.folder() / "vocabulary_parallelism.yaml"
     found = cases.load(path)
-    assert [case.measured_bytes for case in found] == pytest.approx([16.01e9, 17.74e9, 22.23e9, 23.98e9])
+    assert [case.measured_bytes for case in found] == pytest.approx([17.19e9, 19.05e9, 23.87e9, 25.75e9])
     assert found[0].plan is not None
     (first, *_) = validation.memory_errors([validation.Row(case, 1.0) for case in found])
-    fullest = max(memory.peak_memory(found[0].plan))
-    assert first == (found[0], fullest, pytest.approx(fullest / 16.01e9 - 1))
+    fullest = max(memory.torch_bytes(found[0].plan))
+    assert first == (found[0], fullest, pytest.approx(fullest / 17.19e9 - 1))
     for arguments in (["--json"], []):
         monkeypatch.setattr(sys, "argv", ["holmes-sim", "validate", "--cases", str(path), *arguments])
         with pytest.raises(SystemExit):
@@ -138,8 +138,37 @@ def test_measured_memory_is_held_against_the_fullest_rank(
     printed, words = capsys.readouterr().out.split("\n}\n")
     listed = json.loads(printed + "}")["memory"]
     assert [row["id"] for row in listed] == [case.id for case in found]
-    assert listed[0] == {"id": found[0].id, "predicted": fullest, "measured": pytest.approx(16.01e9), "error": first[2]}
+    assert listed[0] == {"id": found[0].id, "predicted": fullest, "measured": pytest.approx(17.19e9), "error": first[2]}
     assert "Peak memory" in words
+
+
+def memory_of(path: Path) -> list[float]:
+    """Relative errors of the memory of a file's cases."""
+    return [error for _, _, error in validation.memory_errors(validation.Row(case, None) for case in cases.load(path))]
+
+
+def test_memory_that_torch_reserved_is_held_against_torch_and_other_against_the_device(tmp_path: Path) -> None:
+    path = validation.folder() / "vocabulary_parallelism.yaml"
+    written = path.read_text(encoding="utf-8")
+    (tmp_path / "device.yaml").write_text(written.replace("  memory: torch, max", "  memory: max"), encoding="utf-8")
+    more = [b - a for a, b in zip(memory_of(path), memory_of(tmp_path / "device.yaml"), strict=True)]
+    assert more == pytest.approx([2 / gigabytes for gigabytes in (17.19, 19.05, 23.87, 25.75)])
+
+
+@pytest.mark.parametrize(("name", "cases"), [("sailor", 17), ("vocabulary_parallelism", 4)])
+def test_measured_memory_is_met_within_ten_percent_on_average(name: str, cases: int) -> None:
+    errors = memory_of(validation.folder() / f"{name}.yaml")
+    assert len(errors) == cases
+    assert sum(map(abs, errors)) / cases < 0.1
+
+
+def test_zero_bubble_took_the_memory_of_unfused_attention(tmp_path: Path) -> None:
+    """Its launch script has no flash attention (branch arxiv, examples/pretrain_zero_bubble.sh), its case file says it has."""
+    path = validation.folder() / "zero_bubble.yaml"
+    unfused = path.read_text(encoding="utf-8").replace("attention: flash", "attention: unfused")
+    (tmp_path / "unfused.yaml").write_text(unfused, encoding="utf-8")
+    assert max(map(abs, memory_of(tmp_path / "unfused.yaml"))) < 0.1
+    assert max(memory_of(path)) < -0.2
 
 
 def test_a_case_that_is_wrong_at_its_source_is_listed_with_the_reason() -> None:

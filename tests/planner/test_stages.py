@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -18,12 +19,11 @@ from planner.shapes import Shape, slots
 from planner.stages import Assignment, alone, orders, solve
 from planner.verify import fits
 from planner.workshop import Workshop
-from sim import costs
-from sim.cluster import Fleet, Trunk
+from sim import costs, memory
+from sim.cluster import Cluster, Fleet, Trunk
 from sim.errors import PlanError
 from sim.model import Model, Workload
 from sim.topology import Topology
-from sim.units import GIBI
 
 NEVER = 1e9
 """Seconds that no step takes: a cutoff that cuts nothing."""
@@ -40,7 +40,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
             nics = (make_nic(rng.choice(["infiniband", "roce"]), rng.choice([5e6, 2e7]), latency=3e-3), *nics)
         spec = make_device(
             f"chip-{name}", rng.choice([1e9, 2e9, 5e9]), rng.choice([2e8, 1e9]),
-            memory=GIBI + rng.choice([5e6, 8e6, 16e6, 1e9]) * (hidden / 96) ** 2,
+            memory=rng.choice([5e6, 8e6, 16e6, 1e9]) * (hidden / 96) ** 2,
         )  # fmt: skip
         return make_cluster(
             name, nodes=rng.randint(1, 3), devices=rng.randint(1, 2), nics=nics, spec=spec,
@@ -60,11 +60,23 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
             recompute=rng.choice(["none", "full"]), schedule=rng.choice(["1f1b", "1f1b", "1f1b", "gpipe"]), vpp=1,
             zero_stage=rng.choice([0, 1, 2, 3]),
         )  # fmt: skip
+        clusters = [roomier(cluster, taken(shape.tp)) for cluster in clusters]
         shaped = make_model(rng.randint(2, 6), hidden, tied_embeddings=rng.random() < 0.4)
         batch = shape.dp * rng.randint(1, 6)
         return asked(make_fleet(*clusters, trunks=trunks), shaped, batch), shape
 
     return instance
+
+
+def taken(tp: int = 1) -> float:
+    """Bytes of a device that no layer can have."""
+    return memory.WORKSPACE + (memory.OUTSIDE_TP if tp > 1 else memory.OUTSIDE)
+
+
+def roomier(cluster: Cluster, nbytes: float) -> Cluster:
+    """A cluster whose devices have so many bytes more."""
+    node, device = cluster.node, cluster.node.device
+    return replace(cluster, node=replace(node, device=replace(device, memory=device.memory + nbytes)))
 
 
 def asked(machines: Fleet, shaped: Model, batch: int, wishes: Wishes | None = None, seq_len: int = 64) -> Question:
@@ -310,7 +322,7 @@ def test_the_bounds_hold_where_the_backward_is_split(
 ):
     nics = (make_nic(bandwidth=1e8), make_nic("ethernet", 1e8))
     clusters = [
-        make_cluster(name, nodes=count, nics=nics, spec=make_device(f"chip-{name}", speed, memory=GIBI + 2e7))
+        make_cluster(name, nodes=count, nics=nics, spec=make_device(f"chip-{name}", speed, memory=taken() + 2e7))
         for name, count, speed in zip("ab", nodes, (1e9, 2e9), strict=False)
     ]
     trunks = (Trunk(("a", "b"), "ethernet", 1e7, 1e-3),) if len(nodes) > 1 else ()
@@ -335,12 +347,12 @@ def test_the_first_of_many_stages_holds_most_microbatches_and_so_fewest_layers(
     """Place 0 of four holds four microbatches, the last one: where activations fill the memory, layers grow along the pipe."""
     shaped, shape = make_model(8, vocab=24), Shape(1, 1, 1, "none", "1f1b", 1, 1)
 
-    def question(memory: float) -> Question:
-        machines = make_fleet(make_cluster(nodes=4, spec=make_device(speed=1e9, memory=GIBI + memory)))
+    def question(room: float) -> Question:
+        machines = make_fleet(make_cluster(nodes=4, spec=make_device(speed=1e9, memory=taken() + room)))
         return asked(machines, shaped, 16, seq_len=1024)
 
-    def splits(memory: float) -> list[int] | None:
-        found = answers(question(memory), shape, pp=4)
+    def splits(room: float) -> list[int] | None:
+        found = answers(question(room), shape, pp=4)
         return [layers for _, layers in found[0].stages] if found else None
 
     assert splits(1e9) == [2, 2, 2, 2]
