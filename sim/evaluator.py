@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import costs, lowering
+from sim.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.cluster import DeviceSpec
 from sim.costs import PlanCosts, StageCosts
 from sim.errors import PlanError
 from sim.plan import ParallelConfig, Plan
-from sim.recurrence import STAGE, UNTIED, Candidates, Floats, steps
+from sim.recurrence import steps
 from sim.units import Seconds
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -52,13 +53,6 @@ def evaluate(plans: Sequence[Plan]) -> Floats:
         together = join([one for _, one in rows])
         np.maximum.at(found, [index for index, _ in rows], steps(together))
     return found
-
-
-def join(candidates: Sequence[Candidates]) -> Candidates:
-    """Candidates of one schedule, pp, vpp and number of microbatches, one behind the other."""
-    stages = np.concatenate([one.stages for one in candidates], axis=2)
-    places = np.concatenate([one.places for one in candidates], axis=2)
-    return replace(candidates[0], stages=stages, places=places, tied=np.concatenate([one.tied for one in candidates]))
 
 
 def of_plan(plan: Plan) -> tuple[Candidates, ...]:
@@ -187,7 +181,8 @@ class Table:
         self._known[new] = self._rows.shape[1] + np.arange(len(new))
         fresh = [self._row(*divmod(int(code), 4)) for code in new]
         self._rows = np.concatenate([self._rows, np.array(fresh).reshape(-1, len(self._rows)).T], axis=1)
-        return self._rows[:, self._known[codes]]
+        found: Floats = self._rows.take(self._known[codes], axis=1)
+        return found
 
     def _row(self, code: int, ends: int) -> tuple[float, ...]:
         which, layers = divmod(code, self._sizes)

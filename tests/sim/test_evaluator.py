@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import costs, evaluator, lowering, recurrence, schedules
+from sim.candidates import PLACE, STAGE, UNTIED, Candidates, join
 from sim.cluster import Trunk
 from sim.costs import PlanCosts
 from sim.engine import simulate
@@ -21,7 +22,7 @@ from sim.evaluator import Table, evaluate
 from sim.folding import fold
 from sim.plan import Plan
 from sim.program import COMPUTE
-from sim.recurrence import PLACE, STAGE, UNTIED, Candidates, steps
+from sim.recurrence import steps
 from sim.turns import walk
 
 Make = Callable[..., Any]
@@ -175,7 +176,7 @@ def test_equal_stages_repeat_from_the_second_block_on(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_batches_are_reckoned_in_pieces(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = evaluator.join([candidate("1f1b", 2, 4, forward=float(f), inputs=1.0) for f in range(1, 8)])
+    whole = join([candidate("1f1b", 2, 4, forward=float(f), inputs=1.0) for f in range(1, 8)])
     monkeypatch.setattr(recurrence, "ROWS", batch)
     assert steps(whole).tolist() == [10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0]
 
