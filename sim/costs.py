@@ -23,8 +23,9 @@ class StageCost:
 
     forward and backward are of one microbatch, tensor-parallel collectives included; the sends are what a rank waits for its
     messages to leave (0 where the schedule overlaps them); weight is what of the backward the schedule splits off as W (0
-    where it does not); reduce and gather are whole, in `parts` buckets; `traffic` is what one microbatch puts on the
-    data-parallel network (ZeRO 2 and 3), which takes turns with no other microbatch's.
+    where it does not); `received` what of the forward is the gather of its message; reduce and gather are whole, in `parts`
+    buckets; `traffic` is what one microbatch puts on the data-parallel network (ZeRO 2 and 3), which takes turns with no other
+    microbatch's.
     """
 
     forward: Seconds
@@ -37,6 +38,7 @@ class StageCost:
     send_backward: Seconds = 0.0
     traffic: Seconds = 0.0
     weight: Seconds = 0.0
+    received: Seconds = 0.0
 
     @property
     def inputs(self) -> Seconds:
@@ -62,13 +64,14 @@ class StageCost:
         """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
 
         Gathers ahead of a forward in n parts of f/n are a two-machine flow shop: it ends no sooner than gather + f/n, nor
-        than one bucket and f. Where the network is the bottleneck, its gathers are part of its slots. Of several virtual
-        stages only the first waits for its gathers at the begin, and only the last reduces at the end: they count for nothing.
+        than one bucket and f; the gather of its message lies before all parts. Where the network is the bottleneck, its gathers
+        are part of its slots. Of several virtual stages only the first waits for its gathers at the begin, and only the last
+        reduces at the end: they count for nothing.
         """
         if not config.gathers_ahead or self.traffic > self.busy or config.vpp > 1:
             return fill
-        n = self.parts
-        return max(fill, self.gather / n, self.gather + self.forward / n - self.forward)
+        n, forward = self.parts, self.forward - self.received
+        return max(fill, max(self.gather / n, self.gather + forward / n - forward) - self.received)
 
     def tail(self, config: ParallelConfig, tied: Seconds = 0.0) -> Seconds:
         """Seconds from the end of the last backward (and its message) to the end of the step on this stage.
@@ -138,8 +141,7 @@ class StageCosts:
         specs = specs or self.paces.specs
         times = list(self.work(layers, first, last, specs))
         for direction, backward in enumerate((False, True)):
-            if (whole := lowering.gathered_bytes(self.workload, config)) and not (last if backward else first):
-                times[direction] += self.paces.seconds("tp", "all_gather", whole, 1)
+            times[direction] += self.received(first, last, backward)
             for operation, nbytes, count in lowering.expert_collectives(self.workload, config, layers, backward):
                 times[direction] += self.paces.seconds("ep", operation, nbytes, count)
             times[direction] += self._ring(specs, layers, backward)
@@ -153,7 +155,15 @@ class StageCosts:
         reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
         buckets = lowering.buckets(*shape)
-        return StageCost(times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight)
+        received = self.received(first, last, False)
+        return StageCost(
+            times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
+        )
+
+    def received(self, first: bool, last: bool, backward: bool) -> Seconds:
+        """What a stage does with a message before it computes: the gather of its slices (`lowering.gathered_bytes`)."""
+        whole = 0.0 if (last if backward else first) else lowering.gathered_bytes(self.workload, self.config)
+        return self.paces.seconds("tp", "all_gather", whole, 1) if whole else 0.0
 
     def work(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
         """(forward, backward) seconds of a stage for one microbatch: compute and tensor-parallel collectives, nothing else."""
@@ -246,15 +256,21 @@ class PlanCosts:
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(place)[:1] if entry else plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        ranks = (config.rank(tp, alike[0], place) for tp in range(config.tp))
-        specs = tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
-        cost = StageCosts(plan.workload, config, self._paces[place]).of(
-            layers, 0 in stages, config.num_stages - 1 in stages, specs
-        )
+        cost = self.at(place).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(place, alike))
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return cost
         ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
         return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
+
+    def at(self, place: int) -> StageCosts:
+        """Costs of stages on the devices of a pipeline place."""
+        return StageCosts(self.plan.workload, self.plan.config, self._paces[place])
+
+    def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
+        """Kinds of devices of a pipeline place on replicas that are alike."""
+        plan, config = self.plan, self.plan.config
+        ranks = (config.rank(tp, alike[0], place) for tp in range(config.tp))
+        return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
 
     def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
         """Seconds of the messages of alike replicas from one pipeline place to another, side by side on an idle network."""

@@ -18,12 +18,13 @@ Ranks at the same pipeline place whose replicas have the same number of microbat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 from sim import memory, schedules
 from sim.model import Workload
 from sim.plan import GRADIENT_BYTES, ParallelConfig, Plan
-from sim.program import Action, Program
+from sim.program import COMPUTE, Action, Program
 from sim.units import Bytes
 
 BUCKET_PARAMETERS = 40e6
@@ -151,61 +152,71 @@ def program(plan: Plan, place: int, microbatches: int) -> Program:
     return tuple(_Lowering(plan, place, microbatches).actions())
 
 
+def moves(schedule: str, place: int, pp: int, microbatches: int, vpp: int = 1) -> Iterator[Action]:
+    """Compute actions of a pipeline place, each behind what it receives and before what it sends; payloads are left out.
+
+    Under a schedule that receives first (`sim.schedules`) a forward's message waits for the next gradient in the steady state.
+    """
+    last_stage = pp * vpp - 1
+    receives_first = schedules.get(schedule).RECEIVES_FIRST
+    work = schedules.actions(schedule, place, pp, microbatches, vpp)
+    held: tuple[Action, ...] = ()
+    for action, following in zip_longest(work, work[1:]):
+        stage, m, kind = action.stage, action.microbatch, action.kind
+        ahead, behind = (stage - 1, stage + 1) if kind == "F" else (stage + 1, stage - 1)
+        if kind != "W" and 0 <= ahead <= last_stage and pp > 1:
+            yield Action("recv", ahead, m, peer=ahead % pp, operation=kind)
+        yield from held
+        held = ()
+        yield action
+        if kind != "W" and 0 <= behind <= last_stage and pp > 1:
+            message = Action("send", stage, m, peer=behind % pp, operation=kind)
+            gradient = following.microbatch if following and following.kind == "B" else None
+            if receives_first and kind == "F" and gradient == m - (pp - place - 1):
+                held = (message,)
+            else:
+                yield message
+
+
 class _Lowering:
-    """Walks the schedule's actions of one place and puts the communication around them."""
+    """Walks what one place computes, receives and sends, and puts payloads and collectives to it."""
 
     def __init__(self, plan: Plan, place: int, microbatches: int):
-        self.workload, self.config, self.place = plan.workload, plan.config, place
+        self.workload, self.config = plan.workload, plan.config
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
         self.last_stage = plan.config.num_stages - 1
-        self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
-        schedule = schedules.get(plan.config.schedule)
-        self.closing = "W" if schedule.SPLITS_BACKWARD else "B"
-        self.receives_first = schedule.RECEIVES_FIRST
+        self.moves = tuple(moves(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp))
+        self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
         self.last_microbatch = {stage: self._last(self.closing, stage) for stage in self.stages}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
-        self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
 
     def _last(self, kind: str, stage: int) -> int:
-        return [a.microbatch for a in self.compute if a.kind == kind and a.stage == stage][-1]
+        return [a.microbatch for a in self.moves if a.kind == kind and a.stage == stage][-1]
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
         return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
 
     def actions(self) -> Iterator[Action]:
-        config = self.config
+        config, payload = self.config, message_bytes(self.workload, self.config)
         if config.gathers_ahead and not config.shards_parameters:
             for stage in self.stages:
                 yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
-        held: list[Action] = []
-        for action, following in zip_longest(self.compute, self.compute[1:]):
-            *before, message = self._around(action, held)
-            yield from before
-            held = [message] if self._is_held(message, following) else []
-            if not held:
-                yield message
+        for move in self.moves:
+            if move.kind in COMPUTE:
+                yield from self._compute(move)
+                continue
+            yield replace(move, nbytes=payload)
+            if move.kind == "recv" and (whole := gathered_bytes(self.workload, config)):
+                stage = move.stage + (1 if move.operation == "F" else -1)
+                yield Action("collective", stage, move.microbatch, group="tp", operation="all_gather", nbytes=whole)
         yield from self._end()
         if config.zero_stage >= 1 and not config.gathers_ahead:
             for stage in self.stages:
                 yield from self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
 
-    def _is_held(self, message: Action, following: Action | None) -> bool:
-        """Whether a forward's message waits for the next gradient: in the steady state of schedules that receive first."""
-        if not self.receives_first or message.kind != "send" or message.operation != "F" or following is None:
-            return False
-        return following.kind == "B" and message.microbatch - following.microbatch == self.config.pp - self.place - 1
-
-    def _around(self, action: Action, held: list[Action]) -> Iterator[Action]:
-        """A compute action behind what it receives (and messages held until then), and before what it sends."""
-        forward, stage, m = action.kind == "F", action.stage, action.microbatch
-        ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
-        payload = message_bytes(self.workload, self.config)
-        if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
-            yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
-            if whole := gathered_bytes(self.workload, self.config):
-                yield Action("collective", stage, m, group="tp", operation="all_gather", nbytes=whole)
-        yield from held
-        config = self.config
+    def _compute(self, action: Action) -> Iterator[Action]:
+        """A compute action, cut at buckets where gradients or weights travel beside it, and the collectives of its layers."""
+        forward, stage, m, config = action.kind == "F", action.stage, action.microbatch, self.config
         sharded = config.shards_parameters and action.kind != "W"
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
@@ -224,8 +235,6 @@ class _Lowering:
                 yield from self._within(stage, m, part, parts, not forward)
             if reduced:
                 yield from self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
-        if action.kind != "W" and 0 <= behind <= self.last_stage and self.config.pp > 1:
-            yield Action("send", stage, m, peer=behind % self.config.pp, operation=action.kind, nbytes=payload)
 
     def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
         """What cp, ep and tp ranks exchange within the layers of a stage."""

@@ -43,6 +43,7 @@ class Paces:
         }
         self._shards = {"dp": config.shards}
         self._known: dict[tuple[str, str], dict[str, tuple[Pace, ...]]] = {}
+        self._slowing: dict[tuple[str, str, str], float] = {}
 
     def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Paces of an operation, by protocol, under each collective that may be chosen; looked at when first asked for."""
@@ -57,13 +58,21 @@ class Paces:
         for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, by_host(blocks[0][0][0])):
             shards = self._shards.get(kind, 0)
             together = [tuple(member(devices, nic, name, devices, shards) for devices, nic in block) for block in blocks]
-            options = [tuple(way.pace for way in ways(self._fleet, side, operation, self._capacities)) for side in together]
+            sides = [ways(self._fleet, side, operation, self._capacities) for side in together]
+            options = [tuple(way.pace for way in side) for side in sides]
+            self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
             found[name] = max(options, key=lambda paces: min((p.per_byte, p.latency) for p in paces))
         return found
 
     def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
         """Seconds of `count` collectives, under the best of those that may be chosen and its best protocol."""
         return min(pace.seconds(nbytes, count) for paces in self._of(kind, operation).values() for pace in paces)
+
+    def interference(self, kind: str, operation: str, nbytes: Bytes) -> float:
+        """By what share such a collective slows compute beside it, under the collective that `seconds` takes."""
+        options = self._of(kind, operation)
+        name = min(options, key=lambda name: min(pace.seconds(nbytes) for pace in options[name]))
+        return self._slowing[kind, operation, name]
 
     def best(self, kind: str, work: list[tuple[str, Bytes, float]]) -> str:
         """The collective that does all the work of a kind of group soonest; the ring where there is nothing to choose."""

@@ -256,6 +256,20 @@ def test_a_slow_replica_is_not_charged_for_the_microbatches_of_a_fast_one(
     assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
+def test_slices_of_a_message_are_gathered_before_the_first_bucket_of_weights_is_waited_for(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make, make_wire: Make, make_device: Make
+) -> None:
+    """Wires that take time by latency alone: the gather of a message, 0.1 s, lies within that of weights, 3 s."""
+    inside, chip = make_wire(bandwidth=FREE, latency=0.1), make_device(host_bandwidth=FREE)
+
+    def place(name: str, latency: float) -> Any:
+        return make_cluster(name, 4, 2, (make_nic(bandwidth=FREE, latency=latency),), chip, inside)
+
+    machines = make_fleet(place("a", 0.0), place("b", 1.0), trunks=(Trunk(("a", "b"), "infiniband", FREE, 0.0),))
+    plan = make_plan(machines, tp=2, pp=2, dp=4)
+    assert costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 @pytest.mark.parametrize("tp", [1, 2, 8])
 @pytest.mark.parametrize("recompute", ["none", "full"])

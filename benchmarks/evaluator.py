@@ -1,0 +1,87 @@
+"""Candidates that the closed forms of the search reckon in a second: GPT-175B on two kinds of devices, splits drawn at random.
+
+`python -m benchmarks.evaluator` prints candidates/s of the recurrence alone, and with the candidates made from layer counts and
+a fresh table of costs. Seconds are those of this process, which has one thread, so that others on the machine count less.
+Calculon does about 400 evaluations/s (measured on a machine of two cores).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from planner.question import Question
+from planner.shapes import Shape
+from planner.workshop import Workshop
+from sim.costs import StageCosts
+from sim.evaluator import Table
+from sim.model import Workload
+from sim.recurrence import steps
+from sim.topology import load, load_model
+
+TOPOLOGY = Path(__file__).parents[1] / "topologies" / "hethub-768.yaml"
+CASES = (("1f1b", 16, 192, 1), ("1f1b", 8, 64, 1), ("zb-h1", 16, 192, 1), ("interleaved", 16, 192, 2))
+"""(schedule, pp, microbatches, vpp)"""
+
+
+def table(schedule: str, pp: int, microbatches: int, vpp: int) -> Table:
+    """The costs of a shape with tp 8 and dp 8, before any is looked up."""
+    topology, dp = load(TOPOLOGY), 8
+    workload = Workload(load_model("gpt-175b"), dp * microbatches, 2048, "bf16")
+    shape = Shape(8, dp, 1, "full", schedule, vpp, zero_stage=1)
+    workshop = Workshop(Question(topology, workload))
+    clusters = topology.fleet.clusters
+    classes = [StageCosts(workload, shape.config(workload, pp), workshop.paces(cluster, shape)[0]) for cluster in clusters]
+    messages = np.array([[workshop.message(a, b, shape) for b in clusters] for a in clusters])
+    return Table(classes, messages)
+
+
+def splits(count: int, pp: int, vpp: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
+    """(classes of places, layers of stages) of so many candidates: a border anywhere, layers about even."""
+    rng = np.random.default_rng(1)
+    classes = (np.arange(pp) >= rng.integers(0, pp + 1, (count, 1))).astype(np.int64)
+    shares = rng.dirichlet(np.full(pp * vpp, 30.0), count)
+    return classes, 1 + rng.multinomial(layers - pp * vpp, shares)
+
+
+def _seconds(work: Callable[[], object], repeats: int) -> float:
+    """The least of several runs."""
+    found = []
+    for _ in range(repeats):
+        begun = time.process_time()
+        work()
+        found.append(time.process_time() - begun)
+    return min(found)
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """Candidates/s by case and batch: of the recurrence alone, and with the candidates made and a fresh table of costs."""
+    return {
+        f"{schedule} pp {pp} vpp {vpp} m {microbatches}, {count:,} candidates": _rates((schedule, pp, microbatches, vpp), count)
+        for schedule, pp, microbatches, vpp in CASES
+        for count in (1000, 10_000)
+    }
+
+
+def _rates(shape: tuple[str, int, int, int], count: int) -> dict[str, float]:
+    chosen, repeats = splits(count, shape[1], shape[3], 96), 5
+    candidates = table(*shape).candidates(*chosen)
+    tables = iter([table(*shape) for _ in range(repeats)])
+    alone = _seconds(lambda: steps(candidates), repeats)
+    both = _seconds(lambda: steps(next(tables).candidates(*chosen)), repeats)
+    return {"recurrence": count / alone, "all": count / both}
+
+
+def main() -> None:
+    """Print what was measured."""
+    print(f"{'candidates/s':<48}{'recurrence':>12}{'all':>12}   load {os.getloadavg()[0]:.1f}")
+    for name, rates in measure().items():
+        print(f"{name:<48}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
+
+
+if __name__ == "__main__":
+    main()
