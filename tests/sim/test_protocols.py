@@ -156,7 +156,7 @@ def test_links_without_a_protocol_that_others_have_leave_it_out() -> None:
     inside = Member(hosts[:1], "intra_node", "ring")
     assert protocols(node("nvlink4"), (inside,), "all_reduce") == ("LL", "LL128", "Simple", "NVLS")
     assert protocols(node("nvlink4"), (inside,), "all_gather") == ("LL", "LL128", "Simple")
-    assert protocols(node("nvlink4"), ((hosts[:1], "intra_node", "tree"),), "all_reduce") == ("LL", "LL128", "Simple")
+    assert protocols(node("nvlink4"), (Member(hosts[:1], "intra_node", "tree"),), "all_reduce") == ("LL", "LL128", "Simple")
     assert protocols(node("hccs"), (inside,), "all_gather") == ("",)
 
 
