@@ -226,13 +226,17 @@ def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
 
 
 def replicas(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """dp_cp indices by class: alike are those with equal devices at every place and equally many microbatches."""
+    """dp_cp indices by class: alike have equally many microbatches and, place by place, equal devices joined alike."""
     config = plan.config
+    kinds: dict[DeviceSpec, int] = {}
+    kind = {cluster.name: kinds.setdefault(cluster.node.device, len(kinds)) for cluster in plan.fleet.clusters}
     classes: dict[object, list[int]] = {}
     for dp_cp in range(config.dp_cp):
-        devices = (plan.placement[config.rank(tp, dp_cp, place)] for place in range(config.pp) for tp in range(config.tp))
-        key = config.microbatches_of(dp_cp), tuple(plan.fleet.spec(device) for device in devices)
-        classes.setdefault(key, []).append(dp_cp)
+        key: list[object] = [config.microbatches_of(dp_cp)]
+        for first in range(config.tp * dp_cp, config.world_size, config.tp * config.dp_cp):
+            ring, hosts = plan.placement[first : first + config.tp], dict[tuple[str, int], int]()
+            key += [(kind[d.cluster], hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
+        classes.setdefault(tuple(key), []).append(dp_cp)
     return tuple(tuple(alike) for alike in classes.values())
 
 
@@ -250,21 +254,24 @@ class PlanCosts:
             Paces(plan.fleet, plan.config, place_devices(plan, place), self.capacities, self._chosen[place])
             for place in range(plan.config.pp)
         ]
+        self._among: dict[tuple[int, tuple[int, ...]], Paces] = {}
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of a pipeline place on replicas that are alike: of all its stages, or of the one that work enters first."""
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(place)[:1] if entry else plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(place).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(place, alike))
+        cost = self.at(place, alike).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(place, alike))
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return cost
         ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
         return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
 
-    def at(self, place: int) -> StageCosts:
-        """Costs of stages on the devices of a pipeline place."""
-        return StageCosts(self.plan.workload, self.plan.config, self._paces[place])
+    def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
+        """Costs of stages on the devices of a pipeline place, of replicas that are alike."""
+        if (place, alike) not in self._among:
+            self._among[place, alike] = self._paces[place].among(alike)
+        return StageCosts(self.plan.workload, self.plan.config, self._among[place, alike])
 
     def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Kinds of devices of a pipeline place on replicas that are alike."""

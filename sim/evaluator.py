@@ -69,7 +69,7 @@ def _of_replicas(found: PlanCosts, alike: tuple[int, ...], tied: Seconds) -> Can
     rows = np.zeros((len(COSTS), config.num_stages, 1))
     optimizer, ahead, back = np.zeros((config.pp, 1)), np.zeros((last + 1, 1)), np.zeros((last + 1, 1))
     for place in range(config.pp):
-        at, specs, mine = _apart(found.at(place)), found.specs(place, alike), plan.stages_of(place)
+        at, specs, mine = _apart(found.at(place, alike)), found.specs(place, alike), plan.stages_of(place)
         for stage in mine:
             rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, stage == 0, stage == last, specs)
         layers = sum(plan.stages[stage].layers for stage in mine)

@@ -7,6 +7,7 @@ decides. Where a collective is to be chosen, the best is looked for among those 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 from sim import collectives
@@ -33,23 +34,41 @@ class Paces:
     ):
         self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
         self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
-        rings = list({_alike(replica): replica for replica in devices}.values())
+        self._config, self._devices = config, devices
         self._blocks: dict[str, list[list[tuple[Device, ...]]]] = {  # groups that run side by side
-            "tp": [[ring] for ring in rings],
-            "cp": [_columns(devices[i : i + config.cp]) for i in range(0, len(devices), config.cp)],
-            "ep": [_columns(devices[i : i + config.ep]) for i in range(0, len(devices), config.ep)],
+            **self._inside(tuple(range(len(devices)))),
             "dp": [_columns(devices)],
             "edp": [[group for i in range(config.ep) for group in _columns(devices[i :: config.ep])]],
         }
         self._shards = {"dp": config.shards}
-        self._known: dict[tuple[str, str], dict[str, tuple[Pace, ...]]] = {}
+        self._known: dict[str, dict[str, dict[str, tuple[Pace, ...]]]] = {kind: {} for kind in self._blocks}
         self._slowing: dict[tuple[str, str, str], float] = {}
+
+    def among(self, rows: tuple[int, ...]) -> Paces:
+        """The same for some dp_cp indices: of tp, cp and ep groups those that they are in; gradients go over all of them."""
+        if len(rows) == len(self._devices):
+            return self
+        found, inside = copy.copy(self), self._inside(rows)
+        found._blocks = self._blocks | inside
+        found._known = self._known | {kind: {} for kind in inside}
+        return found
+
+    def _inside(self, rows: tuple[int, ...]) -> dict[str, list[list[tuple[Device, ...]]]]:
+        devices, cp, ep = self._devices, self._config.cp, self._config.ep
+        rings = {_alike(devices[row]): devices[row] for row in rows}
+        blocks = {width: dict.fromkeys(row - row % width for row in rows) for width in (cp, ep)}
+        return {
+            "tp": [[ring] for ring in rings.values()],
+            "cp": [_columns(devices[first : first + cp]) for first in blocks[cp]],
+            "ep": [_columns(devices[first : first + ep]) for first in blocks[ep]],
+        }
 
     def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Paces of an operation, by protocol, under each collective that may be chosen; looked at when first asked for."""
-        if (kind, operation) not in self._known:
-            self._known[kind, operation] = self._options(kind, operation)
-        return self._known[kind, operation]
+        known = self._known[kind]
+        if operation not in known:
+            known[operation] = self._options(kind, operation)
+        return known[operation]
 
     def _options(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Groups of a block run side by side and share NICs; of blocks the slowest decides."""
