@@ -299,7 +299,7 @@ def test_a_table_makes_of_splits_what_their_plans_are(schedule: str, vpp: int, o
     ]  # fmt: skip
     found, alike = PlanCosts(plans[0]), (0, 1)
     messages = np.array([[0.0, found.message(0, 1, alike)], [found.message(1, 0, alike), found.message(1, 2, alike)]])
-    table = Table([found.at(0), found.at(1)], messages, np.full((2, 2), costs.tied_seconds(plans[0])))
+    table = Table([found.at(0, alike), found.at(1, alike)], messages, np.full((2, 2), costs.tied_seconds(plans[0])))
     candidates = table.candidates(np.tile([0, 1, 1], (8, 1)), layers)
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
 
@@ -313,7 +313,7 @@ def test_what_is_not_held_is_refused(make: dict[str, Make]) -> None:
         evaluate([make["plan"](machines, dp=4, ep=2, shape=experts)])
     uneven = make["plan"](machines, dp=2, microbatches=(1, 2))
     with pytest.raises(PlanError, match="equal num_microbatches; evaluate plans"):
-        Table([PlanCosts(uneven).at(0)], np.zeros((1, 1)))
+        Table([PlanCosts(uneven).at(0, (0,))], np.zeros((1, 1)))
 
 
 def test_unlike_replicas_count_by_the_latest(make: dict[str, Make]) -> None:
