@@ -18,7 +18,7 @@ Ranks at the same pipeline place whose replicas have the same number of microbat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import chain
 
 from sim import memory, schedules
 from sim.model import Workload
@@ -148,11 +148,13 @@ def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 
 def program(plan: Plan, place: int, microbatches: int) -> Program:
     """The program of the ranks at pipeline place `place` whose replica plays `microbatches` microbatches."""
-    return tuple(_Lowering(plan, place, microbatches).actions())
+    lowered = Lowered(plan, place, microbatches)
+    return tuple(chain.from_iterable(lowered.piece(index) for index in range(len(lowered))))
 
 
-class _Lowering:
-    """Walks the schedule's actions of one place and puts the communication around them."""
+class Lowered:
+    """A program in pieces, each made when it is asked for: what stands before the first compute action of the schedule,
+    then each compute action with the communication around it, then what closes the step."""
 
     def __init__(self, plan: Plan, place: int, microbatches: int):
         self.workload, self.config, self.place = plan.workload, plan.config, place
@@ -162,56 +164,88 @@ class _Lowering:
         schedule = schedules.get(plan.config.schedule)
         self.closing = "W" if schedule.SPLITS_BACKWARD else "B"
         self.receives_first = schedule.RECEIVES_FIRST
-        self.last_microbatch = {stage: self._last(self.closing, stage) for stage in self.stages}
+        self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.slot = {stage: sum(self.parts[s] for s in self.stages if s < stage) for stage in self.stages}
+        self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
+        self.payload = message_bytes(self.workload, self.config)
+        self.gathered = gathered_bytes(self.workload, self.config)
+        self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
+        self._pieces: dict[int, tuple[Action, ...]] = {}
 
-    def _last(self, kind: str, stage: int) -> int:
-        return [a.microbatch for a in self.compute if a.kind == kind and a.stage == stage][-1]
+    def __len__(self) -> int:
+        return len(self.compute) + 2
+
+    def piece(self, index: int) -> tuple[Action, ...]:
+        """Actions of a piece: 0 opens the step, `i` is around the compute action i - 1, the last one closes the step."""
+        if index not in self._pieces:
+            self._pieces[index] = tuple(self._piece(index))
+        return self._pieces[index]
+
+    def repeats(self, index: int, length: int, microbatches: int) -> int:
+        """How often the `length` pieces that end with `index` come again behind it, each time `microbatches` later."""
+        before = index - 2  # a piece depends on the compute actions next to its own
+        if not 0 < length <= before:
+            return 0
+        alike = 0
+        for earlier, later in zip(self.compute[before - length :], self.compute[before:], strict=False):
+            if not self._is_later(earlier, later, microbatches):
+                break
+            alike += 1
+        return max(alike - 3, 0) // length
+
+    def _is_later(self, earlier: Action, later: Action, microbatches: int) -> bool:
+        """Whether two compute actions differ in nothing but the microbatch, which is neither the first nor the last."""
+        return (
+            earlier.kind == later.kind
+            and earlier.stage == later.stage
+            and earlier.microbatch + microbatches == later.microbatch
+            and earlier.microbatch != 0
+            and later.microbatch != self.last_microbatch[later.stage]
+        )
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
         return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
 
-    def actions(self) -> Iterator[Action]:
+    def _piece(self, index: int) -> Iterator[Action]:
         config = self.config
-        if config.gathers_ahead and not config.shards_parameters:
-            for stage in self.stages:
-                yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
-        held: list[Action] = []
-        for action, following in zip_longest(self.compute, self.compute[1:]):
-            *before, message = self._around(action, held)
-            yield from before
-            held = [message] if self._is_held(message, following) else []
-            if not held:
-                yield message
-        yield from self._end()
-        if config.zero_stage >= 1 and not config.gathers_ahead:
-            for stage in self.stages:
-                yield from self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
+        if index == 0:
+            if config.gathers_ahead and not config.shards_parameters:
+                for stage in self.stages:
+                    yield from self._sync("start", stage, "all_gather", self.weights[stage])
+        elif index <= len(self.compute):
+            yield from self._around(index - 1)
+        else:
+            yield from self._end()
+            if config.zero_stage >= 1 and not config.gathers_ahead:
+                for stage in self.stages:
+                    yield from self._whole(stage, "all_gather", self.weights[stage])
 
-    def _is_held(self, message: Action, following: Action | None) -> bool:
+    def _is_held(self, index: int) -> bool:
         """Whether a forward's message waits for the next gradient: in the steady state of schedules that receive first."""
-        if not self.receives_first or message.kind != "send" or message.operation != "F" or following is None:
+        if not self.receives_first or not 0 <= index < len(self.compute) - 1:
             return False
-        return following.kind == "B" and message.microbatch - following.microbatch == self.config.pp - self.place - 1
+        action, following = self.compute[index], self.compute[index + 1]
+        ahead = action.microbatch - following.microbatch
+        return action.kind == "F" and following.kind == "B" and ahead == self.config.pp - self.place - 1
 
-    def _around(self, action: Action, held: list[Action]) -> Iterator[Action]:
-        """A compute action behind what it receives (and messages held until then), and before what it sends."""
+    def _around(self, index: int) -> Iterator[Action]:
+        """A compute action behind what it receives (and a message held until then), and before what it sends."""
+        action, config = self.compute[index], self.config
         forward, stage, m = action.kind == "F", action.stage, action.microbatch
-        ahead, behind = (stage - 1, stage + 1) if forward else (stage + 1, stage - 1)
-        payload = message_bytes(self.workload, self.config)
-        if action.kind != "W" and 0 <= ahead <= self.last_stage and self.config.pp > 1:
-            yield Action("recv", ahead, m, peer=ahead % self.config.pp, operation=action.kind, nbytes=payload)
-            if whole := gathered_bytes(self.workload, self.config):
-                yield Action("collective", stage, m, group="tp", operation="all_gather", nbytes=whole)
-        yield from held
-        config = self.config
+        ahead = stage - 1 if forward else stage + 1
+        if action.kind != "W" and 0 <= ahead <= self.last_stage and config.pp > 1:
+            yield Action("recv", ahead, m, peer=ahead % config.pp, operation=action.kind, nbytes=self.payload)
+            if self.gathered:
+                yield Action("collective", stage, m, group="tp", operation="all_gather", nbytes=self.gathered)
+        if self._is_held(index - 1):
+            yield from self._sent(self.compute[index - 1])
         sharded = config.shards_parameters and action.kind != "W"
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
         reduced = action.kind == self.closing and last and config.reduces_behind
         parts = self.parts[stage] if gathered or reduced else 1
-        weights = parameter_bytes(*self._shape(stage))
+        weights = self.weights[stage]
         for part in range(min(memory.GATHERED_AHEAD, parts) if sharded else 0):
             yield from self._bucket("start", stage, part, "all_gather", weights)
         for part in range(parts):
@@ -224,20 +258,30 @@ class _Lowering:
                 yield from self._within(stage, m, part, parts, not forward)
             if reduced:
                 yield from self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
+        if not self._is_held(index):
+            yield from self._sent(action)
+
+    def _sent(self, action: Action) -> Iterator[Action]:
+        """The message behind a forward or backward."""
+        behind = action.stage + 1 if action.kind == "F" else action.stage - 1
         if action.kind != "W" and 0 <= behind <= self.last_stage and self.config.pp > 1:
-            yield Action("send", stage, m, peer=behind % self.config.pp, operation=action.kind, nbytes=payload)
+            peer = behind % self.config.pp
+            yield Action("send", action.stage, action.microbatch, peer=peer, operation=action.kind, nbytes=self.payload)
 
     def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
         """What cp, ep and tp ranks exchange within the layers of a stage."""
+        for kind, group, operation, nbytes, count in self.exchanges[stage, backward]:
+            yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, count=count / parts)
+
+    def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
+        """(kind, group, operation, payload, count) of what `_within` cuts into parts."""
         layers = self.stages[stage]
         for way, nbytes, count in ring_exchanges(self.workload, self.config, layers, backward):
-            yield Action("ring", stage, m, part, parts, group="cp", operation=way, nbytes=nbytes, count=count / parts)
+            yield "ring", "cp", way, nbytes, count
         for operation, nbytes, count in expert_collectives(self.workload, self.config, layers, backward):
-            share = count / parts
-            yield Action("collective", stage, m, part, parts, group="ep", operation=operation, nbytes=nbytes, count=share)
+            yield "collective", "ep", operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
-            share = count / parts
-            yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
+            yield "collective", "tp", operation, nbytes, count
 
     @property
     def _reduction(self) -> str:

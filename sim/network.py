@@ -7,6 +7,7 @@ links. Rates change only when a flow starts or ends, and only for flows that sha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -18,14 +19,14 @@ Use: TypeAlias = tuple[tuple[int, float], ...]
 """Links by number, each with its weight."""
 
 
-class Flow:
-    """Bytes on their way. `done` is the event of their arrival."""
+class Flow(simpy.Event):
+    """Bytes on their way, and the event of their arrival; `until` is when they will have arrived at their present rate."""
 
-    __slots__ = ("done", "due", "rate", "remaining", "since", "use")
-
-    def __init__(self, use: Use, nbytes: Bytes, now: float, done: simpy.Event):
-        self.use, self.remaining, self.since, self.done = use, nbytes, now, done
+    def __init__(self, env: simpy.Environment, use: Use, nbytes: Bytes):
+        super().__init__(env)
+        self.use, self.remaining, self.since = use, nbytes, env.now
         self.rate = 0.0
+        self.until = math.inf
         self.due: simpy.Event | None = None
 
 
@@ -37,25 +38,26 @@ class Network:
         self.capacities = tuple(capacities)
         self._on: list[dict[Flow, None]] = [{} for _ in self.capacities]
 
-    def start(self, use: Use, nbytes: Bytes) -> simpy.Event:
+    def start(self, use: Use, nbytes: Bytes) -> Flow:
         """Put bytes on their way; the event that comes back happens when the last one has arrived."""
-        flow = Flow(use, nbytes, self.env.now, self.env.event())
+        flow = Flow(self.env, use, nbytes)
         for link, _ in use:
             self._on[link][flow] = None
         self._share([flow])
-        return flow.done
+        return flow
 
     def load(self, link: int) -> BytesPerSecond:
         """Wire rate in use on a link now; never above its capacity."""
         return sum(flow.rate * dict(flow.use)[link] for flow in self._on[link])
 
-    def _arrive(self, flow: Flow, due: simpy.Event) -> None:
+    def _arrive(self, due: simpy.Event) -> None:
+        flow: Flow = due.value
         if flow.due is not due:
             return  # the rate has changed since; another event stands for the arrival
-        neighbours = [other for link, _ in flow.use for other in self._on[link] if other is not flow]
         for link, _ in flow.use:
             del self._on[link][flow]
-        flow.done.succeed()
+        flow.succeed()
+        neighbours = [other for link, _ in flow.use for other in self._on[link]]
         if neighbours:
             self._share(neighbours)
 
@@ -63,13 +65,13 @@ class Network:
         """Give new rates to all flows that are joined by links to the changed ones."""
         now = self.env.now
         for flow, rate in fair_rates(self._joined(changed), self.capacities).items():
-            if rate == flow.rate and flow.due is not None:
+            if rate == flow.rate:
                 continue
-            flow.remaining -= flow.rate * (now - flow.since)
+            flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
             flow.since, flow.rate = now, rate
-            due = self.env.timeout(max(flow.remaining, 0.0) / rate)
-            flow.due = due
-            due.callbacks.append(lambda event, flow=flow: self._arrive(flow, event))  # type: ignore[misc]
+            flow.until = now + flow.remaining / rate
+            flow.due = due = self.env.timeout(flow.remaining / rate, flow)
+            due.callbacks.append(self._arrive)
 
     def _joined(self, flows: list[Flow]) -> dict[Flow, None]:
         found = dict.fromkeys(flows)
@@ -79,40 +81,40 @@ class Network:
             for link, _ in todo.pop().use:
                 if link not in seen:
                     seen.add(link)
-                    for flow in self._on[link]:
-                        if flow not in found:
-                            found[flow] = None
-                            todo.append(flow)
+                    if len(self._on[link]) > 1:
+                        todo += [flow for flow in self._on[link] if flow not in found]
+                        found.update(self._on[link])
         return found
 
 
 def fair_rates(flows: Iterable[Flow], capacities: tuple[BytesPerSecond, ...]) -> dict[Flow, BytesPerSecond]:
     """Max-min fair rates of flows that share links, by progressive filling."""
-    rates: dict[Flow, BytesPerSecond] = {}
-    waiting = dict.fromkeys(flows)
-    if len(waiting) == 1:
-        (flow,) = waiting
-        return {flow: min(capacities[link] / weight for link, weight in flow.use)}
-    left: dict[int, float] = {}
+    crossing: dict[int, list[Flow]] = {}
     weights: dict[int, float] = {}
-    for flow in waiting:
+    flows = tuple(flows)
+    if len(flows) == 1:
+        return {flows[0]: min([capacities[link] / weight for link, weight in flows[0].use])}
+    for flow in flows:
         for link, weight in flow.use:
-            left.setdefault(link, capacities[link])
-            weights[link] = weights.get(link, 0.0) + weight
-    members: dict[int, list[Flow]] = {link: [] for link in left}
-    for flow in waiting:
-        for link, _ in flow.use:
-            members[link].append(flow)
-    while waiting:
-        rate, tightest = min((left[link] / weight, link) for link, weight in weights.items())
-        for flow in members[tightest]:
-            if flow not in waiting:
+            if link in weights:
+                weights[link] += weight
+                crossing[link].append(flow)
+            else:
+                weights[link], crossing[link] = weight, [flow]
+    left = {link: capacities[link] for link in weights}
+    waiting = {link: len(crossing[link]) for link in weights}
+    rates: dict[Flow, BytesPerSecond] = {}
+    while weights:
+        rate, tightest = min([(left[link] / weight, link) for link, weight in weights.items()])
+        for flow in crossing[tightest]:
+            if flow in rates:
                 continue
-            del waiting[flow]
             rates[flow] = rate
             for link, weight in flow.use:
-                left[link] = max(left[link] - rate * weight, 0.0)
-                weights[link] -= weight
-        for link in [link for link in weights if all(flow not in waiting for flow in members[link])]:
-            del weights[link]
+                waiting[link] -= 1
+                if waiting[link]:
+                    left[link] = max(left[link] - rate * weight, 0.0)
+                    weights[link] -= weight
+                else:
+                    del weights[link]
     return rates
