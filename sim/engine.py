@@ -145,11 +145,9 @@ class _Run:
 
     def _finished(self) -> Timeline:
         spans = stretched(self.spans, self.names, self.jumps) if self.jumps else self.spans
-        step, ends = 0.0, dict.fromkeys((rank.rank for rank in self.ranks), 0.0)
-        for span in spans:
-            step = max(step, span.end)
-            if span.kind != "send":
-                ends[span.rank] = max(ends[span.rank], span.end)
+        step = max(span.end for span in spans)
+        ends = dict.fromkeys((rank.rank for rank in self.ranks), 0.0)
+        ends |= {span.rank: span.end for span in spans if span.kind != "send"}  # spans come in order of their end
         idle = ((rank, end) for rank, end in ends.items() if end < step)
         alike: list[list[int]] = [[] for _ in self.ranks]
         for index, name in enumerate(self.folding.classes):

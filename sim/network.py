@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import simpy
 
@@ -41,9 +41,14 @@ class Network:
     def start(self, use: Use, nbytes: Bytes) -> Flow:
         """Put bytes on their way; the event that comes back happens when the last one has arrived."""
         flow = Flow(self.env, use, nbytes)
+        is_alone = True
         for link, _ in use:
+            is_alone = is_alone and not self._on[link]
             self._on[link][flow] = None
-        self._share([flow])
+        if is_alone:
+            self._go(flow, narrowest(use, self.capacities))
+        else:
+            self._share([flow])
         return flow
 
     def load(self, link: int) -> BytesPerSecond:
@@ -51,7 +56,7 @@ class Network:
         return sum(flow.rate * dict(flow.use)[link] for flow in self._on[link])
 
     def _arrive(self, due: simpy.Event) -> None:
-        flow: Flow = due.value
+        flow = cast(Flow, due.value)
         if flow.due is not due:
             return  # the rate has changed since; another event stands for the arrival
         for link, _ in flow.use:
@@ -63,15 +68,19 @@ class Network:
 
     def _share(self, changed: list[Flow]) -> None:
         """Give new rates to all flows that are joined by links to the changed ones."""
-        now = self.env.now
         for flow, rate in fair_rates(self._joined(changed), self.capacities).items():
-            if rate == flow.rate:
-                continue
-            flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
-            flow.since, flow.rate = now, rate
-            flow.until = now + flow.remaining / rate
-            flow.due = due = self.env.timeout(flow.remaining / rate, flow)
-            due.callbacks.append(self._arrive)
+            if rate != flow.rate:
+                self._go(flow, rate)
+
+    def _go(self, flow: Flow, rate: BytesPerSecond) -> None:
+        """A flow goes on at another rate."""
+        now = self.env.now
+        flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
+        flow.since, flow.rate = now, rate
+        left = flow.remaining / rate
+        flow.until = now + left
+        flow.due = due = self.env.timeout(left, flow)
+        due.callbacks.append(self._arrive)
 
     def _joined(self, flows: list[Flow]) -> dict[Flow, None]:
         found = dict.fromkeys(flows)
@@ -87,13 +96,15 @@ class Network:
         return found
 
 
+def narrowest(use: Use, capacities: tuple[BytesPerSecond, ...]) -> BytesPerSecond:
+    """Rate of a flow that is alone."""
+    return min([capacities[link] / weight for link, weight in use])
+
+
 def fair_rates(flows: Iterable[Flow], capacities: tuple[BytesPerSecond, ...]) -> dict[Flow, BytesPerSecond]:
     """Max-min fair rates of flows that share links, by progressive filling."""
     crossing: dict[int, list[Flow]] = {}
     weights: dict[int, float] = {}
-    flows = tuple(flows)
-    if len(flows) == 1:
-        return {flows[0]: min([capacities[link] / weight for link, weight in flows[0].use])}
     for flow in flows:
         for link, weight in flow.use:
             if link in weights:
