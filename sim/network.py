@@ -2,13 +2,14 @@
 
 All flows on a link share it max-min fairly: rates grow together until a link is full, its flows keep their rate, the others
 grow on (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A flow takes rate x weight of each of its
-links. Rates change only when a flow starts or ends, and only for flows that share a link with it, directly or through others.
+links. Rates change only when a flow starts or ends, and only for flows that share a link with it, directly or through others,
+and are not slower than it: until the filling comes to its rate, all goes as it would without it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias, cast
 
 import simpy
@@ -17,6 +18,9 @@ from sim.units import Bytes, BytesPerSecond
 
 Use: TypeAlias = tuple[tuple[int, float], ...]
 """Links by number, each with its weight."""
+
+ROUNDING = 1e-12
+"""Rates that differ by less than this part are equal."""
 
 
 class Flow(simpy.Event):
@@ -36,24 +40,20 @@ class Network:
     def __init__(self, env: simpy.Environment, capacities: Iterable[BytesPerSecond]):
         self.env = env
         self.capacities = tuple(capacities)
-        self._on: list[dict[Flow, None]] = [{} for _ in self.capacities]
+        self._on: list[dict[Flow, float]] = [{} for _ in self.capacities]
 
     def start(self, use: Use, nbytes: Bytes) -> Flow:
         """Put bytes on their way; the event that comes back happens when the last one has arrived."""
         flow = Flow(self.env, use, nbytes)
-        is_alone = True
-        for link, _ in use:
-            is_alone = is_alone and not self._on[link]
-            self._on[link][flow] = None
-        if is_alone:
-            self._go(flow, narrowest(use, self.capacities))
-        else:
-            self._share([flow])
+        level = min([self._level(link, weight) for link, weight in use])
+        for link, weight in use:
+            self._on[link][flow] = weight
+        self._share(flow, level)
         return flow
 
     def load(self, link: int) -> BytesPerSecond:
         """Wire rate in use on a link now; never above its capacity."""
-        return sum(flow.rate * dict(flow.use)[link] for flow in self._on[link])
+        return sum(flow.rate * weight for flow, weight in self._on[link].items())
 
     def _arrive(self, due: simpy.Event) -> None:
         flow = cast(Flow, due.value)
@@ -62,13 +62,28 @@ class Network:
         for link, _ in flow.use:
             del self._on[link][flow]
         flow.succeed()
-        neighbours = [other for link, _ in flow.use for other in self._on[link]]
-        if neighbours:
-            self._share(neighbours)
+        if any([self._on[link] for link, _ in flow.use]):
+            self._share(flow, flow.rate)
 
-    def _share(self, changed: list[Flow]) -> None:
-        """Give new rates to all flows that are joined by links to the changed ones."""
-        for flow, rate in fair_rates(self._joined(changed), self.capacities).items():
+    def _level(self, link: int, weight: float) -> BytesPerSecond:
+        """The rate at which a link is full when one more flow comes to it."""
+        left, weight = self.capacities[link], weight + sum(self._on[link].values())
+        for flow, its in sorted(self._on[link].items(), key=lambda item: item[0].rate):
+            if flow.rate * weight >= left:
+                break
+            left, weight = left - flow.rate * its, weight - its
+        return left / weight
+
+    def _share(self, changed: Flow, level: BytesPerSecond) -> None:
+        """Give new rates to the flows for which the start or end of one that gets (or had) `level` makes a difference."""
+        joined = self._joined(changed, level)
+        left: dict[int, BytesPerSecond] = {}
+        for flow in joined:
+            for link, _ in flow.use:
+                if link not in left:
+                    on = self._on[link].items()
+                    left[link] = self.capacities[link] - sum([kept.rate * w for kept, w in on if kept not in joined])
+        for flow, rate in fair_rates(joined, left, level).items():
             if rate != flow.rate:
                 self._go(flow, rate)
 
@@ -82,27 +97,30 @@ class Network:
         flow.due = due = self.env.timeout(left, flow)
         due.callbacks.append(self._arrive)
 
-    def _joined(self, flows: list[Flow]) -> dict[Flow, None]:
-        found = dict.fromkeys(flows)
-        todo = list(found)
-        seen: set[int] = set()
+    def _joined(self, changed: Flow, level: BytesPerSecond) -> dict[Flow, None]:
+        """Flows joined to one that starts or has ended, by links and flows that are not slower than `level`.
+
+        Filling goes as before until the flow that changed is at its level; who is slower keeps its rate.
+        """
+        slowest = level * (1 - ROUNDING)
+        found: dict[Flow, None] = {changed: None}
+        todo, seen = [changed], set()
         while todo:
             for link, _ in todo.pop().use:
                 if link not in seen:
                     seen.add(link)
-                    if len(self._on[link]) > 1:
-                        todo += [flow for flow in self._on[link] if flow not in found]
-                        found.update(self._on[link])
+                    new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in found]
+                    todo += new
+                    found.update(dict.fromkeys(new))
+        if changed.triggered:
+            del found[changed]
         return found
 
 
-def narrowest(use: Use, capacities: tuple[BytesPerSecond, ...]) -> BytesPerSecond:
-    """Rate of a flow that is alone."""
-    return min([capacities[link] / weight for link, weight in use])
-
-
-def fair_rates(flows: Iterable[Flow], capacities: tuple[BytesPerSecond, ...]) -> dict[Flow, BytesPerSecond]:
-    """Max-min fair rates of flows that share links, by progressive filling."""
+def fair_rates(
+    flows: Iterable[Flow], capacities: Mapping[int, BytesPerSecond], level: BytesPerSecond = 0.0
+) -> dict[Flow, BytesPerSecond]:
+    """Max-min fair rates of flows that share links, by progressive filling; all get at least `level`."""
     crossing: dict[int, list[Flow]] = {}
     weights: dict[int, float] = {}
     for flow in flows:
@@ -117,14 +135,15 @@ def fair_rates(flows: Iterable[Flow], capacities: tuple[BytesPerSecond, ...]) ->
     rates: dict[Flow, BytesPerSecond] = {}
     while weights:
         rate, tightest = min([(left[link] / weight, link) for link, weight in weights.items()])
+        level = max(level, rate)  # rates rise but for rounding
         for flow in crossing[tightest]:
             if flow in rates:
                 continue
-            rates[flow] = rate
+            rates[flow] = level
             for link, weight in flow.use:
                 waiting[link] -= 1
                 if waiting[link]:
-                    left[link] = max(left[link] - rate * weight, 0.0)
+                    left[link] -= level * weight
                     weights[link] -= weight
                 else:
                     del weights[link]

@@ -19,7 +19,7 @@ def shared(uses: list[Use], capacities: tuple[float, ...]) -> list[float]:
     """Fair rates of flows that all start at once."""
     env = simpy.Environment()
     flows = [Flow(env, use, 1.0) for use in uses]
-    rates = fair_rates(flows, capacities)
+    rates = fair_rates(flows, dict(enumerate(capacities)))
     return [rates[flow] for flow in flows]
 
 

@@ -160,8 +160,11 @@ def test_shares_are_max_min_fair_at_every_moment(scene: Scene) -> None:
 class Thorough(Network):
     """Gives new rates to all flows whenever one starts or ends."""
 
-    def _joined(self, flows: list[Flow]) -> dict[Flow, None]:
-        return dict.fromkeys([*flows, *(flow for on in self._on for flow in on)])
+    def _joined(self, changed: Flow, level: float) -> dict[Flow, None]:
+        return dict.fromkeys(flow for on in self._on for flow in on)
+
+    def _share(self, changed: Flow, level: float) -> None:
+        super()._share(changed, 0.0)
 
 
 @given(scene=scenes)
