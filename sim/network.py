@@ -8,9 +8,11 @@ and are not slower than it: until the filling comes to its rate, all goes as it 
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import simpy
 
@@ -31,7 +33,6 @@ class Flow(simpy.Event):
         self.use, self.remaining, self.since = use, nbytes, env.now
         self.rate = 0.0
         self.until = math.inf
-        self.due: simpy.Event | None = None
 
 
 class Network:
@@ -41,32 +42,57 @@ class Network:
         self.env = env
         self.capacities = tuple(capacities)
         self._on: list[dict[Flow, float]] = [{} for _ in self.capacities]
+        self._next: list[tuple[float, int, Flow]] = []
+        self._number = itertools.count()
+        self._timers: set[float] = set()
 
     def start(self, use: Use, nbytes: Bytes) -> Flow:
         """Put bytes on their way; the event that comes back happens when the last one has arrived."""
         flow = Flow(self.env, use, nbytes)
+        is_alone = not any([self._on[link] for link, _ in use])
         level = min([self._level(link, weight) for link, weight in use])
         for link, weight in use:
             self._on[link][flow] = weight
-        self._share(flow, level)
+        if is_alone:
+            self._go(flow, level)
+            self._wake()
+        else:
+            self._share([flow], level)
         return flow
 
     def load(self, link: int) -> BytesPerSecond:
         """Wire rate in use on a link now; never above its capacity."""
         return sum(flow.rate * weight for flow, weight in self._on[link].items())
 
-    def _arrive(self, due: simpy.Event) -> None:
-        flow = cast(Flow, due.value)
-        if flow.due is not due:
-            return  # the rate has changed since; another event stands for the arrival
-        for link, _ in flow.use:
-            del self._on[link][flow]
-        flow.succeed()
-        if any([self._on[link] for link, _ in flow.use]):
-            self._share(flow, flow.rate)
+    def _arrive(self, timer: simpy.Event) -> None:
+        """Flows that have come to their end arrive; flows with another rate since then have another entry in `_next`."""
+        self._timers.discard(timer.value)
+        arrived: list[Flow] = []
+        while self._next and self._next[0][0] <= timer.value:
+            until, _, flow = heapq.heappop(self._next)
+            if flow.until == until and not flow.triggered:
+                for link, _ in flow.use:
+                    del self._on[link][flow]
+                flow.succeed()
+                arrived.append(flow)
+        if any([self._on[link] for flow in arrived for link, _ in flow.use]):
+            self._share(arrived, min([flow.rate for flow in arrived]))
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have a timer for the next arrival."""
+        while self._next and (self._next[0][2].until != self._next[0][0] or self._next[0][2].triggered):
+            heapq.heappop(self._next)
+        if self._next and (until := self._next[0][0]) not in self._timers:
+            self._timers.add(until)
+            timer = self.env.timeout(max(until - self.env.now, 0.0), until)
+            timer.callbacks.append(self._arrive)
 
     def _level(self, link: int, weight: float) -> BytesPerSecond:
         """The rate at which a link is full when one more flow comes to it."""
+        if not self._on[link]:
+            return self.capacities[link] / weight
         left, weight = self.capacities[link], weight + sum(self._on[link].values())
         for flow, its in sorted(self._on[link].items(), key=lambda item: item[0].rate):
             if flow.rate * weight >= left:
@@ -74,8 +100,8 @@ class Network:
             left, weight = left - flow.rate * its, weight - its
         return left / weight
 
-    def _share(self, changed: Flow, level: BytesPerSecond) -> None:
-        """Give new rates to the flows for which the start or end of one that gets (or had) `level` makes a difference."""
+    def _share(self, changed: list[Flow], level: BytesPerSecond) -> None:
+        """Give new rates to the flows for which the start or end of some that get (or had) `level` or more makes a difference."""
         joined = self._joined(changed, level)
         left: dict[int, BytesPerSecond] = {}
         for flow in joined:
@@ -86,25 +112,24 @@ class Network:
         for flow, rate in fair_rates(joined, left, level).items():
             if rate != flow.rate:
                 self._go(flow, rate)
+        self._wake()
 
     def _go(self, flow: Flow, rate: BytesPerSecond) -> None:
         """A flow goes on at another rate."""
         now = self.env.now
         flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
         flow.since, flow.rate = now, rate
-        left = flow.remaining / rate
-        flow.until = now + left
-        flow.due = due = self.env.timeout(left, flow)
-        due.callbacks.append(self._arrive)
+        flow.until = now + flow.remaining / rate
+        heapq.heappush(self._next, (flow.until, next(self._number), flow))
 
-    def _joined(self, changed: Flow, level: BytesPerSecond) -> dict[Flow, None]:
-        """Flows joined to one that starts or has ended, by links and flows that are not slower than `level`.
+    def _joined(self, changed: list[Flow], level: BytesPerSecond) -> dict[Flow, None]:
+        """Flows joined to some that start or have ended, by links and flows that are not slower than `level`.
 
-        Filling goes as before until the flow that changed is at its level; who is slower keeps its rate.
+        Filling goes as before until the first flow that changed is at its level; who is slower keeps its rate.
         """
         slowest = level * (1 - ROUNDING)
-        found: dict[Flow, None] = {changed: None}
-        todo, seen = [changed], set()
+        found = {flow: None for flow in changed if not flow.triggered}
+        todo, seen = list(changed), set()
         while todo:
             for link, _ in todo.pop().use:
                 if link not in seen:
@@ -112,8 +137,6 @@ class Network:
                     new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in found]
                     todo += new
                     found.update(dict.fromkeys(new))
-        if changed.triggered:
-            del found[changed]
         return found
 
 

@@ -160,10 +160,10 @@ def test_shares_are_max_min_fair_at_every_moment(scene: Scene) -> None:
 class Thorough(Network):
     """Gives new rates to all flows whenever one starts or ends."""
 
-    def _joined(self, changed: Flow, level: float) -> dict[Flow, None]:
+    def _joined(self, changed: list[Flow], level: float) -> dict[Flow, None]:
         return dict.fromkeys(flow for on in self._on for flow in on)
 
-    def _share(self, changed: Flow, level: float) -> None:
+    def _share(self, changed: list[Flow], level: float) -> None:
         super()._share(changed, 0.0)
 
 
