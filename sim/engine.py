@@ -189,8 +189,8 @@ class _Run:
     def _play(self, rank: _Rank) -> Steps:
         while rank.piece + 1 < len(rank.program):
             rank.piece += 1
-            for rank.inside, action in enumerate(self._piece(rank)):
-                rank.since = self.env.now
+            for inside, action in enumerate(self._piece(rank)):
+                rank.inside, rank.since = inside, self.env.now
                 if action.kind in COMPUTE:
                     if rank.name == 0 and action.part == 0 and action.stage == rank.place and self.looks:
                         self.begins = action.microbatch
@@ -304,7 +304,8 @@ class _Run:
 
     def _carry(self, transfer: _Transfer, action: Action) -> Steps:
         """Overhead and latencies first, then the bytes; one leg after the other."""
-        for transfer.leg, (delay, use, nbytes) in enumerate(self._legs(transfer.key[0], action)):
+        for leg, (delay, use, nbytes) in enumerate(self._legs(transfer.key[0], action)):
+            transfer.leg = leg
             if delay:
                 transfer.until = self.env.now + delay
                 yield self.env.timeout(delay)

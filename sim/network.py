@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import simpy
 
@@ -49,7 +49,7 @@ class Network:
     def start(self, use: Use, nbytes: Bytes) -> Flow:
         """Put bytes on their way; the event that comes back happens when the last one has arrived."""
         flow = Flow(self.env, use, nbytes)
-        is_alone = not any([self._on[link] for link, _ in use])
+        is_alone = not any(self._on[link] for link, _ in use)
         level = min([self._level(link, weight) for link, weight in use])
         for link, weight in use:
             self._on[link][flow] = weight
@@ -66,16 +66,17 @@ class Network:
 
     def _arrive(self, timer: simpy.Event) -> None:
         """Flows that have come to their end arrive; flows with another rate since then have another entry in `_next`."""
-        self._timers.discard(timer.value)
+        due = cast(float, timer.value)
+        self._timers.discard(due)
         arrived: list[Flow] = []
-        while self._next and self._next[0][0] <= timer.value:
+        while self._next and self._next[0][0] <= due:
             until, _, flow = heapq.heappop(self._next)
             if flow.until == until and not flow.triggered:
                 for link, _ in flow.use:
                     del self._on[link][flow]
                 flow.succeed()
                 arrived.append(flow)
-        if any([self._on[link] for flow in arrived for link, _ in flow.use]):
+        if any(self._on[link] for flow in arrived for link, _ in flow.use):
             self._share(arrived, min([flow.rate for flow in arrived]))
         else:
             self._wake()
@@ -101,7 +102,7 @@ class Network:
         return left / weight
 
     def _share(self, changed: list[Flow], level: BytesPerSecond) -> None:
-        """Give new rates to the flows for which the start or end of some that get (or had) `level` or more makes a difference."""
+        """Give new rates to the flows for which it makes a difference that some start or have ended, at `level` or faster."""
         joined = self._joined(changed, level)
         left: dict[int, BytesPerSecond] = {}
         for flow in joined:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection

@@ -22,7 +22,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.network import Flow, Network, Use
+from sim.network import Flow, Network, Use, fair_rates
 
 PLAYER = Path(__file__).with_name("simgrid_player.py")
 SCENES_IN_SIMGRID = 200
@@ -153,6 +153,17 @@ def test_shares_are_max_min_fair_at_every_moment(scene: Scene) -> None:
         assert all(network.load(link) <= capacity * (1 + 1e-9) for link, capacity in enumerate(scene.capacities))
         for flow in {flow for on in network._on for flow in on}:
             assert any(full[link] and flow.rate >= fastest[link] * (1 - 1e-9) for link, _ in flow.use)
+
+    played(scene, look=look)
+
+
+@given(scene=scenes)
+def test_rates_in_force_are_those_of_sharing_anew(scene: Scene) -> None:
+    """However many flows have come and gone since a flow got its rate."""
+
+    def look(network: Network) -> None:
+        anew = fair_rates({flow: None for on in network._on for flow in on}, dict(enumerate(scene.capacities)))
+        assert {flow: flow.rate for flow in anew} == pytest.approx(anew, rel=1e-12)
 
     played(scene, look=look)
 
