@@ -26,6 +26,9 @@ from sim.units import Bytes, Seconds
 
 Steps: TypeAlias = Generator[simpy.Event, Any, None]
 
+LONGEST_PERIOD = 8
+"""Moments that are remembered, times pp: two a microbatch, so periods of 4 pp are found (interleaved: pp). A guess."""
+
 
 def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
     """Play one step of a plan. The same plan gives the same timeline, byte for byte."""
@@ -117,6 +120,8 @@ class _Run:
         self.ranks = list(self._ranks())
         self.members = [[self.ranks[member] for member in carrier.members] for carrier in folding.carriers]
         self.events = 0
+        # the steady state: the microbatch that rank 0 has begun now, moments seen, jumps, and what they have left out;
+        # clock, microbatches and spans go on behind a jump as though nothing had been left out (`stretched` puts it in)
         self.looks = jumps
         self.begins: int | None = None
         self.seen: dict[tuple[Hashable, ...], Moment] = {}
@@ -448,8 +453,10 @@ class _Run:
     def _look(self, microbatch: int) -> None:
         """Jump over what repeats, where the run has been in this state before."""
         now = self._moment(microbatch)
-        earlier = self.seen.get(now.shape)
+        earlier = self.seen.pop(now.shape, None)
         self.seen[now.shape] = now
+        if len(self.seen) > LONGEST_PERIOD * self.config.pp:
+            del self.seen[next(iter(self.seen))]
         if earlier is None or not now.repeats(earlier):
             return
         microbatches, seconds = now.microbatch - earlier.microbatch, now.now - earlier.now

@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All spans of one step, and what a report needs to know beside them."""
+    """All spans of one step, and what a report needs to know beside them; `events` is how many the engine processed."""
 
     name: str
     origin: str
