@@ -44,13 +44,14 @@ def simulate_at_length(plan: Plan, folding: Folding | None = None) -> Timeline:
 class _Transfer:
     """A message or a collective, from the first rank that comes to it until it has ended; a message until it is received.
 
-    `started` is when the sender gave it away or the last of the ranks came, after the span `after`; `before` is what it waits
-    for then; `begun` when it goes onto the network; `until` the end of a leg's latency; `last` the span that it ended with."""
+    Times are below 0 until they are known: `started` is when the sender gave it away or the last of the ranks came, after the
+    span `after`; `before` is what it waits for then; `begun` when it goes onto the network; `until` the end of a leg's latency;
+    `last` the span that it ended with."""
 
     key: tuple[Any, ...]
     comers: int = 0
-    started: Seconds = 0.0
-    begun: Seconds = 0.0
+    started: Seconds = -1.0
+    begun: Seconds = -1.0
     before: _Transfer | None = None
     after: int = -1
     leg: int = -1
@@ -487,13 +488,12 @@ class _Run:
         about = {self._about(transfer, microbatch): transfer for transfer in self.transfers.values()}
         for name, transfer in sorted(about.items()):
             before = transfer.before and not transfer.before.has_ended and self._about(transfer.before, microbatch)
-            is_late = transfer.until > now
-            came = (transfer.last if transfer.has_ended else transfer.after) - spans
-            shape.append(
-                (name, transfer.comers, transfer.has_ended, came, before, transfer.leg, is_late, transfer.flow is None)
-            )
-            until = transfer.until if is_late else transfer.flow.until if transfer.flow else now
-            times += (transfer.started - now, transfer.begun - now, until - now)
+            has_started, has_begun, is_late = transfer.started >= 0, transfer.begun >= 0, transfer.until > now
+            came = (transfer.last if transfer.has_ended else transfer.after) - spans if has_started else None
+            shape.append((name, transfer.comers, has_started, has_begun, transfer.has_ended, came, before, transfer.leg))
+            shape.append((is_late, transfer.flow is None))
+            times += (transfer.started - now if has_started else 0.0, transfer.begun - now if has_begun else 0.0)
+            times.append(transfer.until - now if is_late else transfer.flow.until - now if transfer.flow else 0.0)
         pieces = tuple(rank.piece for rank in self.ranks)
         return Moment(now, microbatch, spans, pieces, tuple(shape), tuple(times))
 
