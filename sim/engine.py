@@ -4,25 +4,30 @@ One process plays one class of alike ranks (`sim.folding`). Compute takes the ti
 collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in order over
 their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins
 when all its ranks have come. While keys and values travel around a context-parallel ring, its ranks compute attention. Every
-event of an end carries the index of the span that ended with it, so that each span knows what it came after (`Span.after`)."""
+event of an end carries the index of the span that ended with it, so that each span knows what it came after (`Span.after`).
+Once a step repeats itself it is not played on, but told (`sim.steady`)."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import simpy
 
 from sim import compute, costs, lowering, planfile, schedules
-from sim.folding import Carrier, Folding, Key, fold
-from sim.network import Network
+from sim.folding import Folding, Key, fold
+from sim.network import Flow, Network, Use
 from sim.plan import Plan
 from sim.program import COMPUTE, Action
+from sim.steady import ROUNDING, Jump, Moment, stretched
 from sim.timeline import Span, Timeline
-from sim.units import Seconds
+from sim.units import Bytes, Seconds
 
 Steps: TypeAlias = Generator[simpy.Event, Any, None]
+
+LONGEST_PERIOD = 8
+"""Moments that are remembered, times pp: two a microbatch, so periods of 4 pp are found (interleaved: pp). A guess."""
 
 
 def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
@@ -30,37 +35,64 @@ def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
     return _Run(plan, folding or fold(plan)).timeline()
 
 
-@dataclass(slots=True)
-class _Meeting:
-    """One collective: who has come, when the last of them came, and the events of its begin and end."""
-
-    begun: simpy.Event
-    done: simpy.Event
-    arrived: int = 0
-    started: Seconds = 0.0
+def simulate_at_length(plan: Plan, folding: Folding | None = None) -> Timeline:
+    """The same, but every microbatch is played, also those that only repeat others."""
+    return _Run(plan, folding or fold(plan), jumps=False).timeline()
 
 
-@dataclass(slots=True)
-class _Message:
-    """One message: when its sender gave it away, and the event of its arrival."""
+@dataclass(slots=True, eq=False)
+class _Transfer:
+    """A message or a collective, from the first rank that comes to it until it has ended; a message until it is received.
 
-    arrived: simpy.Event
-    started: Seconds = 0.0
+    Times are below 0 until they are known: `started` is when the sender gave it away or the last of the ranks came, after the
+    span `after`; `before` is what it waits for then; `begun` when it goes onto the network; `until` the end of a leg's latency;
+    `last` the span that it ended with."""
+
+    key: tuple[Any, ...]
+    comers: int = 0
+    started: Seconds = -1.0
+    begun: Seconds = -1.0
+    before: _Transfer | None = None
+    after: int = -1
+    leg: int = -1
+    until: Seconds = 0.0
+    flow: Flow | None = None
+    last: int = -1
+    has_ended: bool = False
+    done: simpy.Event | None = None
+
+    def ended(self, env: simpy.Environment) -> simpy.Event:
+        """The event of its end, for those who wait for it."""
+        if self.done is None:
+            self.done = env.event()
+        return self.done
+
+    def end(self, last: int) -> None:
+        """It has ended with a span."""
+        self.last, self.has_ended = last, True
+        if self.done is not None:
+            self.done.succeed(last)
 
 
 @dataclass(slots=True)
 class _Rank:
-    """The moving state of one class of ranks. `last` is the span whose end let it go on."""
+    """The moving state of one class of ranks. It is at action `inside` of `piece` of its program, since `since`, and computes
+    until `until`; `last` is the span whose end let it go on."""
 
     name: int
     rank: int
     place: int
+    program: lowering.Lowered
+    piece: int = -1
+    inside: int = 0
+    since: Seconds = 0.0
+    until: Seconds = 0.0
     last: int = -1
     outstanding: int = 0
     behind: list[float] = field(default_factory=list)
     changed: simpy.Event | None = None
-    meetings: dict[int, int] = field(default_factory=dict)
-    started: dict[tuple[int, str, str, int], _Meeting] = field(default_factory=dict)
+    turns: dict[int, int] = field(default_factory=dict)
+    started: dict[tuple[int, str, str, int], _Transfer] = field(default_factory=dict)
 
 
 def _streams(folding: Folding) -> dict[int, int]:
@@ -72,45 +104,57 @@ def _streams(folding: Folding) -> dict[int, int]:
 class _Run:
     """One simulation: its clock, its network and its spans live and die with it."""
 
-    def __init__(self, plan: Plan, folding: Folding):
+    def __init__(self, plan: Plan, folding: Folding, jumps: bool = True):
         self.plan, self.folding, self.config = plan, folding, plan.config
         self.env = simpy.Environment()
         self.network = Network(self.env, folding.capacities)
         self.spans: list[Span] = []
-        self.meetings: dict[tuple[int, int], _Meeting] = {}
-        self.messages: dict[tuple[int, str, int, int], _Message] = {}
-        self.lanes: dict[int, simpy.Event] = {}
-        self.members: dict[int, list[_Rank]] = {}
+        self.names: list[tuple[str, Action]] = []
+        self.transfers: dict[tuple[Any, ...], _Transfer] = {}
+        self.lanes: dict[int, _Transfer] = {}
+        self.carriers: dict[tuple[int, str, str | int], int] = {}
+        self.legs: dict[tuple[int, Bytes, float], tuple[tuple[Seconds, Use, Bytes], ...]] = {}
         self.seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self.measured: dict[int, bool] = {}
         self.streams = _streams(folding)
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+        self.ranks = list(self._ranks())
+        self.members = [[self.ranks[member] for member in carrier.members] for carrier in folding.carriers]
         self.events = 0
+        # the steady state: the microbatch that rank 0 has begun now, moments seen, jumps, and what they have left out;
+        # clock, microbatches and spans go on behind a jump as though nothing had been left out (`stretched` puts it in)
+        self.looks = jumps
+        self.begins: int | None = None
+        self.seen: dict[tuple[Hashable, ...], Moment] = {}
+        self.jumps: list[Jump] = []
+        self.late: Seconds = 0.0
+        self.skipped = 0
 
-    def timeline(self) -> Timeline:
-        programs: dict[tuple[int, int], tuple[Action, ...]] = {}
-        ranks = []
+    def _ranks(self) -> Iterator[_Rank]:
+        programs: dict[tuple[int, int], lowering.Lowered] = {}
         for name, rank in enumerate(self.folding.representatives):
             _, dp_cp, place = self.config.place(rank)
             key = place, self.config.microbatches_of(dp_cp)
             if key not in programs:
-                programs[key] = lowering.program(self.plan, *key)
-            ranks.append((_Rank(name, rank, place), programs[key]))
-        by_class = {rank.name: rank for rank, _ in ranks}
-        for index, carrier in enumerate(self.folding.carriers):
-            self.members[index] = [by_class[member] for member in carrier.members]
-        players = [self.env.process(self._play(rank, program)) for rank, program in ranks]
-        self.env.run(until=self.env.all_of(players))
-        return self._finished(ranks)
+                programs[key] = lowering.Lowered(self.plan, *key)
+            yield _Rank(name, rank, place, programs[key])
 
-    def _finished(self, ranks: list[tuple[_Rank, tuple[Action, ...]]]) -> Timeline:
-        step, ends = 0.0, dict.fromkeys((rank.rank for rank, _ in ranks), 0.0)
-        for span in self.spans:
-            step = max(step, span.end)
-            if span.kind != "send":
-                ends[span.rank] = max(ends[span.rank], span.end)
-        for rank, _ in ranks:
-            self._span(rank, "wait", "end of step", "bubble", ends[rank.rank], step)
+    def timeline(self) -> Timeline:
+        end = self.env.all_of([self.env.process(self._play(rank)) for rank in self.ranks])
+        while not end.processed:
+            self.env.step()
+            self.events += 1
+            if self.begins is not None and self.env.peek() > self.env.now:
+                self._look(self.begins)
+                self.begins = None
+        return self._finished()
+
+    def _finished(self) -> Timeline:
+        spans = stretched(self.spans, self.names, self.jumps) if self.jumps else self.spans
+        step = max(span.end for span in spans)
+        ends = dict.fromkeys((rank.rank for rank in self.ranks), 0.0)
+        ends |= {span.rank: span.end for span in spans if span.kind != "send"}  # spans come in order of their end
+        idle = ((rank, end) for rank, end in ends.items() if end < step)
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
             origin="simulated",
@@ -119,7 +163,7 @@ class _Run:
             tokens=self.plan.workload.tokens,
             flops=self.plan.workload.flops,
             alike=self.folding.alike,
-            spans=tuple(self.spans),
+            spans=(*spans, *(Span(rank, "wait", "end of step", "bubble", end, step) for rank, end in idle)),
             events=self.events,
         )
 
@@ -127,50 +171,67 @@ class _Run:
         self,
         rank: _Rank,
         lane: str,
-        name: str,
         kind: str,
         start: Seconds,
         end: Seconds,
-        action: Action | None = None,
+        action: Action,
         group: str = "",
         after: int = -1,
+        prefix: str = "",
+        has_microbatch: bool = True,
     ) -> int:
         """Note a span; the index of what has ended: the span, or where it took no time what it came after."""
-        if end <= start:
+        if end + self.late <= start + self.late:
             return after
-        stage, microbatch = (action.stage, action.microbatch) if action else (-1, -1)
+        stage, microbatch = (action.stage, action.microbatch) if has_microbatch else (-1, -1)
+        name = prefix + action.name(action.microbatch)
         self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
+        self.names.append((prefix, action))
         return len(self.spans) - 1
 
-    def _play(self, rank: _Rank, program: tuple[Action, ...]) -> Steps:
-        for action in program:
-            self.events += 1
-            if action.kind in COMPUTE or action.kind == "optimizer":
-                yield from self._compute(rank, action)
-            elif action.kind == "send" and self.overlaps_sends:
-                self.env.process(self._send(rank, action, rank.last))
-            elif action.kind == "send":
-                start = self.env.now
-                rank.last = yield from self._send(rank, action, rank.last)
-                self._span(rank, "wait", str(action), "exposed", start, self.env.now, action, "pp")
-            elif action.kind == "recv":
-                yield from self._receive(rank, action)
-            elif action.kind == "collective" and self._is_measured(rank, action):
-                continue
-            elif action.kind == "collective":
-                meeting = self._meet(rank, action)
-                yield from self._await(rank, action, meeting, action.group)
-            elif action.kind == "ring":
-                rank.outstanding += 1
-                meeting = self._meet(rank, action)
-                yield from self._compute(rank, action)
-                yield from self._await(rank, action, meeting, action.group)
-            elif action.kind == "start":
-                rank.outstanding += 1
-                rank.started[action.stage, action.group, action.operation, action.part] = self._meet(rank, action)
-            else:
-                meeting = rank.started[action.stage, action.group, action.operation, action.part]
-                yield from self._await(rank, action, meeting, "wait")
+    def _play(self, rank: _Rank) -> Steps:
+        while rank.piece + 1 < len(rank.program):
+            rank.piece += 1
+            for inside, action in enumerate(self._piece(rank)):
+                rank.inside, rank.since = inside, self.env.now
+                if action.kind in COMPUTE:
+                    if rank.name == 0 and action.part == 0 and action.stage == rank.place and self.looks:
+                        self.begins = action.microbatch
+                    yield from self._compute(rank, action)
+                elif action.kind == "send" and self.overlaps_sends:
+                    self.env.process(self._send(rank, action))
+                elif action.kind == "send":
+                    rank.last = yield from self._send(rank, action)
+                    self._span(rank, "wait", "exposed", rank.since, self.env.now, action, "pp")
+                elif action.kind == "recv":
+                    yield from self._receive(rank, action)
+                elif action.kind == "collective" and self._is_measured(rank, action):
+                    continue
+                elif action.kind == "collective":
+                    transfer, is_last = self._meet(rank, action)
+                    if is_last:
+                        rank.last = yield from self._collective(transfer, action, rank, rank.last)
+                    yield from self._await(rank, action, transfer, action.group)
+                elif action.kind == "ring":
+                    transfer = self._start(rank, action)
+                    yield from self._compute(rank, action)
+                    rank.since = self.env.now
+                    yield from self._await(rank, action, transfer, action.group)
+                elif action.kind == "start":
+                    transfer = self._start(rank, action)
+                    rank.started[action.stage, action.group, action.operation, action.part] = transfer
+                elif action.kind == "wait":
+                    transfer = rank.started[action.stage, action.group, action.operation, action.part]
+                    yield from self._await(rank, action, transfer, "wait")
+                else:
+                    yield from self._compute(rank, action)
+
+    def _piece(self, rank: _Rank) -> tuple[Action, ...]:
+        """The piece of its program that a rank comes to; microbatches that were skipped do not count."""
+        piece = rank.program.piece(rank.piece)
+        if not self.skipped:
+            return piece
+        return tuple(replace(action, microbatch=action.microbatch - self.skipped) for action in piece)
 
     # compute
 
@@ -201,23 +262,27 @@ class _Run:
         return seconds - sum(rings[way] for way, _, _ in apart)
 
     def _compute(self, rank: _Rank, action: Action) -> Steps:
-        start, left = self.env.now, self._duration(rank, action)
+        left = self._duration(rank, action)
         while rank.outstanding:
             slow = 1.0 + max(rank.behind, default=0.0)
             before = self.env.now
             rank.changed = self.env.event()
+            rank.until = before + left * slow
             timer = self.env.timeout(left * slow)
             yield timer | rank.changed
             left -= (self.env.now - before) / slow
             if timer.processed:
                 left = 0.0
                 break
-        if left > 0.0:
-            yield self.env.timeout(left)
         rank.changed = None
+        if left > 0.0:
+            rank.until = self.env.now + left
+            yield self.env.timeout(left)
         kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
-        of = action if kind in COMPUTE else None
-        rank.last = self._span(rank, "compute", str(action), kind, start, self.env.now, of, after=rank.last)
+        is_of = kind in COMPUTE
+        rank.last = self._span(
+            rank, "compute", kind, rank.since, self.env.now, action, after=rank.last, has_microbatch=is_of
+        )  # fmt: skip
 
     def _is_measured(self, rank: _Rank, action: Action) -> bool:
         """Whether a collective is inside the measured seconds of its compute, on all devices of its group."""
@@ -231,111 +296,139 @@ class _Run:
             self.measured[rank.name] = all(compute.measured(s, self.plan.workload, self.config) is not None for s in specs)
         return self.measured[rank.name]
 
-    # messages
+    # messages and collectives on the network
 
-    def _message(self, carrier: int, action: Action) -> _Message:
-        key = carrier, action.operation, action.microbatch, action.stage
-        if key not in self.messages:
-            self.messages[key] = _Message(self.env.event())
-        return self.messages[key]
+    def _transfer(self, key: tuple[Any, ...]) -> _Transfer:
+        """The transfer of a key, new for the first that comes to it."""
+        transfer = self.transfers.get(key)
+        if transfer is None:
+            transfer = self.transfers[key] = _Transfer(key)
+        return transfer
+
+    def _carry(self, transfer: _Transfer, action: Action) -> Steps:
+        """Overhead and latencies first, then the bytes; one leg after the other."""
+        for leg, (delay, use, nbytes) in enumerate(self._legs(transfer.key[0], action)):
+            transfer.leg = leg
+            if delay:
+                transfer.until = self.env.now + delay
+                yield self.env.timeout(delay)
+            transfer.flow = self.network.start(use, nbytes)
+            yield transfer.flow
+            transfer.flow = None
+
+    def _legs(self, carrier: int, action: Action) -> tuple[tuple[Seconds, Use, Bytes], ...]:
+        """(latency, links, bytes) of the legs of the way that a payload takes; the overhead comes with the first latency."""
+        key = carrier, action.nbytes, action.count
+        if key not in self.legs:
+            route, count = self.folding.carriers[carrier].route(action.nbytes), action.count
+            delays = [count * leg.latency for leg in route.legs]
+            delays[0] += count * route.overhead
+            sizes = (count * action.nbytes * leg.share for leg in route.legs)
+            self.legs[key] = tuple(zip(delays, (leg.use for leg in route.legs), sizes, strict=True))
+        return self.legs[key]
+
+    def _in_turn(self, transfer: _Transfer, lane: int, after: int) -> Steps:
+        """Put a transfer on its lane, behind those that are there."""
+        before = self.lanes.get(lane)
+        self.lanes[lane] = transfer
+        transfer.started, transfer.after = self.env.now, after
+        if before is not None and not before.has_ended:
+            transfer.before = before
+            transfer.after = yield before.ended(self.env)
+        transfer.begun = self.env.now
 
     def _neighbour(self, rank: _Rank, place: int) -> int:
         tp, dp_cp, _ = self.config.place(rank.rank)
         return self.config.rank(tp, dp_cp, place)
 
-    def _send(self, rank: _Rank, action: Action, after: int) -> Generator[simpy.Event, Any, int]:
-        index = self.folding.of["message", rank.rank, self._neighbour(rank, action.peer)]
-        carrier = self.folding.carriers[index]
-        message = self._message(index, action)
-        before, done = self.lanes.get(index), self.env.event()
-        self.lanes[index] = done
-        message.started = self.env.now
-        if before is not None and not before.processed:
-            after = yield before
-        begun = self.env.now
-        yield from self._carry(carrier, action)
-        name, lane = f"send {action.operation}{action.microbatch}", "send" if action.operation == "F" else "return"
-        last = self._span(rank, lane, name, "send", begun, self.env.now, action, "pp", after)
-        message.arrived.succeed(last)
-        done.succeed(last)
+    def _message(self, rank: _Rank, action: Action) -> _Transfer:
+        """The message of a send or recv."""
+        key = rank.name, action.kind, action.peer
+        if key not in self.carriers:
+            ends = rank.rank, self._neighbour(rank, action.peer)
+            self.carriers[key] = self.folding.of["message", *(ends if action.kind == "send" else ends[::-1])]
+        stage = action.stage
+        return self._transfer((self.carriers[key], action.operation, stage, action.microbatch))
+
+    def _send(self, rank: _Rank, action: Action) -> Generator[simpy.Event, Any, int]:
+        transfer = self._message(rank, action)
+        yield from self._in_turn(transfer, transfer.key[0], rank.last)
+        yield from self._carry(transfer, action)
+        lane = "send" if action.operation == "F" else "return"
+        last = self._span(rank, lane, "send", transfer.begun, self.env.now, action, "pp", transfer.after)
+        transfer.end(last)
         return last
 
     def _receive(self, rank: _Rank, action: Action) -> Steps:
-        source = self._neighbour(rank, action.peer)
-        message = self._message(self.folding.of["message", source, rank.rank], action)
-        start = self.env.now
-        if not message.arrived.processed:
-            rank.last = yield message.arrived
-        begun = min(max(start, message.started), self.env.now)
-        self._span(rank, "wait", f"wait {action.operation}{action.microbatch}", "bubble", start, begun, action, "pp")
-        self._span(rank, "wait", str(action), "exposed", begun, self.env.now, action, "pp")
-
-    def _carry(self, carrier: Carrier, action: Action) -> Steps:
-        """Overhead and latencies first, then the bytes; one leg after the other."""
-        route = carrier.route(action.nbytes)
-        if route.overhead:
-            yield self.env.timeout(action.count * route.overhead)
-        for leg in route.legs:
-            if leg.latency:
-                yield self.env.timeout(action.count * leg.latency)
-            self.events += 1
-            yield self.network.start(leg.use, action.count * action.nbytes * leg.share)
+        transfer = self._message(rank, action)
+        if not transfer.has_ended:
+            rank.last = yield transfer.ended(self.env)
+        del self.transfers[transfer.key]
+        begun = min(max(rank.since, transfer.started), self.env.now)
+        if begun > rank.since:
+            of = Action(action.operation, action.stage, action.microbatch)
+            self._span(rank, "wait", "bubble", rank.since, begun, of, "pp", prefix="wait ")
+        self._span(rank, "wait", "exposed", begun, self.env.now, action, "pp")
 
     # collectives
 
     def _carrier(self, rank: _Rank, action: Action) -> int:
-        config, (tp, dp_cp, place) = self.config, self.config.place(rank.rank)
-        first = {
-            "tp": config.rank(0, dp_cp, place),
-            "cp": config.rank(tp, dp_cp - dp_cp % config.cp, place),
-            "ep": config.rank(tp, dp_cp - dp_cp % config.ep, place),
-            "dp": config.rank(tp, 0, place),
-            "edp": config.rank(tp, dp_cp % config.ep, place),
-            "embedding": config.rank(tp, dp_cp, 0),
-        }[action.group]
-        key: Key = (action.group, first, "send_recv" if action.kind == "ring" else action.operation)
-        return self.folding.of[key]
+        operation = "send_recv" if action.kind == "ring" else action.operation
+        key = rank.name, action.group, operation
+        if key not in self.carriers:
+            config, (tp, dp_cp, place) = self.config, self.config.place(rank.rank)
+            first = {
+                "tp": config.rank(0, dp_cp, place),
+                "cp": config.rank(tp, dp_cp - dp_cp % config.cp, place),
+                "ep": config.rank(tp, dp_cp - dp_cp % config.ep, place),
+                "dp": config.rank(tp, 0, place),
+                "edp": config.rank(tp, dp_cp % config.ep, place),
+                "embedding": config.rank(tp, dp_cp, 0),
+            }[action.group]
+            self.carriers[key] = self.folding.of[action.group, first, operation]
+        return self.carriers[key]
 
-    def _meet(self, rank: _Rank, action: Action) -> _Meeting:
-        """Come to the next collective of a carrier; the last of its ranks to come starts it."""
+    def _meet(self, rank: _Rank, action: Action) -> tuple[_Transfer, bool]:
+        """Come to the next collective of a carrier; whether this rank is the last of its ranks to come."""
         index = self._carrier(rank, action)
-        turn = rank.meetings.get(index, 0)
-        rank.meetings[index] = turn + 1
-        meeting = self.meetings.get((index, turn))
-        if meeting is None:
-            meeting = self.meetings[index, turn] = _Meeting(self.env.event(), self.env.event())
-        meeting.arrived += 1
-        if meeting.arrived == len(self.members[index]):
-            self.env.process(self._collective(index, turn, meeting, action, rank, rank.last))
-        return meeting
+        turn = rank.turns.get(index, 0)
+        rank.turns[index] = turn + 1
+        transfer = self._transfer((index, turn))
+        transfer.comers += 1
+        return transfer, transfer.comers == len(self.members[index])
 
-    def _collective(self, index: int, turn: int, meeting: _Meeting, action: Action, latest: _Rank, after: int) -> Steps:
-        carrier, lane = self.folding.carriers[index], self.streams.get(index, index)
-        before, done = self.lanes.get(lane), self.env.event()
-        self.lanes[lane] = done
-        meeting.started = self.env.now
-        if before is not None and not before.processed:
-            after = yield before
-        begun = self.env.now
-        meeting.begun.succeed()
-        behind = action.kind in ("start", "ring")
-        if behind:
-            self._overlap(index, 1, carrier.interference)
-        yield from self._carry(carrier, action)
-        if behind:
-            self._overlap(index, -1, carrier.interference)
-        last = after
+    def _start(self, rank: _Rank, action: Action) -> _Transfer:
+        """Come to a collective that goes on behind the compute of its ranks."""
+        rank.outstanding += 1
+        transfer, is_last = self._meet(rank, action)
+        if is_last:
+            self.env.process(self._collective(transfer, action, rank, rank.last))
+        return transfer
+
+    def _collective(self, transfer: _Transfer, action: Action, latest: _Rank, after: int) -> Generator[simpy.Event, Any, int]:
+        index = transfer.key[0]
+        yield from self._in_turn(transfer, self.streams.get(index, index), after)
+        is_behind = action.kind != "collective"
+        if is_behind:
+            self._overlap(index, 1)
+        yield from self._carry(transfer, action)
+        if is_behind:
+            self._overlap(index, -1)
+        last = transfer.after
+        lane, is_inside = "dp" if action.group == "embedding" else action.group, action.group in ("tp", "cp", "ep")
         for rank in self.members[index]:
-            lane_name = "dp" if action.group == "embedding" else action.group
-            of, group = action if action.group in ("tp", "cp", "ep") else None, action.group
-            span = self._span(rank, lane_name, str(action), "collective", begun, self.env.now, of, group, after)
+            span = self._span(
+                rank, lane, "collective", transfer.begun, self.env.now, action, action.group, transfer.after,
+                has_microbatch=is_inside,
+            )  # fmt: skip
             last = span if rank is latest else last
-        meeting.done.succeed(last)
-        done.succeed(last)
-        del self.meetings[index, turn]
+        del self.transfers[transfer.key]
+        transfer.end(last)
+        return last
 
-    def _overlap(self, index: int, change: int, interference: float) -> None:
+    def _overlap(self, index: int, change: int) -> None:
         """A collective of these ranks goes onto the network behind their compute, or leaves it."""
+        interference = self.folding.carriers[index].interference
         for rank in self.members[index]:
             if change > 0:
                 rank.behind.append(interference)
@@ -345,10 +438,65 @@ class _Run:
             if rank.changed is not None and not rank.changed.triggered:
                 rank.changed.succeed()
 
-    def _await(self, rank: _Rank, action: Action, meeting: _Meeting, lane: str) -> Steps:
-        start = self.env.now
-        if not meeting.done.processed:
-            rank.last = yield meeting.done
-        begun = min(max(start, meeting.started), self.env.now)
-        self._span(rank, "wait", f"wait {action}", "bubble", start, begun, None, action.group)
-        self._span(rank, "wait", str(action), "exposed", begun, self.env.now, None, action.group)
+    def _await(self, rank: _Rank, action: Action, transfer: _Transfer, lane: str) -> Steps:
+        if not transfer.has_ended:
+            rank.last = yield transfer.ended(self.env)
+        begun = min(max(rank.since, transfer.started), self.env.now)
+        group = action.group
+        self._span(rank, "wait", "bubble", rank.since, begun, action, group, prefix="wait ", has_microbatch=False)
+        self._span(rank, "wait", "exposed", begun, self.env.now, action, group, has_microbatch=False)
+
+    # the steady state
+
+    def _look(self, microbatch: int) -> None:
+        """Jump over what repeats, where the run has been in this state before."""
+        now = self._moment(microbatch)
+        earlier = self.seen.pop(now.shape, None)
+        self.seen[now.shape] = now
+        if len(self.seen) > LONGEST_PERIOD * self.config.pp:
+            del self.seen[next(iter(self.seen))]
+        if earlier is None or not now.repeats(earlier):
+            return
+        microbatches, seconds = now.microbatch - earlier.microbatch, now.now - earlier.now
+        lengths = [piece - before for piece, before in zip(now.pieces, earlier.pieces, strict=True)]
+        times = min(
+            rank.program.repeats(rank.piece, length, microbatches) for rank, length in zip(self.ranks, lengths, strict=True)
+        )
+        dust = ROUNDING * (now.now + self.late + times * seconds)
+        if not times or any(span.seconds < dust for span in self.spans[earlier.spans :]):
+            return
+        self.jumps.append(Jump(earlier.spans, now.spans, times, seconds, microbatches))
+        self.late += times * seconds
+        self.skipped += times * microbatches
+        for rank, length in zip(self.ranks, lengths, strict=True):
+            rank.piece += times * length
+        self.seen.clear()
+
+    def _moment(self, microbatch: int) -> Moment:
+        """The state of the run now, when all that happens now has happened."""
+        now, spans = self.env.now, len(self.spans)
+        shape: list[Hashable] = []
+        times: list[Seconds] = []
+        for rank in self.ranks:
+            under_way = tuple((k, self._about(t, microbatch)) for k, t in rank.started.items() if not t.has_ended)
+            is_busy = rank.until > now
+            shape.append((rank.inside, is_busy, rank.last - spans, rank.outstanding, tuple(rank.behind), under_way))
+            times += (rank.since - now, rank.until - now if is_busy else 0.0)
+        about = {self._about(transfer, microbatch): transfer for transfer in self.transfers.values()}
+        for name, transfer in sorted(about.items()):
+            before = transfer.before and not transfer.before.has_ended and self._about(transfer.before, microbatch)
+            has_started, has_begun, is_late = transfer.started >= 0, transfer.begun >= 0, transfer.until > now
+            came = (transfer.last if transfer.has_ended else transfer.after) - spans if has_started else None
+            shape.append((name, transfer.comers, has_started, has_begun, transfer.has_ended, came, before, transfer.leg))
+            shape.append((is_late, transfer.flow is None))
+            times += (transfer.started - now if has_started else 0.0, transfer.begun - now if has_begun else 0.0)
+            times.append(transfer.until - now if is_late else transfer.flow.until - now if transfer.flow else 0.0)
+        pieces = tuple(rank.piece for rank in self.ranks)
+        return Moment(now, microbatch, spans, pieces, tuple(shape), tuple(times))
+
+    def _about(self, transfer: _Transfer, microbatch: int) -> tuple[Any, ...]:
+        """The key of a transfer, with its microbatch or its turn counted from now."""
+        carrier, *_, number = transfer.key
+        if len(transfer.key) > 2:
+            return *transfer.key[:-1], number - microbatch
+        return carrier, "", *(number - rank.turns.get(carrier, 0) for rank in self.members[carrier])

@@ -17,14 +17,13 @@ Ranks at the same pipeline place whose replicas have the same number of microbat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import zip_longest
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from sim import memory, schedules
 from sim.model import Workload
 from sim.plan import GRADIENT_BYTES, ParallelConfig, Plan
-from sim.program import COMPUTE, Action, Program
+from sim.program import Action, Program
 from sim.units import Bytes
 
 BUCKET_PARAMETERS = 40e6
@@ -149,80 +148,133 @@ def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 
 def program(plan: Plan, place: int, microbatches: int) -> Program:
     """The program of the ranks at pipeline place `place` whose replica plays `microbatches` microbatches."""
-    return tuple(_Lowering(plan, place, microbatches).actions())
+    lowered = Lowered(plan, place, microbatches)
+    return tuple(chain.from_iterable(lowered.piece(index) for index in range(len(lowered))))
 
 
 def moves(schedule: str, place: int, pp: int, microbatches: int, vpp: int = 1) -> Iterator[Action]:
-    """Compute actions of a pipeline place, each behind what it receives and before what it sends; payloads are left out.
-
-    Under a schedule that receives first (`sim.schedules`) a forward's message waits for the next gradient in the steady state.
-    """
-    last_stage = pp * vpp - 1
-    receives_first = schedules.get(schedule).RECEIVES_FIRST
+    """Compute actions of a pipeline place, each behind what it receives and before what it sends; payloads are left out."""
     work = schedules.actions(schedule, place, pp, microbatches, vpp)
-    held: tuple[Action, ...] = ()
-    for action, following in zip_longest(work, work[1:]):
-        stage, m, kind = action.stage, action.microbatch, action.kind
-        ahead, behind = (stage - 1, stage + 1) if kind == "F" else (stage + 1, stage - 1)
-        if kind != "W" and 0 <= ahead <= last_stage and pp > 1:
-            yield Action("recv", ahead, m, peer=ahead % pp, operation=kind)
-        yield from held
-        held = ()
-        yield action
-        if kind != "W" and 0 <= behind <= last_stage and pp > 1:
-            message = Action("send", stage, m, peer=behind % pp, operation=kind)
-            gradient = following.microbatch if following and following.kind == "B" else None
-            if receives_first and kind == "F" and gradient == m - (pp - place - 1):
-                held = (message,)
-            else:
-                yield message
+    for index in range(len(work)):
+        yield from _moves_around(schedule, work, index, place, pp, vpp, 0.0)
 
 
-class _Lowering:
-    """Walks what one place computes, receives and sends, and puts payloads and collectives to it."""
+def _moves_around(
+    schedule: str, work: Sequence[Action], index: int, place: int, pp: int, vpp: int, nbytes: Bytes
+) -> Iterator[Action]:
+    """A compute action behind what it receives (and a message held until then), and before what it sends."""
+    action = work[index]
+    stage, m, kind = action.stage, action.microbatch, action.kind
+    ahead = stage - 1 if kind == "F" else stage + 1
+    if kind != "W" and 0 <= ahead < pp * vpp and pp > 1:
+        yield Action("recv", ahead, m, peer=ahead % pp, operation=kind, nbytes=nbytes)
+    if index and _is_held(schedule, work[index - 1], action, pp - place - 1):
+        yield from _sent(work[index - 1], pp, vpp, nbytes)
+    yield action
+    if index + 1 == len(work) or not _is_held(schedule, action, work[index + 1], pp - place - 1):
+        yield from _sent(action, pp, vpp, nbytes)
+
+
+def _is_held(schedule: str, action: Action, following: Action, behind: int) -> bool:
+    """Whether a forward's message waits for the next gradient: in the steady state of schedules that receive first."""
+    pair = schedules.get(schedule).RECEIVES_FIRST and action.kind == "F" and following.kind == "B"
+    return pair and action.microbatch - following.microbatch == behind
+
+
+def _sent(action: Action, pp: int, vpp: int, nbytes: Bytes) -> Iterator[Action]:
+    """The message behind a forward or backward."""
+    behind = action.stage + 1 if action.kind == "F" else action.stage - 1
+    if action.kind != "W" and 0 <= behind < pp * vpp and pp > 1:
+        yield Action("send", action.stage, action.microbatch, peer=behind % pp, operation=action.kind, nbytes=nbytes)
+
+
+class Lowered:
+    """A program in pieces, each made when it is asked for: what stands before the first compute action of the schedule,
+    then each compute action with the communication around it, then what closes the step."""
 
     def __init__(self, plan: Plan, place: int, microbatches: int):
-        self.workload, self.config = plan.workload, plan.config
+        self.workload, self.config, self.place = plan.workload, plan.config, place
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
         self.last_stage = plan.config.num_stages - 1
-        self.moves = tuple(moves(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp))
+        self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
-        self.last_microbatch = {stage: self._last(self.closing, stage) for stage in self.stages}
+        self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
+        self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
+        self.payload = message_bytes(self.workload, self.config)
+        self.gathered = gathered_bytes(self.workload, self.config)
+        self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
+        self._pieces: dict[int, tuple[Action, ...]] = {}
 
-    def _last(self, kind: str, stage: int) -> int:
-        return [a.microbatch for a in self.moves if a.kind == kind and a.stage == stage][-1]
+    def __len__(self) -> int:
+        return len(self.compute) + 2
+
+    def piece(self, index: int) -> tuple[Action, ...]:
+        """Actions of a piece: 0 opens the step, `i` is around the compute action i - 1, the last one closes the step."""
+        if index not in self._pieces:
+            self._pieces[index] = tuple(self._piece(index))
+        return self._pieces[index]
+
+    def repeats(self, index: int, length: int, microbatches: int) -> int:
+        """How often the `length` pieces that end with `index` come again behind it, each time `microbatches` later."""
+        before = index - 2  # a piece depends on the compute actions next to its own
+        if not 0 < length <= before:
+            return 0
+        alike = 0
+        for earlier, later in zip(self.compute[before - length :], self.compute[before:], strict=False):
+            if not self._is_later(earlier, later, microbatches):
+                break
+            alike += 1
+        return max(alike - 3, 0) // length
+
+    def _is_later(self, earlier: Action, later: Action, microbatches: int) -> bool:
+        """Whether two compute actions differ in nothing but the microbatch, which is neither the first nor the last."""
+        return (
+            earlier.kind == later.kind
+            and earlier.stage == later.stage
+            and earlier.microbatch + microbatches == later.microbatch
+            and earlier.microbatch != 0
+            and later.microbatch != self.last_microbatch[later.stage]
+        )
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
         return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
 
-    def actions(self) -> Iterator[Action]:
-        config, payload = self.config, message_bytes(self.workload, self.config)
-        if config.gathers_ahead and not config.shards_parameters:
-            for stage in self.stages:
-                yield from self._sync("start", stage, "all_gather", parameter_bytes(*self._shape(stage)))
-        for move in self.moves:
-            if move.kind in COMPUTE:
-                yield from self._compute(move)
-                continue
-            yield replace(move, nbytes=payload)
-            if move.kind == "recv" and (whole := gathered_bytes(self.workload, config)):
-                stage = move.stage + (1 if move.operation == "F" else -1)
-                yield Action("collective", stage, move.microbatch, group="tp", operation="all_gather", nbytes=whole)
-        yield from self._end()
-        if config.zero_stage >= 1 and not config.gathers_ahead:
-            for stage in self.stages:
-                yield from self._whole(stage, "all_gather", parameter_bytes(*self._shape(stage)))
+    def _piece(self, index: int) -> Iterator[Action]:
+        config = self.config
+        if index == 0:
+            if config.gathers_ahead and not config.shards_parameters:
+                for stage in self.stages:
+                    yield from self._sync("start", stage, "all_gather", self.weights[stage])
+        elif index <= len(self.compute):
+            yield from self._around(index - 1)
+        else:
+            yield from self._end()
+            if config.zero_stage >= 1 and not config.gathers_ahead:
+                for stage in self.stages:
+                    yield from self._whole(stage, "all_gather", self.weights[stage])
 
-    def _compute(self, action: Action) -> Iterator[Action]:
+    def _around(self, index: int) -> Iterator[Action]:
+        """What stands around a compute action, collectives included."""
+        config, own = self.config, self.compute[index]
+        for move in _moves_around(config.schedule, self.compute, index, self.place, config.pp, config.vpp, self.payload):
+            if move is own:
+                yield from self._cut(own)
+                continue
+            yield move
+            if move.kind == "recv" and self.gathered:
+                whole = self.gathered
+                yield Action("collective", own.stage, own.microbatch, group="tp", operation="all_gather", nbytes=whole)
+
+    def _cut(self, action: Action) -> Iterator[Action]:
         """A compute action, cut at buckets where gradients or weights travel beside it, and the collectives of its layers."""
-        forward, stage, m, config = action.kind == "F", action.stage, action.microbatch, self.config
+        config, stage, m, forward = self.config, action.stage, action.microbatch, action.kind == "F"
         sharded = config.shards_parameters and action.kind != "W"
         gathered = sharded or (forward and m == 0 and config.gathers_ahead)
         last = m == self.last_microbatch[stage] or config.reduces_each_microbatch
         reduced = action.kind == self.closing and last and config.reduces_behind
         parts = self.parts[stage] if gathered or reduced else 1
-        weights = parameter_bytes(*self._shape(stage))
+        weights = self.weights[stage]
         for part in range(min(memory.GATHERED_AHEAD, parts) if sharded else 0):
             yield from self._bucket("start", stage, part, "all_gather", weights)
         for part in range(parts):
@@ -238,15 +290,18 @@ class _Lowering:
 
     def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
         """What cp, ep and tp ranks exchange within the layers of a stage."""
+        for kind, group, operation, nbytes, count in self.exchanges[stage, backward]:
+            yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, count=count / parts)
+
+    def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
+        """(kind, group, operation, payload, count) of what `_within` cuts into parts."""
         layers = self.stages[stage]
         for way, nbytes, count in ring_exchanges(self.workload, self.config, layers, backward):
-            yield Action("ring", stage, m, part, parts, group="cp", operation=way, nbytes=nbytes, count=count / parts)
+            yield "ring", "cp", way, nbytes, count
         for operation, nbytes, count in expert_collectives(self.workload, self.config, layers, backward):
-            share = count / parts
-            yield Action("collective", stage, m, part, parts, group="ep", operation=operation, nbytes=nbytes, count=share)
+            yield "collective", "ep", operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
-            share = count / parts
-            yield Action("collective", stage, m, part, parts, group="tp", operation=operation, nbytes=nbytes, count=share)
+            yield "collective", "tp", operation, nbytes, count
 
     @property
     def _reduction(self) -> str:

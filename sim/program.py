@@ -42,17 +42,19 @@ class Action:
     count: float = 1
 
     def __str__(self) -> str:
+        return self.name(self.microbatch)
+
+    def name(self, microbatch: int) -> str:
+        """Text form, as though it were for that microbatch."""
         if self.kind in COMPUTE:
-            part = f".{self.part}" if self.parts > 1 else ""
-            return f"{self.kind}{self.microbatch}{part}"
-        if self.kind in ("send", "recv"):
-            return f"{self.kind} {self.operation}{self.microbatch}"
-        if self.kind == "ring":
-            return f"ring {self.operation}{self.microbatch}"
+            return f"{self.kind}{microbatch}.{self.part}" if self.parts > 1 else f"{self.kind}{microbatch}"
+        if self.kind in ("send", "recv", "ring"):
+            return f"{self.kind} {self.operation}{microbatch}"
+        if self.kind == "collective":
+            return f"{self.group} {self.operation}"
         if self.kind == "optimizer":
             return "optimizer"
-        verb = "" if self.kind == "collective" else f"{self.kind} "
-        return f"{verb}{self.group} {self.operation}" + (f".{self.part}" if self.kind != "collective" else "")
+        return f"{self.kind} {self.group} {self.operation}.{self.part}"
 
 
 Program: TypeAlias = tuple[Action, ...]

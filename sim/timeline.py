@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sim.units import MICRO, Flops, Seconds
 
@@ -17,8 +18,7 @@ LANES = ("compute", "tp", "cp", "ep", "dp", "edp", "send", "return", "wait")
 weights and of experts; activations sent ahead and gradients sent back; waiting. Spans of one lane do not overlap."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something a rank did. `kind`: F, B, W, optimizer, collective, send, bubble (no work), exposed (waits for the network).
 
     `group` is the kind of group that communicates (pp for messages) or is waited for. `after` is the index, in the timeline,
@@ -44,7 +44,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All spans of one step, and what a report needs to know beside them."""
+    """All spans of one step, and what a report needs to know beside them; `events` is how many the engine processed."""
 
     name: str
     origin: str

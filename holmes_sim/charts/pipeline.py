@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -151,7 +150,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
         last = found[-1] if found else None
         alike = last and (last.rank, last.stage, last.microbatch) == (span.rank, span.stage, span.microbatch)
         if last and alike and math.isclose(last.end, span.start, rel_tol=1e-9):
-            found[-1] = replace(last, end=span.end)
+            found[-1] = last._replace(end=span.end)
         else:
             found.append(span)
     return found

@@ -184,3 +184,14 @@ def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObj
         dense = times * width * (held - experts) if config.dp_cp > 1 else 0
         assert reduced["dp"] == pytest.approx(dense, rel=1e-12)
         assert reduced["edp"] == pytest.approx(times * width * experts if config.edp > 1 else 0, rel=1e-12)
+
+
+def test_a_program_knows_how_often_a_period_comes_again(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """F0 F1 B0 F2 B1 ... F9 B8 B9 are pieces 1 to 20; F9 and B9 are of the last microbatch."""
+    plan = make_plan(make_fleet(make_cluster(nodes=2)), pp=2, microbatches=10)
+    lowered = lowering.Lowered(plan, 0, 10)
+    assert [action.kind for action in lowered.piece(8)] == ["F", "send"]  # F4
+    assert lowered.repeats(8, 2, 1) == 4  # F5 B4, F6 B5, F7 B6, F8 B7
+    assert lowered.repeats(8, 4, 2) == 0  # before it are F2 and B0, of the first microbatch
+    assert lowered.repeats(8, 2, 2) == 0
+    assert lowered.repeats(20, 2, 1) == 0

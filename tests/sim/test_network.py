@@ -18,8 +18,8 @@ Arrival = tuple[float, Use, float]
 def shared(uses: list[Use], capacities: tuple[float, ...]) -> list[float]:
     """Fair rates of flows that all start at once."""
     env = simpy.Environment()
-    flows = [Flow(use, 1.0, 0.0, env.event()) for use in uses]
-    rates = fair_rates(flows, capacities)
+    flows = [Flow(env, use, 1.0) for use in uses]
+    rates = fair_rates(flows, dict(enumerate(capacities)))
     return [rates[flow] for flow in flows]
 
 

@@ -22,7 +22,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.network import Flow, Network, Use
+from sim.network import Flow, Network, Use, fair_rates
 
 PLAYER = Path(__file__).with_name("simgrid_player.py")
 SCENES_IN_SIMGRID = 200
@@ -157,11 +157,25 @@ def test_shares_are_max_min_fair_at_every_moment(scene: Scene) -> None:
     played(scene, look=look)
 
 
+@given(scene=scenes)
+def test_rates_in_force_are_those_of_sharing_anew(scene: Scene) -> None:
+    """However many flows have come and gone since a flow got its rate."""
+
+    def look(network: Network) -> None:
+        anew = fair_rates({flow: None for on in network._on for flow in on}, dict(enumerate(scene.capacities)))
+        assert {flow: flow.rate for flow in anew} == pytest.approx(anew, rel=1e-12)
+
+    played(scene, look=look)
+
+
 class Thorough(Network):
     """Gives new rates to all flows whenever one starts or ends."""
 
-    def _joined(self, flows: list[Flow]) -> dict[Flow, None]:
-        return dict.fromkeys([*flows, *(flow for on in self._on for flow in on)])
+    def _joined(self, changed: list[Flow], level: float) -> dict[Flow, None]:
+        return dict.fromkeys(flow for on in self._on for flow in on)
+
+    def _share(self, changed: list[Flow], level: float) -> None:
+        super()._share(changed, 0.0)
 
 
 @given(scene=scenes)
