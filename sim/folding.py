@@ -22,8 +22,8 @@ import numpy as np
 
 from sim import collectives
 from sim.plan import Group, Plan, embedding_groups, gradient_groups
-from sim.rings import GradientRoute, Ring, Shown, Sites, gradient_operations
-from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, offered, pace
+from sim.rings import GradientRoutes, Shown, Sites, gradient_operations
+from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
 from sim.symmetry import Copies, copies
 from sim.units import Bytes, BytesPerSecond
 
@@ -137,23 +137,27 @@ def carriers_of(plan: Plan, sites: Sites | None = None, found: Copies | None = N
 
 def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) -> dict[Key, Carried]:
     """Gradient collectives, as trunks and the links of shown ranks see them."""
-    sides: dict[Key, list[tuple[Group, Ring]]] = {}
-    for group in gradient_groups(plan):
-        (ring,) = sites.rings(np.array([group.ranks]))
+    listed = gradient_groups(plan)
+    lengths: dict[int, list[int]] = {}
+    for number, group in enumerate(listed):
+        lengths.setdefault(len(group.ranks), []).append(number)
+    rounds: dict[int, int] = {}
+    for numbers in lengths.values():
+        for ring, members in sites.rings(np.array([listed[number].ranks for number in numbers])):
+            for number in (numbers[member] for member in members.tolist()):
+                rounds[number] = ring.rounds(listed[number].collective, "all_gather")
+    sides: dict[Key, list[Group]] = {}
+    for number, group in enumerate(listed):
         place = plan.config.place(group.ranks[0])[2]
-        sides.setdefault((group.kind, place, group.collective, ring.rounds(group.collective, "all_gather")), []).append(
-            (group, ring)
-        )
+        sides.setdefault((group.kind, place, group.collective, rounds[number]), []).append(group)
     shown = Shown(plan, sites, found.shown)
     carriers: dict[Key, Carried] = {}
     for side in sides.values():
-        specs = [spec for group, ring in side for spec in ring.links(plan, group.nic)]
-        switched = all(ring.on_one_host and group.collective == "ring" for group, ring in side)
         for operation in gradient_operations(plan.config):
-            seen = [GradientRoute(plan, sites, shown, group, operation) for group, _ in side]
-            ways = [tuple(one.under(protocol) for one in seen) for protocol in offered(specs, operation, switched)]
+            seen = GradientRoutes(plan, sites, shown, side, operation)
+            ways = tuple(seen.under(protocol) for protocol in seen.protocols())
             paces = tuple(pace(routes, capacities) for routes in ways)
-            for index, (group, _) in enumerate(side):
+            for index, group in enumerate(side):
                 ranks = tuple(rank for rank in group.ranks if found.times[rank])
                 carriers[group.kind, min(group.ranks), operation] = Carried(tuple(way[index] for way in ways), paces, ranks)
     return carriers

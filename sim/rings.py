@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sim import collectives
 from sim.cluster import LinkSpec
 from sim.plan import Group, ParallelConfig, Plan
-from sim.routes import Leg, LinkName, Path, Route, link_specs, path
+from sim.routes import Leg, LinkName, Path, Route, link_specs, offered, path
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -41,24 +41,23 @@ class Sites:
         per_leaf = np.array([c.fabric.nodes_per_leaf if c.fabric else 1 for c in plan.fleet.clusters])
         self.node = _starts(nodes)[self.cluster] + on_cluster
         self.leaf = _starts(-(-nodes // per_leaf))[self.cluster] + on_cluster // per_leaf[self.cluster]
-        self._rings: dict[tuple[bytes, int], tuple[Ring, ...]] = {}
+        self._rings: dict[tuple[bytes, int], tuple[tuple[Ring, Integers], ...]] = {}
 
-    def rings(self, rows: Integers) -> tuple[Ring, ...]:
-        """Rings that run side by side, each over a row of ranks in ring order: those with alike hosts together; made once."""
+    def rings(self, rows: Integers) -> tuple[tuple[Ring, Integers], ...]:
+        """Rings that run side by side, each over a row of ranks in ring order: those with alike hosts together, and which rows
+        they are; made once."""
         key = rows.tobytes(), len(rows)
         if key not in self._rings:
             self._rings[key] = tuple(self._made(rows))
         return self._rings[key]
 
-    def _made(self, rows: Integers) -> Iterator[Ring]:
+    def _made(self, rows: Integers) -> Iterator[tuple[Ring, Integers]]:
         together = Ring(self, rows)
         patterns: dict[tuple[int, ...], list[int]] = {}
         for index, pattern in enumerate(together.patterns()):
             patterns.setdefault(pattern, []).append(index)
-        if len(patterns) == 1:
-            yield together
-        else:
-            yield from (Ring(self, rows[members]) for members in patterns.values())
+        for members in patterns.values():
+            yield (together if len(patterns) == 1 else Ring(self, rows[members])), np.array(members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,9 @@ class Passes:
 
 
 class Ring:
-    """The ranks of a ring host by host, as collectives see them; or of several alike ones (`many`), one after the other."""
+    """The ranks of a ring host by host, as collectives see them; or of several alike ones (`many`), one after the other.
+
+    `pattern` is how many ranks each host of a ring has."""
 
     def __init__(self, sites: Sites, rows: Integers):
         self.many, self.length = rows.shape
@@ -88,6 +89,7 @@ class Ring:
         by_host = np.argsort(host, kind="stable")
         self.sites, self.ranks, self.host, self.sizes = sites, rows.ravel()[by_host], host[by_host], sizes[order]
         self.starts = _starts(self.sizes)
+        self.pattern = tuple(self.sizes[: int(np.searchsorted(self.starts, self.length))].tolist())
         self._passes: dict[tuple[str, str], tuple[Passes, ...]] = {}
 
     def patterns(self) -> Iterator[tuple[int, ...]]:
@@ -114,7 +116,7 @@ class Ring:
         members = np.add.reduceat(mixed(index), self.starts)[self.host]
         here = mixed(cluster, index, members, self.sizes[self.host])
         firsts = np.arange(self.many)[:, None] * self.length
-        for source, target, share, steps, repeats in _transfers(collective, operation, next(self.patterns())):
+        for source, target, share, steps, repeats in _transfers(collective, operation, self.pattern):
             a, b = (firsts + source).ravel(), (firsts + target).ravel()
             near = 2 * (self.host[a] == self.host[b]) + (leaf[a] == leaf[b])
             kind = mixed(here[a], here[b], near)
@@ -122,18 +124,18 @@ class Ring:
 
     def rounds(self, collective: str, operation: str) -> int:
         """How many rounds a collective has on this ring."""
-        return len(_transfers(collective, operation, next(self.patterns())))
+        return len(_transfers(collective, operation, self.pattern))
 
     @property
     def on_one_host(self) -> bool:
         """Whether each ring stays on one host."""
         return bool(len(self.sizes) == self.many)
 
-    def links(self, plan: Plan, nic: str) -> Iterator[LinkSpec]:
-        """Every interconnect and NIC type that may be used."""
-        first = self.sites.cluster[self.ranks[self.starts]]
-        hosts = set(zip(first.tolist(), (self.sizes > 1).tolist(), strict=True))
-        named = ((plan.fleet.clusters[cluster].name, several) for cluster, several in hosts)
+    def links(self, plan: Plan, row: int, nic: str) -> Iterator[LinkSpec]:
+        """Every interconnect and NIC type that one of the rings may use."""
+        mine = slice(row * len(self.pattern), (row + 1) * len(self.pattern))
+        hosts = np.unique(2 * self.sites.cluster[self.ranks[self.starts[mine]]] + (self.sizes[mine] > 1)).tolist()
+        named = ((plan.fleet.clusters[host // 2].name, bool(host % 2)) for host in hosts)
         return link_specs(plan.fleet, named, "" if self.on_one_host else nic)
 
 
@@ -142,17 +144,19 @@ def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
     return ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
 
 
-def gradient_parts(group: Group, operation: str, shards: int) -> tuple[tuple[Integers, str, float], ...]:
-    """What a gradient collective does one after the other: rings side by side (rows), their operation, their payload's share.
+def gradient_parts(groups: Sequence[Group], operation: str, shards: int) -> tuple[tuple[Integers, str, float], ...]:
+    """What gradient collectives of equally many ranks do one after the other: rings side by side, operation, payload's share.
 
-    One ring; where blocks of ranks share state, rings of blocks, then of what their ranks hold alike (`sim.routes.Member`).
+    The rings are rows, equally many of each group, group by group. One ring a group; where blocks of ranks share state, rings
+    of blocks, then of what their ranks hold alike (`sim.routes.Member`).
     """
-    ring = np.array(group.ranks)
-    if group.kind != "dp" or shards == len(ring):
-        return ((ring[None, :], operation, 1.0),)
-    blocks = np.sort(ring).reshape(-1, shards)
-    inside = (blocks, operation, 1.0)
-    return (inside,) if operation == "all_gather" else (inside, (blocks.T, "all_reduce", 1 / shards))
+    rings = np.array([group.ranks for group in groups])
+    if groups[0].kind != "dp" or shards == rings.shape[1]:
+        return ((rings, operation, 1.0),)
+    blocks = np.sort(rings, axis=1).reshape(len(groups), -1, shards)
+    inside = (blocks.reshape(-1, shards), operation, 1.0)
+    copies = blocks.swapaxes(1, 2).reshape(len(groups) * shards, -1)
+    return (inside,) if operation == "all_gather" else (inside, (copies, "all_reduce", 1 / shards))
 
 
 Home: TypeAlias = tuple[str | int, ...]
@@ -177,98 +181,121 @@ class Shown:
             self.homes.add(("leaf", device.cluster, device.node // fabric.nodes_per_leaf if fabric else 0))
 
 
-Transfers: TypeAlias = tuple[tuple[int, int, float], ...]
-"""(source, target, share), between positions of a ring."""
+Transfers: TypeAlias = tuple[tuple[int, int, int, float], ...]
+"""(group, source, target, share), between positions of a ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One round on alike rings: a transfer of each kind, standing for all of them, and those that touch shown nodes.
+    """One round of the collectives of several groups: a transfer of each kind, and all transfers that touch shown nodes.
 
-    `steps` holds how often each ring (row) pays the latency of each kind (column).
+    `of` is the group of a row of the ring, `largest` the largest share of a transfer of each group. `share` and `there` tell of
+    each group (row) and kind (column) what share of a payload goes over transfers of the kind, and whether there are any;
+    `steps` of each row of the ring how often latency is paid.
     """
 
     ring: Ring
+    of: Integers
     kinds: Transfers
+    share: Floats
+    there: NDArray[np.bool_]
     steps: Floats
     shown: Transfers
-    largest: float
+    largest: Floats
     repeats: int
 
 
-class GradientRoute:
-    """A gradient collective as trunks and the links of shown nodes and leaves see it, under whatever protocol."""
+class GradientRoutes:
+    """Gradient collectives of groups side by side, as trunks and the links of shown nodes and leaves see them."""
 
-    def __init__(self, plan: Plan, sites: Sites, shown: Shown, group: Group, operation: str):
-        self.plan, self.group, self.homes = plan, group, shown.homes
+    def __init__(self, plan: Plan, sites: Sites, shown: Shown, groups: Sequence[Group], operation: str):
+        self.plan, self.sites, self.groups, self.operation, self.homes = plan, sites, groups, operation, shown.homes
+        nics = np.array([word(group.nic) for group in groups])
         self.parts = []
-        for rows, does, scale in gradient_parts(group, operation, plan.config.shards):
+        for rows, does, scale in gradient_parts(groups, operation, plan.config.shards):
+            each = len(rows) // len(groups)
             seen = [
-                [_seen(ring, passes, shown) for passes in ring.passes(group.collective, does)] for ring in sites.rings(rows)
+                [_seen(ring, members // each, nics, passes, shown) for passes in ring.passes(groups[0].collective, does)]
+                for ring, members in sites.rings(rows)
             ]
             self.parts.append((tuple(zip(*seen, strict=True)), does, scale))
 
-    def under(self, protocol: str) -> Route:
-        """Its route under a protocol: what `sim.routes.member_route` finds, without the links of copies."""
-        legs: list[Leg] = []
-        overhead = interference = 0.0
-        for rounds, operation, scale in self.parts:
-            highest = 0.0
-            for side in rounds:
-                largest, latency = max(seen.largest for seen in side), 0.0
-                use: dict[LinkName, float] = {}
-                for seen in side:
-                    paths = [self._path(seen.ring, transfer, operation, protocol) for transfer in seen.kinds]
-                    _add(use, seen.kinds, paths, largest, {()})
-                    _add(
-                        use,
-                        seen.shown,
-                        [self._path(seen.ring, t, operation, protocol) for t in seen.shown],
-                        largest,
-                        self.homes,
-                    )
-                    latency = max(latency, float((seen.steps @ [path.latency for path in paths]).max()))
-                    highest = max(highest, *(path.overhead for path in paths))
-                    interference = max(interference, *(path.interference for path in paths))
-                legs.append(Leg(tuple(use.items()), largest * side[0].repeats * scale, latency))
-            overhead += highest
-        return Route(tuple(legs), overhead, interference)
+    def protocols(self) -> tuple[str, ...]:
+        """Protocols that all links of these groups offer."""
+        rings = self.sites.rings(np.array([group.ranks for group in self.groups]))
+        used = ((ring, row, self.groups[group].nic) for ring, members in rings for row, group in enumerate(members))
+        specs = (spec for ring, row, nic in used for spec in ring.links(self.plan, row, nic))
+        switched = self.groups[0].collective == "ring" and all(ring.on_one_host for ring, _ in rings)
+        return offered(specs, self.operation, switched)
 
-    def _path(self, ring: Ring, transfer: tuple[int, int, float], operation: str, protocol: str) -> Path:
-        a, b, _ = transfer
+    def under(self, protocol: str) -> tuple[Route, ...]:
+        """The route of every group under a protocol: what `sim.routes.member_route` finds, without the links of copies."""
+        legs: list[list[Leg]] = [[] for _ in self.groups]
+        overhead, interference = np.zeros(len(self.groups)), np.zeros(len(self.groups))
+        for rounds, operation, scale in self.parts:
+            highest = np.zeros(len(self.groups))
+            for side in rounds:
+                largest = np.max([seen.largest for seen in side], axis=0)
+                uses: list[dict[LinkName, float]] = [{} for _ in self.groups]
+                latency = np.zeros(len(self.groups))
+                for seen in side:
+                    paths = [self._path(seen.ring, where, operation, protocol) for where in seen.kinds]
+                    for index, found in enumerate(paths):
+                        trunks = [(link, weight) for link, weight in found.use if link[0] == "trunk"]
+                        for group in np.flatnonzero(seen.there[:, index]) if trunks else ():
+                            _add(uses[group], trunks, seen.share[group, index] / largest[group])
+                    for where in seen.shown:
+                        group, _, _, share = where
+                        use = self._path(seen.ring, where, operation, protocol).use
+                        own = [(link, weight) for link, weight in use if home(link) in self.homes]
+                        _add(uses[group], own, share / largest[group])
+                    np.maximum.at(latency, seen.of, seen.steps @ [found.latency for found in paths])
+                    highest = np.maximum(highest, (seen.there * [found.overhead for found in paths]).max(axis=1))
+                    interference = np.maximum(interference, (seen.there * [found.interference for found in paths]).max(axis=1))
+                shares = largest * side[0].repeats * scale
+                for mine, total, share, late in zip(legs, uses, shares.tolist(), latency.tolist(), strict=True):
+                    mine.append(Leg(tuple(total.items()), share, late))
+            overhead += highest
+        numbers = zip(legs, overhead.tolist(), interference.tolist(), strict=True)
+        return tuple(Route(tuple(mine), over, slows) for mine, over, slows in numbers)
+
+    def _path(self, ring: Ring, transfer: tuple[int, int, int, float], operation: str, protocol: str) -> Path:
+        group, a, b, _ = transfer
         source, target = (self.plan.placement[ring.ranks[position]] for position in (a, b))
         near = ring.near(a), ring.near(b)
-        members = len(near[0])
-        return path(self.plan.fleet, self.group.nic, source, target, operation, *near, members, ring.length, protocol)
+        nic, members = self.groups[group].nic, len(near[0])
+        return path(self.plan.fleet, nic, source, target, operation, *near, members, ring.length, protocol)
 
 
-def _seen(ring: Ring, passes: Passes, shown: Shown) -> _Seen:
-    _, first, kind = np.unique(passes.kind, return_index=True, return_inverse=True)
-    shares: Floats = np.bincount(kind, passes.share).astype(np.float64)
-    steps = np.zeros((ring.many, len(first)))
-    np.add.at(steps, (passes.source // ring.length, kind), passes.steps)
-    on = shown.nodes[ring.sites.node[ring.ranks]]
-    touching = on[passes.source] | on[passes.target]
-    return _Seen(
-        ring,
-        _listed(passes.source[first], passes.target[first], shares),
-        steps,
-        _listed(passes.source[touching], passes.target[touching], passes.share[touching]),
-        float(passes.share.max()),
-        passes.repeats,
+def _seen(ring: Ring, of: Integers, nics: Hashes, passes: Passes, shown: Shown) -> _Seen:
+    """What to look at of a round; `of` is the group of every row of the ring, `nics` tells the NICs of groups apart."""
+    row, groups = passes.source // ring.length, len(nics)
+    _, first, kind = np.unique(mixed(passes.kind, nics[of[row]]), return_index=True, return_inverse=True)
+    share, there, steps = (
+        np.zeros((groups, len(first))),
+        np.zeros((groups, len(first)), bool),
+        np.zeros((ring.many, len(first))),
     )
+    largest = np.zeros(groups)
+    np.maximum.at(largest, of[row], passes.share)
+    np.add.at(share, (of[row], kind), passes.share)
+    there[of[row], kind] = True
+    np.add.at(steps, (row, kind), passes.steps)
+    on = shown.nodes[ring.sites.node[ring.ranks]]
+    touching = np.flatnonzero(on[passes.source] | on[passes.target])
+
+    def listed(which: Integers) -> Transfers:
+        columns = of[row[which]], passes.source[which], passes.target[which], passes.share[which]
+        return tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+    return _Seen(
+        ring, of, listed(first), share, there, steps, listed(touching), largest, passes.repeats
+    )  # fmt: skip
 
 
-def _listed(source: Integers, target: Integers, share: Floats) -> Transfers:
-    return tuple(zip(source.tolist(), target.tolist(), share.tolist(), strict=True))
-
-
-def _add(use: dict[LinkName, float], transfers: Transfers, paths: list[Path], largest: float, homes: set[Home]) -> None:
-    """Add what transfers take of the links that belong to some homes."""
-    for (_, _, share), found in zip(transfers, paths, strict=True):
-        for link, weight in found.use:
-            if home(link) in homes:
-                use[link] = use.get(link, 0.0) + weight * share / largest
+def _add(use: dict[LinkName, float], links: Iterable[tuple[LinkName, float]], share: float) -> None:
+    for link, weight in links:
+        use[link] = use.get(link, 0.0) + weight * share
 
 
 def _starts(sizes: Integers) -> Integers:

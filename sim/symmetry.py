@@ -66,12 +66,15 @@ def _looks(plan: Plan, sites: Sites) -> Hashes:
             words = np.array([word(kind, group.nic, group.collective) for group in groups])
             order = ranks.T - ranks[:, 0] if kind != "pp" else ()
             looks[ranks] += mixed(words, *order)[:, None]
+    together: dict[tuple[str, str, str, int], list[Group]] = {}
     for group in gradient_groups(plan):
+        together.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
+    for facts, groups in together.items():
         for does in gradient_operations(config):
-            for part, (rows, operation, _) in enumerate(gradient_parts(group, does, config.shards)):
-                for ring in sites.rings(rows):
-                    for turn, passes in enumerate(ring.passes(group.collective, operation)):
-                        fact = np.array([word(group.kind, group.nic, group.collective, does, part, turn, ring.length)])
+            for part, (rows, operation, _) in enumerate(gradient_parts(groups, does, config.shards)):
+                for ring, _ in sites.rings(rows):
+                    for turn, passes in enumerate(ring.passes(groups[0].collective, operation)):
+                        fact = np.array([word(*facts, does, part, turn)])
                         out = mixed(passes.kind, passes.share.view(np.uint64), fact)
                         np.add.at(looks, ring.ranks[passes.source], out)
                         np.add.at(looks, ring.ranks[passes.target], mixed(out))
