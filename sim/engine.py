@@ -10,7 +10,7 @@ Once a step repeats itself it is not played on, but told (`sim.steady`)."""
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import simpy
@@ -20,7 +20,7 @@ from sim.folding import Folding, Key, fold
 from sim.network import Flow, Network, Use
 from sim.plan import Plan
 from sim.program import COMPUTE, Action
-from sim.steady import ROUNDING, Jump, Moment, stretched
+from sim.steady import ROUNDING, Jump, Moment, Name, stretched
 from sim.timeline import Span, Timeline
 from sim.units import Bytes, Seconds
 
@@ -109,7 +109,7 @@ class _Run:
         self.env = simpy.Environment()
         self.network = Network(self.env, folding.capacities)
         self.spans: list[Span] = []
-        self.names: list[tuple[str, Action]] = []
+        self.names: list[Name] = []
         self.transfers: dict[tuple[Any, ...], _Transfer] = {}
         self.lanes: dict[int, _Transfer] = {}
         self.carriers: dict[tuple[int, str, str | int], int] = {}
@@ -184,9 +184,10 @@ class _Run:
         if end + self.late <= start + self.late:
             return after
         stage, microbatch = (action.stage, action.microbatch) if has_microbatch else (-1, -1)
-        name = prefix + action.name(action.microbatch)
+        head, tail = action.text
+        name = f"{prefix}{head}" if tail is None else f"{prefix}{head}{action.microbatch}{tail}"
         self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
-        self.names.append((prefix, action))
+        self.names.append((prefix + head, action.microbatch, tail))
         return len(self.spans) - 1
 
     def _play(self, rank: _Rank) -> Steps:
@@ -231,7 +232,7 @@ class _Run:
         piece = rank.program.piece(rank.piece)
         if not self.skipped:
             return piece
-        return tuple(replace(action, microbatch=action.microbatch - self.skipped) for action in piece)
+        return tuple(action.earlier(self.skipped) for action in piece)
 
     # compute
 

@@ -42,19 +42,26 @@ class Action:
     count: float = 1
 
     def __str__(self) -> str:
-        return self.name(self.microbatch)
+        head, tail = self.text
+        return head if tail is None else f"{head}{self.microbatch}{tail}"
 
-    def name(self, microbatch: int) -> str:
-        """Text form, as though it were for that microbatch."""
+    def earlier(self, microbatches: int) -> Action:
+        """The same for a microbatch so many before."""
+        rest = self.part, self.parts, self.peer, self.group, self.operation, self.nbytes, self.count
+        return Action(self.kind, self.stage, self.microbatch - microbatches, *rest)
+
+    @property
+    def text(self) -> tuple[str, str | None]:
+        """Text form: what stands before and behind the number of the microbatch; None behind where it has no such number."""
         if self.kind in COMPUTE:
-            return f"{self.kind}{microbatch}.{self.part}" if self.parts > 1 else f"{self.kind}{microbatch}"
+            return self.kind, f".{self.part}" if self.parts > 1 else ""
         if self.kind in ("send", "recv", "ring"):
-            return f"{self.kind} {self.operation}{microbatch}"
+            return f"{self.kind} {self.operation}", ""
         if self.kind == "collective":
-            return f"{self.group} {self.operation}"
+            return f"{self.group} {self.operation}", None
         if self.kind == "optimizer":
-            return "optimizer"
-        return f"{self.kind} {self.group} {self.operation}.{self.part}"
+            return "optimizer", None
+        return f"{self.kind} {self.group} {self.operation}.{self.part}", None
 
 
 Program: TypeAlias = tuple[Action, ...]

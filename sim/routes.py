@@ -131,8 +131,35 @@ def path(
 ) -> Path:  # fmt: skip
     """Path of one transfer of a group of `ranks`, of whom `members` share the node.
 
-    `near_*` are the devices of each end's node whose NICs may carry it.
+    `near_*` are the devices of each end's node whose NICs may carry it. Between other nodes that lie alike it is the same path
+    over other links.
     """
+    here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
+    up, down = _leaf(here, source), _leaf(there, target)
+    if source.cluster != target.cluster or source.node == target.node:
+        beside = 0
+    else:
+        beside = 1 if up == down or here.fabric is None else here.fabric.nodes_per_leaf
+    ends = Device(source.cluster, 0, source.index), Device(target.cluster, beside, target.index)
+    alike = _path(fleet, nic, *ends, operation, near_source, near_target, members, ranks, protocol)
+    at = {"out": source.node, "in": target.node, "up": up, "down": down}
+
+    def here_and_there(link: LinkName) -> LinkName:
+        if link[0] == "trunk":
+            return link
+        number = at[str(link[-1])]
+        return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
+
+    use = tuple((here_and_there(link), weight) for link, weight in alike.use)
+    return Path(use, alike.latency, alike.overhead, alike.interference)
+
+
+@functools.lru_cache(maxsize=65536)
+def _path(
+    fleet: Fleet, nic: str, source: Device, target: Device, operation: str,
+    near_source: tuple[int, ...], near_target: tuple[int, ...], members: int, ranks: int, protocol: str,
+) -> Path:  # fmt: skip
+    """The path between devices on the first nodes that lie as the real ones do."""
     if (source.cluster, source.node) == (target.cluster, target.node):
         link = fleet.cluster(source.cluster).node.intra_node
         return _inside(link, source, target, operation, members, ranks, link.protocol(protocol))

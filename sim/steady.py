@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from sim.program import Action
 from sim.timeline import Span
 from sim.units import Seconds
 
@@ -49,19 +49,22 @@ class Jump:
     microbatches: int
 
 
-def stretched(spans: Sequence[Span], names: Sequence[tuple[str, Action]], jumps: Sequence[Jump]) -> list[Span]:
-    """All spans of a run that has jumped; `names` are a prefix and the action after which each span is named."""
+Name: TypeAlias = tuple[str, int, str | None]
+"""The name of a span: what stands before and behind the number of its microbatch; None where the name has no number."""
+
+
+def stretched(spans: Sequence[Span], names: Sequence[Name], jumps: Sequence[Jump]) -> list[Span]:
+    """All spans of a run that has jumped, with their names."""
     made: list[Span] = []
     told, more, late, skipped = 0, 0, 0.0, 0
 
     def tell(first: int, past_last: int, more: int, late: Seconds, skipped: int) -> None:
-        for span, (prefix, action) in zip(spans[first:past_last], names[first:past_last], strict=True):
-            after = span.after + more if span.after >= 0 else -1
-            start = made[after].end if after >= 0 else span.start + late
-            name = prefix + action.name(action.microbatch + skipped)
-            microbatch = span.microbatch + skipped if span.stage >= 0 else -1
-            of = (span.stage, microbatch, span.group, after)
-            made.append(Span(span.rank, span.lane, name, span.kind, start, span.end + late, *of))
+        for span, (head, number, tail) in zip(spans[first:past_last], names[first:past_last], strict=True):
+            rank, lane, _, kind, start, end, stage, microbatch, group, after = span
+            after, start = (after + more, made[after + more].end) if after >= 0 else (-1, start + late)
+            name = head if tail is None else f"{head}{number + skipped}{tail}"
+            microbatch = microbatch + skipped if stage >= 0 else -1
+            made.append(Span(rank, lane, name, kind, start, end + late, stage, microbatch, group, after))
 
     for jump in jumps:
         tell(told, jump.past_last, more, late, skipped)

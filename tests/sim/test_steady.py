@@ -14,7 +14,6 @@ from sim.engine import simulate, simulate_at_length
 from sim.explain import critical_path
 from sim.folding import unfolded
 from sim.plan import Plan
-from sim.program import Action
 from sim.steady import Jump, Moment, stretched
 from sim.timeline import Span, Timeline
 
@@ -117,7 +116,7 @@ def test_what_repeats_is_told_as_often_as_it_happens() -> None:
     """F0 F1 F2 and an optimizer, played; F1 comes twice more."""
     spans = [Span(0, "compute", f"F{m}", "F", float(m), m + 1.0, 0, m, "", m - 1) for m in range(3)]
     spans.append(Span(0, "compute", "optimizer", "optimizer", 3.0, 3.5, after=2))
-    names = [("", Action("F", 0, m)) for m in range(3)] + [("", Action("optimizer"))]
+    names = [("F", m, "") for m in range(3)] + [("optimizer", 0, None)]
     told = stretched(spans, names, [Jump(1, 2, 2, 1.0, 1)])
     assert [(s.name, s.start, s.end, s.microbatch, s.after) for s in told] == [
         ("F0", 0.0, 1.0, 0, -1),
