@@ -1,13 +1,12 @@
 """Candidates that the closed forms of the search reckon in a second: GPT-175B on two kinds of devices, splits drawn at random.
 
-`python -m benchmarks.evaluator` prints candidates/s of the recurrence alone, and with the candidates made from layer counts and
+`python -m benchmarks evaluator` prints candidates/s of the recurrence alone, and with the candidates made from layer counts and
 a fresh table of costs. Seconds are those of this process, which has one thread, so that others on the machine count less.
 Calculon does about 400 evaluations/s (measured on a machine of two cores).
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,14 +73,3 @@ def _rates(shape: tuple[str, int, int, int], count: int) -> dict[str, float]:
     alone = _seconds(lambda: steps(candidates), repeats)
     both = _seconds(lambda: steps(next(tables).candidates(*chosen)), repeats)
     return {"recurrence": count / alone, "all": count / both}
-
-
-def main() -> None:
-    """Print what was measured."""
-    print(f"{'candidates/s':<48}{'recurrence':>12}{'all':>12}   load {os.getloadavg()[0]:.1f}")
-    for name, rates in measure().items():
-        print(f"{name:<48}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ Heavy imports stand inside the functions, so that --help answers at once.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ ScheduleWord = Annotated[
     str | None, typer.Option(help="1f1b, 1f1b-deepspeed, gpipe or interleaved.", rich_help_panel="Pin a dimension")
 ]
 RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel="Pin a dimension")]
+YOUNG = 200_000
+"""Objects made before Python looks for cycles among them: a command makes many that live to its end, and hardly a cycle."""
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
 
 
@@ -365,6 +368,7 @@ def main() -> None:
     """Run the command line; an error of the input is its lines on stderr and an exit code, never a traceback."""
     from sim.errors import HolmesError
 
+    gc.set_threshold(YOUNG)
     try:
         app()
     except HolmesError as error:

@@ -1,0 +1,50 @@
+"""`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from benchmarks import engine, evaluator, scale
+
+
+def show_engine() -> None:
+    """Events a second beside raw SimPy."""
+    print(f"{'engine':<24}{'events':>10}{'seconds':>10}{'events/s':>12}{'of raw':>8}")
+    for row in engine.measure():
+        print(f"{row.name:<24}{row.events:>10,}{row.seconds:>10.3f}{row.rate:>12,.0f}{row.share:>8.2f}")
+
+
+def show_scale() -> None:
+    """Seconds and memory by devices, and how they grow from the smallest size on."""
+    print(f"{'simulate':<10}{'devices':>9}{'classes':>9}{'seconds':>9}{'growth':>8}{'process':>10}{'memory':>10}{'step':>9}")
+    first: dict[str, float] = {}
+    for row in scale.measure():
+        growth = row.seconds / first.setdefault(row.fleet, row.seconds)
+        numbers = f"{row.seconds:>7.2f} s{growth:>8.2f}{row.process_seconds:>8.1f} s{row.peak_bytes / 2**20:>6.0f} MiB"
+        print(f"{row.fleet:<10}{row.devices:>9,}{row.classes:>9}{numbers}{row.step_s:>7.2f} s")
+
+
+def show_evaluator() -> None:
+    """Candidates a second."""
+    print(f"{'evaluator, candidates/s':<52}{'recurrence':>12}{'with costs':>12}")
+    for name, rates in evaluator.measure().items():
+        print(f"{name:<52}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
+
+
+PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
+
+
+def main(names: list[str]) -> None:
+    """Print the parts that were asked for, or all of them."""
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}")
+    for name in names or PARTS:
+        print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+        PARTS[name]()
+        print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
