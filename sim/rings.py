@@ -243,12 +243,12 @@ class GradientRoutes:
                     for index, found in enumerate(paths):
                         trunks = [(link, weight) for link, weight in found.use if link[0] == "trunk"]
                         for group in np.flatnonzero(seen.there[:, index]) if trunks else ():
-                            _add(uses[group], trunks, seen.share[group, index] / largest[group])
+                            _add(uses[group], trunks, float(seen.share[group, index] / largest[group]))
                     for where in seen.shown:
                         group, _, _, share = where
                         use = self._path(seen.ring, where, operation, protocol).use
                         own = [(link, weight) for link, weight in use if home(link) in self.homes]
-                        _add(uses[group], own, share / largest[group])
+                        _add(uses[group], own, share / float(largest[group]))
                     np.maximum.at(latency, seen.of, seen.steps @ [found.latency for found in paths])
                     highest = np.maximum(highest, (seen.there * [found.overhead for found in paths]).max(axis=1))
                     interference = np.maximum(interference, (seen.there * [found.interference for found in paths]).max(axis=1))

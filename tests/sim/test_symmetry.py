@@ -117,6 +117,7 @@ def test_shown_links_and_trunks_see_of_gradients_what_they_see_when_all_are_look
             (pytest.approx(p.latency, rel=1e-9), pytest.approx(p.per_byte, rel=1e-9)) for p in whole.paces
         ]
         for leg, full in zip(carried.legs, whole.legs, strict=True):
+            assert {type(number) for number in (leg.share, leg.latency, *dict(leg.use).values())} <= {float, int}
             assert (leg.share, leg.latency) == (pytest.approx(full.share), pytest.approx(full.latency))
             everywhere = dict(full.use)
             for link, weight in leg.use:
