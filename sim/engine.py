@@ -319,9 +319,9 @@ class _Run:
 
     def _legs(self, carrier: int, action: Action) -> tuple[tuple[Seconds, Use, Bytes], ...]:
         """(latency, links, bytes) of the legs of the way that a payload takes; the overhead comes with the first latency."""
-        key = carrier, action.nbytes, action.count
+        key = carrier, action.nbytes, action.times
         if key not in self.legs:
-            route, count = self.folding.carriers[carrier].route(action.nbytes), action.count
+            route, count = self.folding.carriers[carrier].route(action.nbytes), action.times
             delays = [count * leg.latency for leg in route.legs]
             delays[0] += count * route.overhead
             sizes = (count * action.nbytes * leg.share for leg in route.legs)

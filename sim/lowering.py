@@ -291,7 +291,7 @@ class Lowered:
     def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
         """What cp, ep and tp ranks exchange within the layers of a stage."""
         for kind, group, operation, nbytes, count in self.exchanges[stage, backward]:
-            yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, count=count / parts)
+            yield Action(kind, stage, m, part, parts, group=group, operation=operation, nbytes=nbytes, times=count / parts)
 
     def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
         """(kind, group, operation, payload, count) of what `_within` cuts into parts."""

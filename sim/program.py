@@ -9,22 +9,20 @@ Text form: `F0`, `B3`; with several stages on a rank the stage stands first, as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 COMPUTE = ("F", "B", "W")
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One thing that one rank does.
 
     kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` where it is cut at buckets
                 send, recv        activations ("F") or gradients ("B", in `operation`) to or from pipeline place `peer`
-                ring              `count` exchanges of `nbytes` around this rank's `group` while it computes the attention core
+                ring              `times` exchanges of `nbytes` around this rank's `group` while it computes the attention core
                                   of a forward ("F"), a backward ("B") or a forward recomputed in it ("R", in
                                   `operation`); waits for the end of both
-                collective        `count` collectives `operation` of `nbytes` each in this rank's `group`; waits for the end
+                collective        `times` collectives `operation` of `nbytes` each in this rank's `group`; waits for the end
                 start, wait       the same without waiting, and the waiting; `part` tells them apart
                 optimizer         the optimizer step
     nbytes      payload in bytes: of a message, or of the whole buffer that a collective reduces or gathers
@@ -39,7 +37,7 @@ class Action:
     group: str = ""
     operation: str = ""
     nbytes: float = 0.0
-    count: float = 1
+    times: float = 1
 
     def __str__(self) -> str:
         head, tail = self.text
@@ -47,8 +45,7 @@ class Action:
 
     def earlier(self, microbatches: int) -> Action:
         """The same for a microbatch so many before."""
-        rest = self.part, self.parts, self.peer, self.group, self.operation, self.nbytes, self.count
-        return Action(self.kind, self.stage, self.microbatch - microbatches, *rest)
+        return self._replace(microbatch=self.microbatch - microbatches)
 
     @property
     def text(self) -> tuple[str, str | None]:
