@@ -99,6 +99,7 @@ def _row(fleet: str, devices: int, given: Path) -> Row:
     with (given.parent / "result.json").open("w+", encoding="utf-8") as result:
         process = subprocess.Popen(command, stdout=result)
         _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         if status:
             raise SystemExit(f"simulating {devices} {fleet} devices failed")
         result.seek(0)
