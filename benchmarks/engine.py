@@ -8,18 +8,17 @@ the long way) in less time.
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 import simpy
 
+from benchmarks import least
 from benchmarks.scale import UNIFORM, plan
 from sim.engine import simulate, simulate_at_length
 from sim.folding import fold
 
-REPEATS = 5
 PROCESSES, TIMEOUTS = 16, 10_000
 
 
@@ -50,16 +49,6 @@ def raw() -> int:
         env.process(wait(env))
     env.run()
     return PROCESSES * TIMEOUTS
-
-
-def least(work: Callable[[], object]) -> float:
-    """The least CPU seconds of several runs."""
-    found = []
-    for _ in range(REPEATS):
-        begun = time.process_time()
-        work()
-        found.append(time.process_time() - begun)
-    return min(found)
 
 
 def measure() -> list[Row]:

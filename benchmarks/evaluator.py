@@ -7,12 +7,11 @@ Calculon does about 400 evaluations/s (measured on a machine of two cores).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import least
 from planner.question import Question
 from planner.shapes import Shape
 from planner.workshop import Workshop
@@ -47,16 +46,6 @@ def splits(count: int, pp: int, vpp: int, layers: int) -> tuple[np.ndarray, np.n
     return classes, 1 + rng.multinomial(layers - pp * vpp, shares)
 
 
-def _seconds(work: Callable[[], object], repeats: int) -> float:
-    """The least of several runs."""
-    found = []
-    for _ in range(repeats):
-        begun = time.process_time()
-        work()
-        found.append(time.process_time() - begun)
-    return min(found)
-
-
 def measure() -> dict[str, dict[str, float]]:
     """Candidates/s by case and batch: of the recurrence alone, and with the candidates made and a fresh table of costs."""
     return {
@@ -70,6 +59,6 @@ def _rates(shape: tuple[str, int, int, int], count: int) -> dict[str, float]:
     chosen, repeats = splits(count, shape[1], shape[3], 96), 5
     candidates = table(*shape).candidates(*chosen)
     tables = iter([table(*shape) for _ in range(repeats)])
-    alone = _seconds(lambda: steps(candidates), repeats)
-    both = _seconds(lambda: steps(next(tables).candidates(*chosen)), repeats)
+    alone = least(lambda: steps(candidates), repeats)
+    both = least(lambda: steps(next(tables).candidates(*chosen)), repeats)
     return {"recurrence": count / alone, "all": count / both}

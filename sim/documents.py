@@ -134,15 +134,16 @@ def _lines(text: str) -> tuple[dict[Path_, int], list[tuple[Path_, int]]]:
 
 
 def _parse_yaml(name: str, text: str) -> Document:
+    kind = "JSON" if Path(name).suffix == ".json" else "YAML"
     try:
         lines, duplicates = _lines(text)
         value = yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
         line = mark.line + 1 if mark else 1
-        raise TopologyError(f"{name}:{line}: not well-formed YAML: {fault.problem or fault.context}") from None
+        raise TopologyError(f"{name}:{line}: not well-formed {kind}: {fault.problem or fault.context}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as fault:
-        raise TopologyError(f"{name}:1: not well-formed YAML: {str(fault).splitlines()[0]}") from None
+        raise TopologyError(f"{name}:1: not well-formed {kind}: {str(fault).splitlines()[0]}") from None
     return Document(name, value, lambda: lines, duplicates)
 
 

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import simpy
 
-from sim import compute, costs, lowering, planfile, schedules
+from sim import lowering, planfile, schedules
+from sim.durations import Durations
 from sim.folding import Folding, Key, fold
 from sim.network import Flow, Network, Use
 from sim.plan import Plan
@@ -114,8 +115,7 @@ class _Run:
         self.lanes: dict[int, _Transfer] = {}
         self.carriers: dict[tuple[int, str, str | int], int] = {}
         self.legs: dict[tuple[int, Bytes, float], tuple[tuple[Seconds, Use, Bytes], ...]] = {}
-        self.seconds: dict[tuple[int, str, str, int], Seconds] = {}
-        self.measured: dict[int, bool] = {}
+        self.durations = Durations(plan)
         self.streams = _streams(folding)
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.ranks = list(self._ranks())
@@ -206,7 +206,7 @@ class _Run:
                     self._span(rank, "wait", "exposed", rank.since, self.env.now, action, "pp")
                 elif action.kind == "recv":
                     yield from self._receive(rank, action)
-                elif action.kind == "collective" and self._is_measured(rank, action):
+                elif action.kind == "collective" and self.durations.include(rank.rank, action):
                     continue
                 elif action.kind == "collective":
                     transfer, is_last = self._meet(rank, action)
@@ -236,34 +236,8 @@ class _Run:
 
     # compute
 
-    def _duration(self, rank: _Rank, action: Action) -> Seconds:
-        key = rank.name, action.kind, action.operation, action.stage
-        if key not in self.seconds:
-            self.seconds[key] = self._whole(rank, action)
-        return self.seconds[key] / action.parts
-
-    def _whole(self, rank: _Rank, action: Action) -> Seconds:
-        device = self.plan.fleet.spec(self.plan.placement[rank.rank])
-        if action.kind == "optimizer":
-            stages = self.plan.stages_of(rank.place)
-            layers = sum(self.plan.stages[stage].layers for stage in stages)
-            last = self.config.num_stages - 1 in stages
-            return costs.optimizer_seconds(device, self.plan.workload, self.config, layers, 0 in stages, last)
-        layers = self.plan.stages[action.stage].layers
-        rings = costs.ring_windows(device, self.plan.workload, self.config, layers)
-        if action.kind == "ring":
-            return rings[action.operation]
-        last = action.stage == self.config.num_stages - 1
-        weight = costs.weight_seconds(device, self.plan.workload, self.config, layers, last)
-        both = costs.compute_seconds(device, self.plan.workload, self.config, layers, action.stage == 0, last)
-        seconds = {"F": both[0], "B": both[1] - weight, "W": weight}[action.kind]
-        if action.kind == "W":
-            return seconds
-        apart = lowering.ring_exchanges(self.plan.workload, self.config, layers, action.kind == "B")
-        return seconds - sum(rings[way] for way, _, _ in apart)
-
     def _compute(self, rank: _Rank, action: Action) -> Steps:
-        left = self._duration(rank, action)
+        left = self.durations.of(rank.rank, action)
         while rank.outstanding:
             slow = 1.0 + max(rank.behind, default=0.0)
             before = self.env.now
@@ -284,18 +258,6 @@ class _Run:
         rank.last = self._span(
             rank, "compute", kind, rank.since, self.env.now, action, after=rank.last, has_microbatch=is_of
         )  # fmt: skip
-
-    def _is_measured(self, rank: _Rank, action: Action) -> bool:
-        """Whether a collective is inside the measured seconds of its compute, on all devices of its group."""
-        gathers_message = action.operation == "all_gather" and not self.config.sequence_parallel
-        if action.group != "tp" or gathers_message:
-            return False
-        if rank.name not in self.measured:
-            _, dp_cp, place = self.config.place(rank.rank)
-            ranks = (self.config.rank(tp, dp_cp, place) for tp in range(self.config.tp))
-            specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in ranks}
-            self.measured[rank.name] = all(compute.measured(s, self.plan.workload, self.config) is not None for s in specs)
-        return self.measured[rank.name]
 
     # messages and collectives on the network
 

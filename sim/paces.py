@@ -8,13 +8,14 @@ decides. Where a collective is to be chosen, the best is looked for among those 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping
 
 from sim import collectives
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.plan import ParallelConfig
-from sim.routes import Capacities, Pace, by_host, member, ways
+from sim.routes import Capacities, Hosts, Member, Pace, by_host, member, ways
 from sim.units import Bytes, Seconds
 
 
@@ -76,7 +77,8 @@ class Paces:
         found = {}
         for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, by_host(blocks[0][0][0])):
             shards = self._shards.get(kind, 0)
-            together = [tuple(member(devices, nic, name, devices, shards) for devices, nic in block) for block in blocks]
+            joined = [[member(devices, nic, name, devices, shards) for devices, nic in block] for block in blocks]
+            together = [side for block in joined for side in _side_by_side(block, operation)]
             sides = [ways(self._fleet, side, operation, self._capacities) for side in together]
             options = [tuple(way.pace for way in side) for side in sides]
             self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
@@ -115,20 +117,30 @@ def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:
     return tuple((d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts)), d.index) for d in replica)
 
 
-def _choices(operation: str, hosts: tuple[tuple[Device, ...], ...]) -> list[str]:
+def _side_by_side(block: list[Member], operation: str) -> list[tuple[Member, ...]]:
+    """Groups that go round by round together: those with equally many rounds, as `sim.folding` has them."""
+    sides: dict[int, list[Member]] = {}
+    for group in block:
+        sides.setdefault(len(collectives.rounds(group.collective, operation, _numbered(group.hosts))), []).append(group)
+    return [tuple(side) for side in sides.values()]
+
+
+def _numbered(hosts: Hosts) -> collectives.Hosts:
+    """Members numbered through, host by host."""
+    firsts = itertools.accumulate((len(host) for host in hosts), initial=0)
+    return tuple(tuple(range(first, first + len(host))) for first, host in zip(firsts, hosts, strict=False))
+
+
+def _choices(operation: str, hosts: Hosts) -> list[str]:
     """Collectives that the library can choose for an operation over these hosts, and that differ from the ring."""
-    first = 0
-    numbers = []
-    for host in hosts:
-        numbers.append(tuple(range(first, first + len(host))))
-        first += len(host)
-    usual = collectives.rounds("ring", operation, tuple(numbers))
+    numbers = _numbered(hosts)
+    usual = collectives.rounds("ring", operation, numbers)
     names = ["ring"]
     for name in collectives.names():
         if not collectives.get(name).IN_LIBRARY:
             continue
         try:
-            if collectives.rounds(name, operation, tuple(numbers)) != usual:
+            if collectives.rounds(name, operation, numbers) != usual:
                 names.append(name)
         except PlanError:
             continue

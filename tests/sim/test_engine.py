@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import compute, costs, schedules
-from sim.cluster import Fleet, Trunk
+from sim.cluster import Device, Fleet, Trunk
 from sim.engine import simulate
 from sim.folding import fold
 from sim.plan import Plan
@@ -388,3 +388,12 @@ def test_the_closed_form_of_virtual_stages_counts_no_reduction_that_hides(
     machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(bandwidth=1e9),), intra_node=make_wire(bandwidth=4e9)))
     plan = make_plan(machines, pp=pp, dp=2, vpp=2, microbatches=4, layers=layers, schedule="interleaved", shape={"hidden": 960})
     assert costs.step_seconds(plan) <= simulate(plan).step_s
+
+
+def test_groups_side_by_side_may_have_unlike_rounds(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """The first tensor-parallel ranks stand on one node, the second on two: one hierarchical collective has no ring across."""
+    on = [(0, replica) if rank == 0 else (1 + replica // 2, replica % 2) for replica in range(4) for rank in range(2)]
+    placement = tuple(Device("c", node, index) for node, index in on)
+    machines = make_fleet(make_cluster(nodes=3, devices=4))
+    plan = make_plan(machines, tp=2, dp=4, zero_stage=0, placement=placement, collective={"dp": "hierarchical"})
+    assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)

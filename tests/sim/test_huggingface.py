@@ -514,7 +514,7 @@ def test_a_folder_without_a_config_names_the_file_that_is_missing(tmp_path: Path
     [
         (
             '{\n  "model_type": "llama",\n  "hidden_size": ]\n}\n',
-            "config.json:3: not well-formed YAML: did not find expected node content",
+            "config.json:3: not well-formed JSON: did not find expected node content",
         ),
         ("[1, 2]\n", "config.json:1: a mapping of keys is expected here, not list; a config.json starts with '{'"),
         ("", "config.json:1: a mapping of keys is expected here, not an empty file; a config.json starts with '{'"),

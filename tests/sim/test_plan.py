@@ -299,7 +299,7 @@ def test_a_fault_of_a_plan_file_is_one_line(read: Plan, change: Callable[[dict[s
     [
         ("", "plan.json:1: a mapping of keys is expected here, not empty"),
         ("[]", "plan.json:1: a mapping of keys is expected here, not list"),
-        ('{"format": "holmes-sim/plan/1",\n', "plan.json:2: not well-formed YAML: did not find expected node content"),
+        ('{"format": "holmes-sim/plan/1",\n', "plan.json:2: not well-formed JSON: did not find expected node content"),
     ],
 )
 def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:

@@ -1,0 +1,55 @@
+"""How long the compute actions of a program take on each rank: the closed forms' seconds, cut as the engine plays them."""
+
+from __future__ import annotations
+
+from sim import compute, costs, lowering
+from sim.plan import Plan
+from sim.program import Action
+from sim.units import Seconds
+
+
+class Durations:
+    """Seconds of the compute of a plan's ranks, each looked up once."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.config = plan, plan.config
+        self._seconds: dict[tuple[int, str, str, int], Seconds] = {}
+        self._measured: dict[int, bool] = {}
+
+    def of(self, rank: int, action: Action) -> Seconds:
+        """Seconds of F, B, W, the optimizer, or the attention beside a ring ("ring"); of one part where it is cut."""
+        key = rank, action.kind, action.operation, action.stage
+        if key not in self._seconds:
+            self._seconds[key] = self._whole(rank, action)
+        return self._seconds[key] / action.parts
+
+    def _whole(self, rank: int, action: Action) -> Seconds:
+        device, workload, config = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload, self.config
+        last_stage = config.num_stages - 1
+        if action.kind == "optimizer":
+            stages = self.plan.stages_of(config.place(rank)[2])
+            layers = sum(self.plan.stages[stage].layers for stage in stages)
+            return costs.optimizer_seconds(device, workload, config, layers, 0 in stages, last_stage in stages)
+        layers = self.plan.stages[action.stage].layers
+        rings = costs.ring_windows(device, workload, config, layers)
+        if action.kind == "ring":
+            return rings[action.operation]
+        last = action.stage == last_stage
+        weight = costs.weight_seconds(device, workload, config, layers, last)
+        if action.kind == "W":
+            return weight
+        forward, backward = costs.compute_seconds(device, workload, config, layers, action.stage == 0, last)
+        apart = lowering.ring_exchanges(workload, config, layers, action.kind == "B")
+        return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in apart)
+
+    def include(self, rank: int, action: Action) -> bool:
+        """Whether a collective is inside the measured seconds of its compute, on all devices of its group."""
+        gathers_message = action.operation == "all_gather" and not self.config.sequence_parallel
+        if action.group != "tp" or gathers_message:
+            return False
+        if rank not in self._measured:
+            first = rank - rank % self.config.tp
+            specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in range(first, first + self.config.tp)}
+            workload = self.plan.workload
+            self._measured[rank] = all(compute.measured(spec, workload, self.config) is not None for spec in specs)
+        return self._measured[rank]
