@@ -48,8 +48,9 @@ def validated(rows: tuple[validation.Row, ...]) -> Group:
         for one, verb in ((sight["seen"], "were"), (sight["unseen"], "were not"))
         if one.n and sight["seen"].n
     ]
-    unfitted = " No stack was fitted to any of these cases; the default is six numbers, fitted once to the runs of validation/."
-    note = "" if sight["seen"].n else unfitted
+    note = "" if sight["seen"].n else " No stack was fitted to any of these cases."
+    if any(row.constants == "default" for row in rows):
+        note += " The default is six numbers, fitted once to all runs of validation/."
     parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
     sizes = validation.memory_errors(rows)
     if sizes:
