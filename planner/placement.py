@@ -32,9 +32,20 @@ def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...],
     return assemble(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
 
 
-def assemble(question: Question, shape: Shape, layers: tuple[int, ...], devices: tuple[Device, ...], strategy: str) -> Plan:
-    """The plan that puts rank r on devices[r], with so many layers at every pipeline place. Raises PlanError."""
+def assemble(
+    question: Question,
+    shape: Shape,
+    layers: tuple[int, ...],
+    devices: tuple[Device, ...],
+    strategy: str,
+    microbatches: tuple[int, ...] = (),
+) -> Plan:
+    """The plan that puts rank r on devices[r], with so many layers at every pipeline place.
+
+    `microbatches` are those of each replica; all have equally many where it is empty. Raises PlanError."""
     config = shape.config(question.workload, len(layers))
+    if microbatches:
+        config = replace(config, num_microbatches=microbatches)
     plan = Plan(
         topology=question.topology,
         workload=question.workload,
