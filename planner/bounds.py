@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from dataclasses import replace
 
 from planner.classes import ClassOption
-from planner.shapes import Shape
+from planner.shapes import CHUNKS, Shape
 from planner.workshop import Workshop
 from sim import schedules
 
 
-def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
+def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], any_schedule: bool = False) -> float:
     """A lower bound on the step of a shape without solving: stages always at work, layers divided at will.
+
+    With `any_schedule` it holds whatever the schedule of those that are searched.
 
     Either the pipeline stays in one class, where it must also fill and drain; or it crosses, and the stages at
     both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds
@@ -22,15 +26,69 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption]) ->
     for option in classes:
         most = min(option.capacity, pinned or layers, layers)
         if pinned in (None, most):
-            bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, option.waited_for))
+            share = min(option.forward_share, 1 / CHUNKS[-1]) if any_schedule else option.waited_for
+            bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(c.capacity)), reverse=True)[: pinned or layers]
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
-        waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
+        waits = not any_schedule and not schedules.get(shape.schedule).OVERLAPS_SENDS
         pairs = [(a, b) for a in classes for b in classes if a is not b]
         border = min(workshop.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     return bound
+
+
+def level_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], least: float) -> float:
+    """A lower bound on the step, not below `least`: the time in which whole layers find room on whole stages.
+
+    A stage of k layers takes its gathers, its slots and its tail; in this time the stages of all classes, each as large as it
+    can be, hold all layers. Where a class has more stages than lie on one node (two, if it is alone), some node carries the
+    pipeline's messages both ways; so either the step takes as long as they do, or all layers are on fewer stages.
+    """
+    m, bound = shape.microbatches(workshop.question.workload) * shape.vpp, math.inf
+    pinned = workshop.question.wishes.pp
+    for some in [[option] for option in classes] + ([classes] if len(classes) > 1 else []):
+        most = [min(option.capacity, pinned or option.capacity) for option in some]
+        if pinned and sum(most) < pinned:
+            continue
+        found = _level(workshop, some, most, least)
+        alone = len(some) == 1
+        paths = [m * (option.through if alone else option.through_crossing) for option in some]
+        few = [min(n, (1 + alone) * len(o.costs)) if path > 0 else n for n, o, path in zip(most, some, paths, strict=True)]
+        lanes = min((path for path in paths if path > 0), default=0.0)
+        if lanes > found:
+            found = max(found, min(lanes, _level(workshop, some, few, found)))
+        bound = min(bound, found)
+    return bound
+
+
+def _level(workshop: Workshop, classes: list[ClassOption], capacity: list[int], least: float) -> float:
+    """The least time, not below `least`, in which stages of these classes hold all layers; infinite where none does."""
+    layers, m = workshop.question.workload.model.layers, classes[0].microbatches
+
+    def seconds(option: ClassOption, size: int) -> float:
+        cost = replace(option.cost("middle", size), send_forward=0.0, send_backward=0.0, lane=0.0)
+        return cost.begin(0.0, option.config) + m * cost.slot + cost.tail(option.config)
+
+    sizes, heap, room = [], [], 0
+    for number, option in enumerate(classes):
+        first, step = seconds(option, 1), option.layer_seconds * m
+        size = min(max(math.floor((least - first) / step), 0), option.room("middle", ((1, 0),)), layers)
+        while size and seconds(option, size) > least:
+            size -= 1
+        sizes.append(size)
+        room += capacity[number] * size
+        heap.append((seconds(option, size + 1), number))
+    heapq.heapify(heap)
+    bound = least
+    while room < layers and heap:
+        bound, number = heapq.heappop(heap)
+        if sizes[number] >= min(layers, classes[number].room("middle", ((1, 0),))):
+            continue
+        sizes[number] += 1
+        room += capacity[number]
+        heapq.heappush(heap, (max(bound, seconds(classes[number], sizes[number] + 1)), number))
+    return bound if room >= layers else math.inf
 
 
 def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
@@ -55,16 +113,19 @@ def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption])
     """
     layers, m = workshop.question.workload.model.layers, shape.microbatches(workshop.question.workload)
     speed = sum(option.capacity / option.layer_seconds for option in classes)
+    stages = shape.places(m, min(sum(option.capacity for option in classes), max(layers // shape.vpp, 1)))
+    in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.enough(m, stages), shape.vpp)
     slowest = fill = tail = 0.0
-    behind = min(sum(option.capacity for option in classes), layers, m)
     for option in classes:
-        size = max(1, round(layers / speed / option.layer_seconds))
-        if size > layers or option.held("middle", size) < min(behind, m):
+        size = max(shape.vpp, round(layers / speed / option.layer_seconds))
+        if option.room("middle", in_flight) < size:
             return math.inf
-        cost = option.cost("middle", size)
+        cost = option.cost("middle", min(size, layers))
         others = (other.cluster for other in classes if other is not option)
         border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
-        slowest = max(slowest, cost.slot, cost.both + border)
-        fill += option.capacity * cost.both / shape.vpp
+        through = option.through if len(classes) == 1 else option.through_crossing
+        between = max(border, through) if option.waits else max(border, through) * shape.vpp
+        slowest = max(slowest, cost.slot, cost.both + between if option.waits else between)
+        fill += min(option.capacity, stages) * (cost.forward + cost.inputs) / shape.vpp
         tail = max(tail, cost.tail(option.config))
     return (m - 1) * slowest + fill + tail

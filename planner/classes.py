@@ -13,7 +13,7 @@ from planner.shapes import Shape, slots
 from planner.workshop import Workshop
 from sim import memory, schedules
 from sim.cluster import Cluster
-from sim.costs import StageCost, StageCosts
+from sim.costs import StageCost
 from sim.plan import ParallelConfig
 
 
@@ -26,23 +26,36 @@ class ClassOption:
         self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.costs = tuple(StageCosts(self.workload, self.config, paces) for paces in workshop.paces(cluster, shape))
+        self.costs = workshop.costs(cluster, shape)
+        self._least = workshop.least(cluster, shape)
         self.crossing = workshop.crossing(cluster, others, shape)
         inside = workshop.message(cluster, cluster, shape) if self.capacity > 1 else math.inf
         self.message = min(inside, self.crossing)
         if not math.isfinite(self.message):
             self.message = 0.0
+        self.through, self.through_crossing = workshop.throughs(cluster, others, shape)
         self.detour = self.crossing - self.message if math.isfinite(self.crossing) else 0.0
-        self.waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
+        schedule = schedules.get(shape.schedule)
+        self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
+        self._rooms: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
 
     def cost(self, role: str, layers: int) -> StageCost:
         """Costs of a stage in a role: first, middle, last, or only."""
         if (role, layers) not in self._costs:
-            cost = _least([costs.of(layers, role in ("first", "only"), role in ("last", "only")) for costs in self.costs])
-            ahead = self.message if self.waits and role in ("first", "middle") else 0.0
-            back = self.message if self.waits and role in ("last", "middle") else 0.0
-            self._costs[role, layers] = replace(cost, send_forward=ahead, send_backward=back)
+            if (role, layers) not in self._least:
+                ends = role in ("first", "only"), role in ("last", "only")
+                self._least[role, layers] = _least([costs.of(layers, *ends) for costs in self.costs])
+            cost = self._least[role, layers]
+            ahead = self.message if role in ("first", "middle") else 0.0
+            back = self.message if role in ("last", "middle") else 0.0
+            self._costs[role, layers] = replace(
+                cost,
+                weight=cost.weight if self.splits else 0.0,
+                send_forward=ahead if self.waits else 0.0,
+                send_backward=back if self.waits else 0.0,
+                lane=0.0 if self.waits else ahead * self.shape.vpp,
+            )
         return self._costs[role, layers]
 
     def held(self, role: str, layers: int) -> float:
@@ -57,6 +70,19 @@ class ClassOption:
         config = shape_alone(self.config) if role == "only" else self.config
         inside = memory.place_bytes(self.workload, config, layers, held * config.vpp, *ends)
         return inside + memory.outside_torch(config)
+
+    def room(self, role: str, in_flight: tuple[tuple[int, int], ...]) -> int:
+        """Most layers of a place that fit beside what it holds in flight (`schedules.in_flight`); at most all there are."""
+        if (role, in_flight) not in self._rooms:
+            ends = role in ("first", "only"), role in ("last", "only")
+            config = shape_alone(self.config) if role == "only" else self.config
+            left = self.cluster.node.device.memory - memory.outside_torch(config)
+            most = self.workload.model.layers
+            for held, deferred in in_flight:
+                one, two = (memory.place_bytes(self.workload, config, k, held, *ends, deferred) for k in (1, 2))
+                most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
+            self._rooms[role, in_flight] = max(most, 0)
+        return self._rooms[role, in_flight]
 
     @property
     def least_held(self) -> int:
@@ -80,9 +106,13 @@ class ClassOption:
     @property
     def waited_for(self) -> float:
         """What share of a stage's microbatch others wait for at least, as it fills and drains."""
+        return self.forward_share if self.splits else 1 / self.shape.vpp
+
+    @functools.cached_property
+    def forward_share(self) -> float:
+        """What share of a layer's work is its forward."""
         whole, part = (self.cost("middle", layers) for layers in (2, 1))
-        split = whole.weight > 0
-        return (whole.forward - part.forward) / self.layer_seconds if split else 1 / self.shape.vpp
+        return (whole.forward - part.forward) / self.layer_seconds
 
     def layers(self, role: str, cutoff: float) -> list[int]:
         """Sizes of a stage that fit memory and can still lead to a step below `cutoff` seconds."""

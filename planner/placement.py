@@ -63,12 +63,15 @@ def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...
     if min(layers) < config.vpp:
         raise PlanError(f"a pipeline place of {min(layers)} layers cannot be cut into vpp {config.vpp} stages")
     stages, first = [], 0
-    for chunk in range(config.vpp):
-        for count in layers:
-            past = first + count * (chunk + 1) // config.vpp - count * chunk // config.vpp
-            stages.append(Stage(first, past))
-            first = past
+    for count in virtual(layers, config.vpp):
+        stages.append(Stage(first, first + count))
+        first += count
     return tuple(stages)
+
+
+def virtual(layers: tuple[int, ...], vpp: int) -> tuple[int, ...]:
+    """Layers of every virtual stage in pipeline order, of places that hold so many in all."""
+    return tuple(count * (chunk + 1) // vpp - count * chunk // vpp for chunk in range(vpp) for count in layers)
 
 
 def _with_collectives(plan: Plan) -> Plan:

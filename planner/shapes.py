@@ -6,7 +6,7 @@ pp is left to the stage model, which decides how many stages stand on which clas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.question import Question
 from sim import schedules
@@ -16,6 +16,10 @@ from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, ParallelConfig
 
 MICROBATCH_SIZES = (1, 2, 4, 8, 16)
+CHUNKS = (2, 4)
+"""Virtual stages of a place that are searched where the schedule has them (vpp)."""
+NOT_SEARCHED = ("gpipe", "1f1b-deepspeed")
+"""Schedules that 1f1b beats in memory or in time; pin them where a runtime has no other."""
 RECOMPUTE = ("none", "full")
 """With a fused attention core, selective recomputation is the same as none, so it is not searched unless it is pinned."""
 
@@ -44,6 +48,16 @@ class Shape:
         """Microbatches of every replica."""
         return workload.global_batch_size // (self.dp * self.microbatch_size)
 
+    def places(self, microbatches: int, most: int) -> int:
+        """The longest pipeline of at most so many places that the schedule can play; at least 1."""
+        if not schedules.get(self.schedule).CHUNKED:
+            return max(most, 1)
+        return next((pp for pp in range(most, 0, -1) if microbatches % pp == 0), 1)
+
+    def enough(self, microbatches: int, pp: int) -> int:
+        """Microbatches of which as many are in flight as of all of them."""
+        return microbatches if microbatches <= 2 * pp or self.schedule == "gpipe" else 2 * pp
+
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
         """The configuration with a pipeline of pp places."""
         return ParallelConfig(
@@ -62,6 +76,26 @@ class Shape:
             sequence_parallel=self.tp > 1,
             gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
         )
+
+
+def splitting(shape: Shape) -> Shape:
+    """The shape under a schedule that splits the backward and overlaps its messages: the least that any schedule costs."""
+    name = next(name for name in schedules.names() if schedules.get(name).SPLITS_BACKWARD)
+    return replace(shape, schedule=name, vpp=1)
+
+
+def variants(question: Question, shape: Shape) -> Iterator[Shape]:
+    """The shape under every schedule that is searched, and with its weights sharded (ZeRO 3), as far as nothing is pinned."""
+    wishes = question.wishes
+    if wishes.schedule or wishes.vpp:
+        yield shape
+    else:
+        for name in schedules.names():
+            if name not in NOT_SEARCHED:
+                for vpp in CHUNKS if schedules.get(name).CHUNKED else (1,):
+                    yield replace(shape, schedule=name, vpp=vpp)
+    if wishes.zero_stage is None and shape.slots > 1:
+        yield replace(shape, zero_stage=3)
 
 
 def slots(cluster: Cluster, tp: int) -> int:

@@ -22,6 +22,7 @@ Subject to
   chain[c,k]              z[c,k] >= z[c,k+1];   at_least[c,k]: sum_{j >= k} n[c,j] <= capacity[c] z[c,k]
   memory[c,k]             stages of c with at least k layers, all stages behind c and the last one <= held[c,k], where z[c,k]
                           (1F1B holds one microbatch for each stage from here to the end; larger stages stand further back)
+  through[c]              step >= m x the messages both ways of a node that they cross on both sides, where c has so many stages
   step bounds             for the first stage, the largest middle stage of each class and the last stage: forwards of the
                           stages before + m slot + its own tail, and + m slot + backwards of the stages before + first's tail
 
@@ -141,10 +142,12 @@ class _StageModel:
         self._borders()
         self._chain()
         self._memory()
+        self._ends()
+        self._through()
         self._step_bounds()
 
     def _shape(self) -> None:
-        p, everything = self.programme, [self.first, self.middle, self.border, self.last]
+        p, everything = self.programme, self._stages()
         p.require("one_first", total((v, 1) for v in self.first.values()) == 1)
         p.require("one_last", total((v, 1) for v in self.last.values()) == 1)
         layers = self.order[0].workload.model.layers
@@ -216,10 +219,28 @@ class _StageModel:
             if held < m:
                 self.programme.require(f"memory_first[{self.names[i]},{k}]", total([*behind, (v, most)], 2.0) <= held + most)
 
+    def _through(self) -> None:
+        """A node that messages cross on both sides carries activations one way and gradients the other, out of one NIC."""
+        m, vpp = self.order[0].microbatches, self.order[0].shape.vpp
+        for i, option in enumerate(self.order):
+            ways, room = len(option.costs), float(option.capacity)
+            used = [(v, 1.0) for group in self._stages() for (c, _), v in group.items() if c == i]
+            for name, seconds, stages, crossing in (
+                ("inside", option.through, 2 * ways, []),
+                ("beside", option.through_crossing, ways, [(self.crosses, room)]),
+            ):
+                if seconds > 0 and room > stages and used:
+                    here = self.programme.binary(f"through_{name}[{self.names[i]}]")
+                    load = total([*used, (here, -room), *crossing], 0.0)
+                    self.programme.require(f"at_through_{name}[{self.names[i]}]", load <= stages + (room if crossing else 0.0))
+                    self._bound(f"through_{name}[{self.names[i]}]", [(here, m * vpp * seconds)])
+
+    def _stages(self) -> tuple[dict[tuple[int, int], Variable], ...]:
+        return self.first, self.middle, self.border, self.last
+
     def _step_bounds(self) -> None:
         """The end of the step is not before any stage's own end, nor before the first stage's behind it."""
         config = self.order[0].config
-        self._ends()
         tail = [(v, self.order[i].cost("first", k).tail(config)) for (i, k), v in self.first.items()]
         tail.append((self.tied, 1.0))
         there = self._first(lambda cost: cost.begin(0.0, config))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from planner.question import Question
-from planner.shapes import Shape, slot, slots
+from planner.shapes import Shape, slot, slots, splitting
 from sim.cluster import Cluster, Device, common_transport
-from sim.costs import messages_pace
+from sim.costs import StageCost, StageCosts, messages_pace
 from sim.errors import HolmesError, Infeasible, PlanError
 from sim.lowering import message_bytes, tied_bytes
 from sim.paces import Paces
@@ -27,6 +28,9 @@ class Workshop:
         self._answers: dict[str, Plan | HolmesError] = {}
         self.capacities = Capacities(question.topology.fleet)
         self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
+        self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
+        self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
+        self._hops: dict[tuple[str | int, ...], Pace | None] = {}
         self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
@@ -53,6 +57,18 @@ class Workshop:
             self._paces[key] = tuple(Paces(self.question.topology.fleet, config, s, self.capacities) for s in stages)
         return self._paces[key]
 
+    def costs(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
+        """Costs of the stages of a cluster, one for each way they can lie on its nodes; the backward in two."""
+        key = cluster.name, splitting(shape)
+        if key not in self._costs:
+            config = key[1].config(self.question.workload, 2)
+            self._costs[key] = tuple(StageCosts(self.question.workload, config, paces) for paces in self.paces(cluster, shape))
+        return self._costs[key]
+
+    def least(self, cluster: Cluster, shape: Shape) -> dict[tuple[str, int], StageCost]:
+        """Where the least costs of a cluster's stages by role and layers are kept, for all schedules."""
+        return self._least.setdefault((cluster.name, splitting(shape)), {})
+
     def message(self, source: Cluster, target: Cluster, shape: Shape, nic: str = "") -> float:
         """Least seconds of the messages between neighbouring stages on two clusters, over the best NIC or over a given type.
 
@@ -77,6 +93,67 @@ class Workshop:
             with suppress(PlanError):
                 chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs)
                 yield messages_pace(fleet, chosen, self.capacities)
+
+    def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
+        """The NIC type of a pipeline that stands on these clusters. Raises PlanError where nothing joins them."""
+        ends = (slot(cluster, 1, index)[0] for cluster in clusters for index in (0, slots(cluster, 1) - 1))
+        return common_transport(self.question.topology.fleet, tuple(dict.fromkeys(ends)))[0]
+
+    def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> float:
+        """Seconds of the messages from stage i of a cluster to stage j of one, over a NIC type where they leave a node."""
+        key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic
+        if key not in self._hops:
+            last = slots(target, shape.tp) // shape.slots - 1
+            self._hops[key] = self._pace(_hop(source, i, target, min(j, last), shape, nic))
+        return self._seconds(self._hops[key], shape)
+
+    def through(self, cluster: Cluster, stages: int, shape: Shape, nic: str) -> float:
+        """Seconds of all messages, both ways, that neighbours of the first `stages` stages of a cluster exchange at once.
+
+        The fullest link decides: a node inside the pipeline sends activations to one side and gradients to the other.
+        """
+        key = cluster.name, stages, shape.tp, shape.dp, shape.cp, nic
+        if key not in self._hops:
+            pairs = [pair for i in range(stages - 1) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
+            self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
+        pace = self._hops[key]
+        return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
+
+    def throughs(self, cluster: Cluster, others: list[Cluster], shape: Shape) -> tuple[float, float]:
+        """Least seconds of `through` of a node of a cluster, in a pipeline inside the cluster and in one that leaves it."""
+        ways = len(self.costs(cluster, shape))
+        stages = slots(cluster, shape.tp) // shape.slots
+        if stages <= ways:
+            return 0.0, 0.0
+        inside = self.through(cluster, min(3 * ways, stages), shape, self.nic_of((cluster,))) if stages > 2 * ways else 0.0
+        crossing = math.inf
+        for other in others:
+            with suppress(PlanError):
+                if other != cluster:
+                    crossing = min(crossing, self._beside(cluster, other, shape, self.nic_of((cluster, other))))
+        return inside, crossing if math.isfinite(crossing) else 0.0
+
+    def _beside(self, cluster: Cluster, other: Cluster, shape: Shape, nic: str) -> float:
+        """Least `through` of a node between a node of its cluster and another cluster, however the stages at its ends lie."""
+        ways, there = len(self.costs(cluster, shape)), len(self.costs(other, shape))
+        least = math.inf
+        for last in range(ways, min(2 * ways, slots(cluster, shape.tp) // shape.slots)):
+            for peer in range(there):
+                key = cluster.name, last, other.name, peer, "beside", shape.tp, shape.dp, shape.cp, nic
+                if key not in self._hops:
+                    pairs = [pair for i in range(ways - 1, last) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
+                    pairs += _hop(cluster, last, other, peer, shape, nic)
+                    self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
+                pace = self._hops[key]
+                least = min(least, self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0)
+        return least
+
+    def _pace(self, pairs: list[tuple[Device, Device, str]]) -> Pace | None:
+        return messages_pace(self.question.topology.fleet, tuple(pairs), self.capacities) if pairs else None
+
+    def _seconds(self, pace: Pace | None, shape: Shape) -> float:
+        nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
+        return pace.seconds(nbytes) if pace is not None else 0.0
 
     def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
         """Least seconds of a message of a stage on `source` in a pipeline that also stands on other clusters.
@@ -115,3 +192,9 @@ class Workshop:
 
 def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:
     return tuple(slot(cluster, shape.tp, index * shape.slots + d) for d in range(shape.slots))
+
+
+def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[tuple[Device, Device, str]]:
+    """Devices of stage i of a cluster, each with its peer of stage j of a cluster and the NIC between them."""
+    stages = _stage_devices(source, shape, i), _stage_devices(target, shape, j)
+    return [(x, y, nic) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True) if x != y]

@@ -22,7 +22,8 @@ class StageCost:
     """Seconds of one stage on the ranks that hold it.
 
     forward and backward are of one microbatch, tensor-parallel collectives included; the sends are what a rank waits for its
-    messages to leave (0 where the schedule overlaps them); weight is what of the backward the schedule splits off as W (0
+    messages to leave (0 where the schedule overlaps them: then lane is what the messages ahead of one microbatch take of their
+    way); weight is what of the backward the schedule splits off as W (0
     where it does not); `received` what of the forward is the gather of its message; reduce and gather are whole, in `parts`
     buckets; `traffic` is what one microbatch puts on the data-parallel network (ZeRO 2 and 3), which takes turns with no other
     microbatch's.
@@ -39,6 +40,7 @@ class StageCost:
     traffic: Seconds = 0.0
     weight: Seconds = 0.0
     received: Seconds = 0.0
+    lane: Seconds = 0.0
 
     @property
     def inputs(self) -> Seconds:
@@ -57,8 +59,10 @@ class StageCost:
 
     @property
     def slot(self) -> Seconds:
-        """What one microbatch takes of the rank's time or of its data-parallel network's, whichever is more."""
-        return max(self.busy, self.traffic)
+        """What one microbatch takes of the rank's time, of its data-parallel network's or of its messages' way, the most of them.
+
+        Messages of one way go one behind the other; behind the last one come the next stage's work and the way back."""
+        return max(self.busy, self.traffic, self.lane)
 
     def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
         """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
@@ -262,9 +266,9 @@ class PlanCosts:
         stages = plan.stages_of(place)[:1] if entry else plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         cost = self.at(place, alike).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(place, alike))
-        if schedules.get(config.schedule).OVERLAPS_SENDS:
-            return cost
         ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
+        if schedules.get(config.schedule).OVERLAPS_SENDS:
+            return replace(cost, lane=ahead * (1 if entry else config.vpp))
         return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
 
     def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:

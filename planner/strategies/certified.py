@@ -1,51 +1,57 @@
-"""certified: the stage ILP over every shape, best bound first, and a certificate of how far the plan can be from the best.
+"""certified: drafts of every shape under every schedule, the best of them played, and a certificate of how far the plan can
+be from the best.
 
-Every shape has a quick lower bound, then that of its stage model (`planner.stages`), then the closed form of its plan. The
-most promising is looked at next: shapes are solved, plans are built, the best are played by the engine. What the engine says
-is the plan's promise; the least bound over all shapes is the certificate. Plans of holmes and megatron are played first, so
-that the answer is never worse than theirs. The work is counted in programmes and simulations, not in seconds, so that the
-same question has the same answer on any machine; the time limit is a safety beyond that."""
+First the plan: all variants of all shapes are put in the order of a quick estimate, the first are sketched, the best sketches
+are drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Then the
+proof: every shape has a quick lower bound that holds under any schedule, those that are not above the plan so far have one
+for each schedule (`planner.bounds`), and the least of these are solved by the stage model (`planner.stages`), whose optimum is
+a bound and whose solution is one more plan to play. The least bound of all is the certificate. The work is counted in sketches,
+programmes and simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a
+safety beyond that."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import heapq
-import itertools
 import math
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from planner.bounds import quick_bound, quick_estimate
+from planner.bounds import level_bound, quick_bound, quick_estimate
 from planner.classes import ClassOption, options
+from planner.drafts import Sketch, sketches
 from planner.placement import build
 from planner.question import Question
-from planner.shapes import Shape, shapes
+from planner.shapes import Shape, shapes, splitting, variants
 from planner.stages import Assignment, alone, orders, solve
-from planner.strategies import get
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
-from sim import costs
+from sim import schedules
 from sim.errors import Infeasible, PlanError
 from sim.plan import Certificate, MadeBy, Plan
 from sim.units import size_text
 
-FIRST = 12
-"""So many shapes are solved first, by a quick estimate: good plans early prune the rest."""
-VARIABLES = 45_000
+BASES = 96
+"""Shapes that are looked at under every schedule, the best estimates first."""
+SKETCHED = 64
+"""Of these under their schedules, so many are sketched."""
+DRAFTED = 24
+"""Sketches that are drafted."""
+BETTERED = 8
+"""Drafts whose layers are moved."""
 PLAYS = 12
-"""Programmes are solved until they have had so many variables in all; so many plans are played without finding a faster one."""
-
-
-DIVE = 0.97
-"""What promises to be faster than the best plan by this factor is not kept waiting."""
+"""Drafts that are played without finding a faster plan."""
+VARIABLES = 12_000
+"""Stage programmes are solved until they have had so many variables in all."""
+NEAR = 0.005
+"""No programme is solved for the proof that less than this share could be gained."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """What is known so far: the best played plan, bounds of all shapes, and what to look at next."""
+    """What is known so far: the best played plan, and bounds of all shapes."""
 
     question: Question
     workshop: Workshop
@@ -53,10 +59,8 @@ class _Search:
     best: Plan | None = None
     bounds: list[float] = field(default_factory=list)
     solvers: dict[str, None] = field(default_factory=dict)
+    seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
     programmes: int = 0
-    idle_plays: int = 0
-    heap: list[tuple[float, int, object]] = field(default_factory=list)
-    order: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
     def cutoff(self) -> float:
@@ -66,18 +70,23 @@ class _Search:
     def left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def push(self, bound: float, item: object) -> None:
-        if bound < self.cutoff:
-            heapq.heappush(self.heap, (bound, next(self.order), item))
-
-    def state(self) -> str:
+    def tell(self, doing: str) -> None:
         """Where the search stands, for people who wait."""
         best = f"best step {step(self.best):.4g} s" if self.best is not None else "no plan yet"
-        bound = f", bound {self.heap[0][0]:.4g} s" if self.heap else ""
-        return f"{self.programmes} stage programmes solved, {best}{bound}"
+        self.workshop.progress(f"{doing}, {best}")
 
-    def offer(self, played: Plan) -> bool:
-        """Keep a played plan if it is the fastest."""
+    def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
+        """Play a pipeline, if it can be built and fits, and keep it if it is the fastest so far."""
+        if (shape, stages) in self.seen:
+            return False
+        self.seen.add((shape, stages))
+        try:
+            plan = build(self.question, shape, stages, "certified")
+        except PlanError:
+            return False
+        if not fits(plan):
+            return False
+        played = play(plan)
         better = step(played) < self.cutoff
         if better:
             self.best = played
@@ -87,92 +96,115 @@ class _Search:
 def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest plan found, with its certificate. Raises Infeasible where no plan fits."""
     search = _Search(question, workshop, time.monotonic() + question.time_limit)
-    for name in ("holmes", "megatron"):
-        with contextlib.suppress(Infeasible):
-            search.offer(workshop.answer(name, functools.partial(get(name).plan, question, workshop)))
-    everything = [(shape, options(workshop, shape)) for shape in shapes(question)]
-    everything.sort(key=lambda item: quick_estimate(workshop, *item))
-    for place, item in enumerate(everything):
-        bound = quick_bound(workshop, *item)
-        if place < FIRST and bound < search.cutoff and search.left > 0:
-            search.bounds.append(_solve(search, *item))
-            workshop.progress(search.state())
-        else:
-            search.push(bound, item)
-    while search.heap and search.heap[0][0] < search.cutoff and search.left > 0 and search.idle_plays < PLAYS:
-        entry = heapq.heappop(search.heap)
-        try:
-            _look(search, entry[2])
-        except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
-            heapq.heappush(search.heap, entry)
-            workshop.interrupted = True
+    bases = list(shapes(question))
+    open_bounds = [0.0]
+    try:
+        _find(search, bases)
+        open_bounds = _prove(search, bases)
+    except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
+        if search.best is None:
+            raise
+        workshop.interrupted = True
+        open_bounds = [min(quick_bound(workshop, shape, options(workshop, shape), True) for shape in bases)]
+    return _answer(search, open_bounds)
+
+
+def _find(search: _Search, bases: list[Shape]) -> None:
+    """Estimate, sketch, draft and play."""
+    of = {splitting(base): base for base in bases}
+    promising = _ranked(search, of)[:BASES]
+    ranked = _ranked(search, (variant for shape in promising for variant in variants(search.question, of[shape])))
+    search.tell(f"{len(ranked)} layouts")
+    sketched: list[Sketch] = []
+    for shape in ranked[:SKETCHED]:
+        if search.left <= 0 and sketched:
             break
-        workshop.progress(search.state())
-    return _answer(search)
+        sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
+    sketched.sort(key=lambda sketch: sketch.seconds)
+    search.tell(f"{len(sketched)} sketches")
+    drafted = sorted((sketch.drafted() for sketch in sketched[:DRAFTED]), key=lambda draft: draft.seconds)
+    drafted[:BETTERED] = [draft.bettered() for draft in drafted[:BETTERED]]
+    idle = 0
+    for draft in sorted(drafted, key=lambda draft: draft.seconds):
+        if draft.seconds >= search.cutoff or idle >= PLAYS or (search.left <= 0 and search.best is not None):
+            break
+        idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+        search.tell("playing drafts")
 
 
-def _look(search: _Search, item: object) -> None:
-    """Look closer at the most promising thing: play a plan, build an assignment, or solve a shape."""
-    if isinstance(item, Plan):
-        better = search.offer(play(item))
-        search.idle_plays = 0 if better else search.idle_plays + 1
-    else:
-        _expand(search, item)
+def _ranked(search: _Search, found: Iterable[Shape]) -> list[Shape]:
+    """Shapes in the order of a quick estimate, without those that do not fit."""
+    priced: list[tuple[float, int, Shape]] = []
+    for shape in found:
+        if search.left <= 0 and priced:
+            break
+        estimate = quick_estimate(search.workshop, shape, options(search.workshop, shape))
+        if estimate < math.inf:
+            priced.append((estimate, len(priced), shape))
+    return [shape for _, _, shape in sorted(priced)]
 
 
-def _expand(search: _Search, item: object) -> None:
-    """Solve a shape, or turn an assignment into a plan; a plan far better than the best is played at once, to prune by it."""
-    assert isinstance(item, tuple)
-    if isinstance(item[1], Assignment):
-        shape, assignment = item
-        try:
-            plan = build(search.question, shape, assignment.stages, "certified")
-        except PlanError:
-            return
-        if not fits(plan):
-            return
-        seconds = max(assignment.seconds, costs.step_seconds(plan))
-        if seconds < DIVE * search.cutoff:
-            search.offer(play(plan))
+def _prove(search: _Search, bases: list[Shape]) -> list[float]:
+    """Bounds of all that was not solved; what was is in `search.bounds`. Plans that the stage model finds are played."""
+    heap: list[tuple[float, int, Shape, bool]] = []
+    for number, base in enumerate(bases):
+        heap.append((quick_bound(search.workshop, base, options(search.workshop, base), True), number, base, True))
+    heapq.heapify(heap)
+    solved: dict[tuple[Shape, bool, bool], float] = {}
+    numbers = iter(range(len(bases), 1_000_000))
+    while heap and heap[0][0] < search.cutoff * (1 - NEAR) and search.left > 0:
+        bound, _, shape, is_base = heapq.heappop(heap)
+        if is_base:
+            for variant in variants(search.question, shape):
+                classes = options(search.workshop, variant)
+                closer = max(bound, quick_bound(search.workshop, variant, classes))
+                closer = max(closer, level_bound(search.workshop, variant, classes, closer))
+                heapq.heappush(heap, (closer, next(numbers), variant, False))
+        elif search.workshop.variables >= VARIABLES:
+            heapq.heappush(heap, (bound, next(numbers), shape, False))
+            break
         else:
-            search.push(seconds, plan)
-        return
-    shape, classes = item
-    if search.workshop.variables >= VARIABLES:
-        search.bounds.append(quick_bound(search.workshop, shape, classes))
-        return
-    search.bounds.append(_solve(search, shape, classes))
+            classes = options(search.workshop, shape)
+            alike = replace(shape, schedule=""), schedules.get(shape.schedule).SPLITS_BACKWARD, shape.schedule == "gpipe"
+            if alike not in solved:  # the stage model knows schedules by what they split and what they wait for
+                solved[alike] = _solve(search, shape, classes)
+                search.tell(f"{search.programmes} stage programmes solved")
+            search.bounds.append(max(bound, solved[alike]))
+    return [bound for bound, *_ in heap]
 
 
 def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
-    """The bound of a shape over all orders of its classes; assignments found go on to be plans."""
+    """The bound of a variant over all orders of its classes; assignments found are played."""
     bound, pp = search.cutoff, search.question.wishes.pp
-    found: list[Assignment | None] = []
-    if pp in (None, 1):
-        found += [alone(option, search.cutoff) for option in classes]
-    if pp != 1:
-        for order in orders(search.workshop, classes):
-            search.programmes += 1
-            try:
-                found.append(solve(search.workshop, order, pp, search.cutoff, search.left))
-            except TimeoutError:
-                bound = min(bound, quick_bound(search.workshop, shape, classes))
-    for assignment in found:
-        if assignment is not None:
-            bound = min(bound, assignment.bound)
-            search.solvers[assignment.solver] = None
-            if assignment.seconds < DIVE * search.cutoff:
-                _expand(search, (shape, assignment))
-            else:
-                search.push(assignment.seconds, (shape, assignment))
+    for assignment in _assignments(search, shape, classes, pp):
+        if isinstance(assignment, float):
+            bound = min(bound, assignment)
+            continue
+        bound = min(bound, assignment.bound)
+        search.solvers[assignment.solver] = None
+        search.offer(shape, assignment.stages)
     return bound
 
 
-def _answer(search: _Search) -> Plan:
+def _assignments(search: _Search, shape: Shape, classes: list[ClassOption], pp: int | None) -> Iterator[Assignment | float]:
+    """What the stage model says, order by order; a bound alone where it ran out of time."""
+    if pp in (None, 1):
+        yield from (found for found in (alone(option, search.cutoff) for option in classes) if found is not None)
+    for order in orders(search.workshop, classes) if pp != 1 else []:
+        search.programmes += 1
+        try:
+            found = solve(search.workshop, order, pp, search.cutoff, search.left)
+        except TimeoutError:
+            yield quick_bound(search.workshop, shape, classes)
+            continue
+        if found is not None:
+            yield found
+
+
+def _answer(search: _Search, open_bounds: list[float]) -> Plan:
     if search.best is None:
         raise Infeasible(_why_none(search))
     objective = step(search.best)
-    open_bounds = [bound for bound, _, item in search.heap if isinstance(item, tuple) and not isinstance(item[1], Assignment)]
     bound = min([objective, *search.bounds, *open_bounds])
     gap = 1 - bound / objective
     certificate = Certificate(

@@ -1,0 +1,317 @@
+"""Drafts: promising pipelines of a shape, found without a solver and priced by the evaluator.
+
+A draft says how many stages stand on which class, in which order, and how many layers each has. The slowest slot decides how
+many stages a class should have: at each level of it every class holds as many layers a stage as it can in that time, and the
+slowest classes give back what is too much. Then layer after layer goes to the place that is done with it first, as far as its
+memory goes, and the best drafts are bettered by moving single layers. Seconds are those of `sim.evaluator` on an idle network,
+with the messages and the nodes of exactly the placement that `planner.placement.build` makes.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+
+from planner.classes import ClassOption
+from planner.placement import virtual
+from planner.shapes import Shape
+from planner.stages import orders
+from planner.workshop import Workshop
+from sim import schedules
+from sim.candidates import UNTIED, Floats
+from sim.errors import PlanError
+from sim.evaluator import Ints, Table
+from sim.recurrence import steps
+
+LEVELS = 3
+"""Levels of the slowest slot that are tried, from the lowest at which the layers fit."""
+ROUNDS = 4
+"""Times that one layer is moved."""
+GIVERS = 4
+"""Slowest places that may give a layer; so may the first and the last."""
+
+
+Row: TypeAlias = tuple[tuple[int, int], ...]
+"""(class, layers) of every pipeline place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A pipeline of a shape, and its step on an idle network."""
+
+    seconds: float
+    drawing: _Drawing
+    row: Row
+
+    @property
+    def shape(self) -> Shape:
+        """Its degrees and schedule."""
+        return self.drawing.shape
+
+    @property
+    def stages(self) -> tuple[tuple[str, int], ...]:
+        """(cluster, layers) of every place."""
+        return tuple((self.drawing.some[i].cluster.name, layers) for i, layers in self.row)
+
+    def bettered(self) -> Draft:
+        """The draft after single layers have moved for the better."""
+        return self.drawing.bettered(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A pipeline of a shape with a rough estimate of its step: bounds of its stages, as `sim.costs.step_seconds` has them."""
+
+    seconds: float
+    drawing: _Drawing
+    row: Row
+
+    def drafted(self) -> Draft:
+        """The pipeline with the step that the evaluator gives it, or the rough one where it does not hold it."""
+        return self.drawing.drafted(self)
+
+
+def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -> list[Sketch]:
+    """Pipelines of a shape, the fastest first; none where nothing fits. Every set of classes (`_sets`) has its own."""
+    found: list[Sketch] = []
+    for some in _sets(classes):
+        try:
+            drawing = _Drawing(workshop, shape, some)
+        except PlanError:
+            continue  # nothing joins these classes
+        found += (Sketch(drawing.rough(row), drawing, row) for row in dict.fromkeys(drawing.rows()))
+    return sorted(found, key=lambda sketch: sketch.seconds)
+
+
+def _sets(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
+    """All sets of up to three classes; of more the fastest, the fastest two, and so on."""
+    if len(classes) <= 3:
+        for size in range(1, len(classes) + 1):
+            yield from combinations(classes, size)
+        return
+    by_speed = sorted(classes, key=lambda option: option.layer_seconds)
+    for size in range(1, len(classes) + 1):
+        yield tuple(option for option in classes if option in by_speed[:size])
+
+
+class _Drawing:
+    """Drafts of a shape over a set of classes, all of which have a stage."""
+
+    def __init__(self, workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...]):
+        self.workshop, self.shape, self.some = workshop, shape, some
+        self.workload, self.layers = workshop.question.workload, workshop.question.workload.model.layers
+        self.config = some[0].config
+        self.m = shape.microbatches(self.workload)
+        self.wished = workshop.question.wishes.pp
+        self.ways = [(i, way) for i, option in enumerate(some) for way in range(len(option.costs))]
+        self.row = {at: index for index, at in enumerate(self.ways)}
+        self.nic = workshop.nic_of(tuple(option.cluster for option in some))
+
+    @functools.cached_property
+    def messages(self) -> Floats:
+        """Seconds of a message from a stage that lies one way to the next one; symmetric."""
+        found = np.zeros((len(self.ways), len(self.ways)))
+        for a, (i, way) in enumerate(self.ways):
+            for b, (j, other) in enumerate(self.ways):
+                source, target = self.some[i].cluster, self.some[j].cluster
+                ahead = i == j and other == (way + 1) % len(self.some[i].costs)
+                if ahead or (i != j and other == 0):
+                    seconds = self.workshop.hop(source, way, target, way + 1 if ahead else 0, self.shape, self.nic)
+                    found[a, b] = found[b, a] = max(found[b, a], seconds)
+        return found
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """Costs of stages wherever they can lie, and of the messages between them."""
+        costs = [replace(self.some[i].costs[way], config=self.config) for i, way in self.ways]
+        tied = np.full_like(self.messages, UNTIED)
+        for a, (i, _) in enumerate(self.ways):
+            for b, (j, _) in enumerate(self.ways):
+                seconds = self.workshop.tied(self.some[i].cluster, self.some[j].cluster, self.shape)
+                tied[a, b] = seconds if seconds > 0 else UNTIED
+        return Table(costs, self.messages, tied)
+
+    def _priced(self, rows: list[Row]) -> list[tuple[float, Row]]:
+        """Rows with their seconds, the fastest first; a row is (class, layers) of each place."""
+        found: list[tuple[float, Row]] = []
+        for pp in sorted({len(row) for row in rows}):
+            alike = [row for row in rows if len(row) == pp]
+            places = np.array([self._places(row) for row in alike])
+            stages = np.array([virtual(tuple(layers for _, layers in row), self.shape.vpp) for row in alike])
+            found += zip(self._seconds(places, stages), alike, strict=True)
+        return sorted(found)
+
+    def _seconds(self, places: Ints, stages: Ints) -> list[float]:
+        found: list[float] = steps(self.table.candidates(places, stages)).tolist()
+        return found
+
+    def _places(self, row: Row) -> list[int]:
+        """Rows of the table: where the stages of a pipeline lie."""
+        taken = [0] * len(self.some)
+        found = []
+        for i, _ in row:
+            found.append(self.row[i, taken[i] % len(self.some[i].costs)])
+            taken[i] += 1
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        """Pipelines over these classes, layers filled in."""
+        number = {id(option): i for i, option in enumerate(self.some)}
+        for order in orders(self.workshop, list(self.some)) if len(self.some) > 1 else [self.some]:
+            for counts in self._counts():
+                places = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
+                layers = self._filled(places)
+                if layers is not None:
+                    yield tuple(zip(places, layers, strict=True))
+
+    def _counts(self) -> list[tuple[int, ...]]:
+        """Stages of every class, at the lowest levels of the slowest slot."""
+        capacity = [min(option.capacity, self.layers) for option in self.some]
+        slots = [self._slots(i) for i in range(len(self.some))]
+        slow_first = sorted(range(len(self.some)), key=lambda i: -self.some[i].layer_seconds)
+        found: dict[tuple[int, ...], None] = {}
+        for level in sorted({seconds for each in slots for seconds in each}):
+            held = [sum(seconds <= level * (1 + 1e-9) for seconds in each) for each in slots]
+            surplus = sum(n * k for n, k in zip(capacity, held, strict=True)) - self.layers
+            if surplus < 0 or not all(held):
+                continue
+            counts = list(capacity)
+            for i in slow_first:
+                back = min(surplus // held[i], counts[i] - 1)
+                counts[i], surplus = counts[i] - back, surplus - back * held[i]
+            counts = self._allowed(counts, slow_first)
+            if counts:
+                found[tuple(counts)] = None
+            if len(found) >= LEVELS:
+                break
+        return list(found)
+
+    def _allowed(self, counts: list[int], slow_first: list[int]) -> list[int]:
+        """The counts, with fewer stages on slow classes (or more where pp is pinned) until the schedule and the wishes hold."""
+        total, most = sum(counts), sum(option.capacity for option in self.some)
+        wanted = self.wished or self.shape.places(self.m, min(total, self.layers // self.shape.vpp))
+        runs = self.shape.places(self.m, wanted) == wanted
+        if not runs or not len(self.some) <= wanted <= min(most, self.layers // self.shape.vpp):
+            return []
+        for i in slow_first:
+            back = max(min(total - wanted, counts[i] - 1), 0)
+            counts[i], total = counts[i] - back, total - back
+        for i in reversed(slow_first):
+            more = max(min(wanted - total, self.some[i].capacity - counts[i]), 0)
+            counts[i], total = counts[i] + more, total + more
+        return counts
+
+    def _slots(self, i: int) -> list[float]:
+        """Seconds of a middle stage's microbatch by its layers, as far as one microbatch fits."""
+        option = self.some[i]
+        most = option.room("middle", ((1, 0),))
+        return [option.cost("middle", layers).slot for layers in range(1, most + 1)]
+
+    def _filled(self, places: list[int]) -> list[int] | None:
+        """Layers of every place: one after the other to who is done with it first; None where memory ends before."""
+        pp = len(places)
+        roles, room, least = _roles(pp), self._room(places), self.shape.vpp
+        lead, behind = [], 0.0
+        even = max(1, round(self.layers / pp))
+        for i in places:
+            lead.append(behind)
+            behind += sum(self.some[i].entry("middle", even)) + 2 * self.some[i].message
+        if min(room) < least or sum(room) < self.layers or least * pp > self.layers:
+            return None
+        layers = [least] * pp
+
+        def entry(place: int) -> tuple[float, int]:
+            option, more = self.some[places[place]], layers[place] + 1
+            return lead[place] + self.m * option.cost(roles[place], more).slot, place
+
+        heap = [entry(place) for place in range(pp) if room[place] > least]
+        heapq.heapify(heap)
+        for _ in range(self.layers - least * pp):
+            if not heap:
+                return None
+            _, place = heapq.heappop(heap)
+            layers[place] += 1
+            if layers[place] < room[place]:
+                heapq.heappush(heap, entry(place))
+        return layers
+
+    def _room(self, places: list[int]) -> list[int]:
+        """Most layers that every place has memory for."""
+        pp, roles = len(places), _roles(len(places))
+        microbatches, name, vpp = self.shape.enough(self.m, pp), self.shape.schedule, self.shape.vpp
+        held = (schedules.in_flight(name, place, pp, microbatches, vpp) for place in range(pp))
+        return [self.some[i].room(roles[place], pairs) for (place, i), pairs in zip(enumerate(places), held, strict=True)]
+
+    def rough(self, row: Row) -> float:
+        """The latest of the stages, as `sim.costs` reckons it, with the messages where the stages will lie."""
+        roles, places = _roles(len(row)), self._places(row)
+        there = back = first = 0.0
+        latest = self._through(row)
+        for place, (i, layers) in enumerate(row):
+            option = self.some[i]
+            cost, entry = option.cost(roles[place], layers), option.entry(roles[place], layers)
+            before = self.messages[places[place - 1], places[place]] if place else 0.0
+            ahead = self.messages[places[place], places[place + 1]] if place + 1 < len(row) else 0.0
+            there, back = there + before, back + before
+            if option.waits:
+                cost = replace(cost, send_forward=ahead, send_backward=before)
+            else:
+                cost = replace(cost, lane=ahead * self.shape.vpp)
+            if not place:
+                first = cost.tail(self.config)
+            after = max(cost.tail(self.config), back + first - self.m * cost.weight if place else 0.0)
+            latest = max(latest, cost.begin(there, self.config) + self.m * cost.slot + after)
+            there, back = there + entry[0], back + entry[1]
+        return latest
+
+    def _through(self, row: Row) -> float:
+        """What the messages of a step take on the fullest link inside a cluster that has nodes in the midst of the pipeline."""
+        latest = 0.0
+        for i, option in enumerate(self.some):
+            stages = sum(at == i for at, _ in row)
+            if stages > 2 * len(option.costs):
+                most = min(stages, 3 * len(option.costs))
+                seconds = self.workshop.through(option.cluster, most, self.shape, self.nic)
+                latest = max(latest, self.m * self.shape.vpp * seconds)
+        return latest
+
+    def drafted(self, sketch: Sketch) -> Draft:
+        """A sketch, priced by the evaluator."""
+        try:
+            seconds = self._priced([sketch.row])[0][0]
+        except PlanError:  # what the evaluator does not hold
+            seconds = sketch.seconds
+        return Draft(max(seconds, self._through(sketch.row)), self, sketch.row)
+
+    def bettered(self, draft: Draft) -> Draft:
+        """A draft after single layers have moved for the better, one at a time."""
+        pp, row, seconds = len(draft.row), draft.row, draft.seconds
+        roles, room = _roles(pp), self._room([i for i, _ in row])
+        for _ in range(ROUNDS if pp > 1 else 0):
+            slow = sorted(range(pp), key=lambda p: -self.some[row[p][0]].cost(roles[p], row[p][1]).slot)
+            rows = []
+            for a in dict.fromkeys((*slow[:GIVERS], 0, pp - 1)):
+                for b in range(pp):
+                    if a != b and row[a][1] > self.shape.vpp and row[b][1] < room[b]:
+                        moved = list(row)
+                        moved[a], moved[b] = (row[a][0], row[a][1] - 1), (row[b][0], row[b][1] + 1)
+                        rows.append(tuple(moved))
+            try:
+                best = self._priced(rows)[0] if rows else (math.inf, row)
+            except PlanError:
+                break
+            if best[0] >= seconds:
+                break
+            seconds, row = best
+        return Draft(max(seconds, self._through(row)), self, row)
+
+
+def _roles(pp: int) -> list[str]:
+    return ["only"] if pp == 1 else ["first", *["middle"] * (pp - 2), "last"]
