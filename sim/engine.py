@@ -5,8 +5,8 @@ collective of its rank is on the network, compute is slowed by the link's interf
 their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins
 when all its ranks have come. While keys and values travel around a context-parallel ring, its ranks compute attention. Every
 event of an end carries the index of the span that ended with it, so that each span knows what it came after (`Span.after`).
-Once replicas repeat themselves they are not played on, but told, each for itself (`sim.steady`): what they are at is put off until
-behind what was told, so that the clock of the run stays the true one."""
+Once replicas repeat themselves they are not played on, but told, each by itself (`sim.steady`): what they are at is put off
+until behind what was told, so that the clock of the run stays the true one."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class _Component:
         return self.spans[ago] if ago < 0 else ago - 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Rank:
     """The moving state of one class of ranks. It is at action `inside` of `piece` of its program, since `since`, and computes
     until `until`; `last` is the span whose end let it go on."""
@@ -481,7 +481,7 @@ class _Run:
         self._jump(component, Jump(earlier.spans, times, seconds, microbatches))
 
     def _jump(self, component: _Component, jump: Jump) -> None:
-        """Tell what repeats, and put off all that is under way: until then nothing happens in the component, nor on its links."""
+        """Tell what repeats, and put off what is under way; until then nothing happens in the component and on its links."""
         transfers = self._transfers(component)
         lasts = [component.ago(rank.last) for rank in component.ranks]
         afters = [(component.ago(transfer.after), component.ago(transfer.last)) for transfer in transfers]

@@ -4,9 +4,9 @@ Replicas meet in gradient collectives only, so between the opening of a step and
 are the classes of ranks that messages, other collectives or a shared link join. The future of a component follows from its
 state: where every rank is in its program, since when and until when it does what it does, which messages and collectives are
 under way, how far they are, and who has come to them. Where two states are the same but for the microbatches' numbers (equal
-things happened equally long ago), and all programs go on to repeat what they did between them, so does the component. Then the
-spans between both moments are copied as often as the programs repeat, and all that is under way is put off until behind the last
-copy, while other components play on. This is exact but for the rounding of times (`ROUNDING`); where no state comes again
+things happened equally long ago), and all programs go on to repeat what they did between them, so does the component. Then
+the spans between both moments are copied as often as the programs repeat, and all that is under way is put off until behind the
+last copy, while other components play on. This is exact but for the rounding of times (`ROUNDING`); where no state comes again
 nothing is left out.
 """
 
