@@ -271,7 +271,7 @@ class _Run:
 
     # compute
 
-    def _last(self, what: _Rank | _Transfer, seconds: Seconds) -> Steps:
+    def _take(self, what: _Rank | _Transfer, seconds: Seconds) -> Steps:
         """Let it take its time; a jump may put off the end."""
         what.until = self.env.now + seconds
         while seconds > 0.0:
@@ -294,7 +294,7 @@ class _Run:
                 seconds = self._left(rank)
             left = seconds / slow
         rank.changed = None
-        yield from self._last(rank, left)
+        yield from self._take(rank, left)
         kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
         is_of = kind in COMPUTE
         rank.last = self._span(
@@ -315,7 +315,7 @@ class _Run:
         for leg, (delay, use, nbytes) in enumerate(self._legs(transfer.key[0], action)):
             transfer.leg = leg
             if delay:
-                yield from self._last(transfer, delay)
+                yield from self._take(transfer, delay)
             transfer.flow = self.network.start(use, nbytes)
             yield transfer.flow
             transfer.flow = None
@@ -455,8 +455,8 @@ class _Run:
     def _look(self, component: _Component, microbatch: int) -> None:
         """Jump over what repeats, where the component has been in this state before.
 
-        With others beside it, only while none of its ranks has begun a collective with them that has not ended: before the
-        opening of the step is over, and behind the begin of its closing, gradients or weights may travel."""
+        With others beside it, not while a collective with them goes on that one of its ranks has begun: in the opening of the
+        step and in its closing, weights and gradients travel. All of them need its ranks, so none can begin behind its back."""
         begun = (transfer for rank in component.ranks for transfer in rank.started.values())
         if len(self.components) > 1 and not all(transfer.has_ended for transfer in begun):
             return
