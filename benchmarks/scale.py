@@ -1,8 +1,9 @@
-"""Seconds and memory of `holmes-sim simulate` from a thousand devices to a hundred thousand, uniform and mixed.
+"""Seconds and memory of `holmes-sim simulate` from a thousand devices to a hundred thousand, of one kind and of four.
 
 GPT-3 175B at tp 8, pp 16, and as many replicas as there are devices for, 192 microbatches each: 1,024 devices train a batch of
-1,536 as in Narayanan et al., arXiv 2104.04473. Uniform machines are A100s on InfiniBand; mixed ones have a quarter of the
-pipeline on each of four kinds of devices, on InfiniBand, RoCE and Ethernet. Each size runs in a process of its own."""
+1,536 as in Narayanan et al., arXiv 2104.04473. Uniform machines are A100s on InfiniBand; the others have a quarter of every
+pipeline ("stages"), or a quarter of the pipelines ("replicas"), on each of four kinds of devices, on InfiniBand, RoCE and
+Ethernet. Each size runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -66,8 +67,8 @@ def topology(kinds: tuple[tuple[str, str, str, str], ...], devices: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Path) -> Plan:
-    """A plan that fills all devices, a stage on every sixteenth of the nodes."""
+def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Path, by_replica: bool = False) -> Plan:
+    """A plan that fills all devices, stage by stage or replica by replica; tensor-parallel ranks are a node."""
     path = folder / "topology.yaml"
     path.write_text(topology(kinds, devices), encoding="utf-8")
     found = load(path)
@@ -76,20 +77,22 @@ def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Pat
     config = ParallelConfig(tp=TP, pp=PP, dp=dp, num_microbatches=(MICROBATCHES,) * dp, sequence_parallel=True)
     layers = found.workload.model.layers
     stages = tuple(Stage(place * layers // PP, (place + 1) * layers // PP) for place in range(PP))
-    clusters = found.fleet.clusters
-    placement = tuple(Device(c.name, node, index) for c in clusters for node in range(c.nodes) for index in range(8))
+    nodes = [(cluster.name, node) for cluster in found.fleet.clusters for node in range(cluster.nodes)]
+    numbers = (r * PP + place if by_replica else place * dp + r for place in range(PP) for r in range(dp))
+    placement = tuple(Device(*nodes[number], index) for number in numbers for index in range(TP))
     groups = groups_of(found.fleet, config, placement)
     return Plan(found, found.workload, config, stages, placement, groups, MadeBy("benchmark", ""))
 
 
 def measure(sizes: tuple[int, ...] = SIZES) -> list[Row]:
-    """Simulate every size, uniform and mixed, each in a fresh process as a user would."""
+    """Simulate every size and fleet, each in a fresh process as a user would."""
     rows = []
-    for fleet, kinds in (("uniform", UNIFORM), ("mixed", MIXED)):
+    for fleet, kinds in (("uniform", UNIFORM), ("stages", MIXED), ("replicas", MIXED)):
         for devices in sizes:
             with tempfile.TemporaryDirectory() as folder:
                 given = Path(folder) / "plan.json"
-                given.write_text(planfile.to_json(plan(kinds, devices, Path(folder))), encoding="utf-8")
+                made = plan(kinds, devices, Path(folder), by_replica=fleet == "replicas")
+                given.write_text(planfile.to_json(made), encoding="utf-8")
                 rows.append(_row(fleet, devices, given))
     return rows
 

@@ -5,10 +5,13 @@ collective of its rank is on the network, compute is slowed by the link's interf
 their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective begins
 when all its ranks have come. While keys and values travel around a context-parallel ring, its ranks compute attention. Every
 event of an end carries the index of the span that ended with it, so that each span knows what it came after (`Span.after`).
-Once a step repeats itself it is not played on, but told (`sim.steady`)."""
+Once replicas repeat themselves they are not played on, but told, each by itself (`sim.steady`): what they are at is put off
+until behind what was told, so that the clock of the run stays the true one."""
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Generator, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -21,14 +24,15 @@ from sim.folding import Folding, Key, fold
 from sim.network import Flow, Network, Use
 from sim.plan import Plan
 from sim.program import COMPUTE, Action
-from sim.steady import ROUNDING, Jump, Moment, Name, stretched
+from sim.steady import GRADIENTS, ROUNDING, Jump, Moment, Name, components, tell
 from sim.timeline import Span, Timeline
 from sim.units import Bytes, Seconds
 
 Steps: TypeAlias = Generator[simpy.Event, Any, None]
 
 LONGEST_PERIOD = 8
-"""Moments that are remembered, times pp: two a microbatch, so periods of 4 pp are found (interleaved: pp). A guess."""
+"""Moments of a component that are remembered, times pp: two a microbatch, so periods of 4 pp are found (interleaved: pp). A
+guess."""
 
 
 def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
@@ -75,7 +79,30 @@ class _Transfer:
             self.done.succeed(last)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class _Component:
+    """Ranks that repeat themselves together (`sim.steady.components`), the first of them leading; the carriers between them,
+    the numbers of their spans, moments that were seen, and how many microbatches were told and not played.
+
+    Microbatches go on behind a jump as though nothing had been left out; spans are told with their true numbers."""
+
+    ranks: list[_Rank] = field(default_factory=list)
+    carriers: set[int] = field(default_factory=set)
+    spans: list[int] = field(default_factory=list)
+    seen: dict[tuple[Hashable, ...], Moment] = field(default_factory=dict)
+    skipped: int = 0
+
+    def ago(self, span: int) -> int:
+        """A span, counted from the end of the component's own (-1 is the last); from 0 on where it is none of them."""
+        place = bisect.bisect_left(self.spans, span)
+        return place - len(self.spans) if place < len(self.spans) and self.spans[place] == span else span + 1
+
+    def span(self, ago: int) -> int:
+        """The span that is so long ago."""
+        return self.spans[ago] if ago < 0 else ago - 1
+
+
+@dataclass(slots=True, eq=False)
 class _Rank:
     """The moving state of one class of ranks. It is at action `inside` of `piece` of its program, since `since`, and computes
     until `until`; `last` is the span whose end let it go on."""
@@ -84,6 +111,7 @@ class _Rank:
     rank: int
     place: int
     program: lowering.Lowered
+    component: _Component
     piece: int = -1
     inside: int = 0
     since: Seconds = 0.0
@@ -99,7 +127,7 @@ class _Rank:
 def _streams(folding: Folding) -> dict[int, int]:
     """Gradient collectives of one group go over one stream, whatever their operation: carrier -> the stream's name."""
     of_group: dict[Key, int] = {}
-    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in ("dp", "edp")}
+    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in GRADIENTS}
 
 
 class _Run:
@@ -110,7 +138,7 @@ class _Run:
         self.env = simpy.Environment()
         self.network = Network(self.env, folding.capacities)
         self.spans: list[Span] = []
-        self.names: list[Name] = []
+        self.names: dict[int, Name] = {}
         self.transfers: dict[tuple[Any, ...], _Transfer] = {}
         self.lanes: dict[int, _Transfer] = {}
         self.carriers: dict[tuple[int, str, str | int], int] = {}
@@ -118,42 +146,48 @@ class _Run:
         self.durations = Durations(plan)
         self.streams = _streams(folding)
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
-        self.ranks = list(self._ranks())
+        parts = components(folding, plan.config)
+        self.components = [_Component() for _ in parts]
+        of = {name: component for component, part in zip(self.components, parts, strict=True) for name in part}
+        self.ranks = list(self._ranks(of))
         self.members = [[self.ranks[member] for member in carrier.members] for carrier in folding.carriers]
+        for rank in self.ranks:
+            rank.component.ranks.append(rank)
+        for index, members in enumerate(self.members):
+            if len(parts) == 1 or index not in self.streams:
+                members[0].component.carriers.add(index)
         self.events = 0
-        # the steady state: the microbatch that rank 0 has begun now, moments seen, jumps, and what they have left out;
-        # clock, microbatches and spans go on behind a jump as though nothing had been left out (`stretched` puts it in)
+        # the steady state: the microbatches that leading ranks have begun now
         self.looks = jumps
-        self.begins: int | None = None
-        self.seen: dict[tuple[Hashable, ...], Moment] = {}
-        self.jumps: list[Jump] = []
-        self.late: Seconds = 0.0
-        self.skipped = 0
+        self.begun: dict[_Component, int] = {}
 
-    def _ranks(self) -> Iterator[_Rank]:
+    def _ranks(self, of: dict[int, _Component]) -> Iterator[_Rank]:
         programs: dict[tuple[int, int], lowering.Lowered] = {}
         for name, rank in enumerate(self.folding.representatives):
             _, dp_cp, place = self.config.place(rank)
             key = place, self.config.microbatches_of(dp_cp)
             if key not in programs:
                 programs[key] = lowering.Lowered(self.plan, *key)
-            yield _Rank(name, rank, place, programs[key])
+            yield _Rank(name, rank, place, programs[key], of[name])
 
     def timeline(self) -> Timeline:
         end = self.env.all_of([self.env.process(self._play(rank)) for rank in self.ranks])
         while not end.processed:
             self.env.step()
             self.events += 1
-            if self.begins is not None and self.env.peek() > self.env.now:
-                self._look(self.begins)
-                self.begins = None
+            if self.begun and self.env.peek() > self.env.now:
+                for component, microbatch in self.begun.items():
+                    self._look(component, microbatch)
+                self.begun.clear()
         return self._finished()
 
     def _finished(self) -> Timeline:
-        spans = stretched(self.spans, self.names, self.jumps) if self.jumps else self.spans
+        spans = self.spans
         step = max(span.end for span in spans)
         ends = dict.fromkeys((rank.rank for rank in self.ranks), 0.0)
-        ends |= {span.rank: span.end for span in spans if span.kind != "send"}  # spans come in order of their end
+        for span in spans:
+            if span.kind != "send" and span.end > ends[span.rank]:
+                ends[span.rank] = span.end
         idle = ((rank, end) for rank, end in ends.items() if end < step)
         return Timeline(
             name=f"{self.plan.topology.name} {self.plan.workload.model.name}",
@@ -181,14 +215,16 @@ class _Run:
         has_microbatch: bool = True,
     ) -> int:
         """Note a span; the index of what has ended: the span, or where it took no time what it came after."""
-        if end + self.late <= start + self.late:
+        if end <= start:
             return after
-        stage, microbatch = (action.stage, action.microbatch) if has_microbatch else (-1, -1)
+        index, number = len(self.spans), action.microbatch + rank.component.skipped
+        stage, microbatch = (action.stage, number) if has_microbatch else (-1, -1)
         head, tail = action.text
-        name = f"{prefix}{head}" if tail is None else f"{prefix}{head}{action.microbatch}{tail}"
+        name = f"{prefix}{head}" if tail is None else f"{prefix}{head}{number}{tail}"
         self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
-        self.names.append((prefix + head, action.microbatch, tail))
-        return len(self.spans) - 1
+        self.names[index] = prefix + head, number, tail
+        rank.component.spans.append(index)
+        return index
 
     def _play(self, rank: _Rank) -> Steps:
         while rank.piece + 1 < len(rank.program):
@@ -196,8 +232,8 @@ class _Run:
             for inside, action in enumerate(self._piece(rank)):
                 rank.inside, rank.since = inside, self.env.now
                 if action.kind in COMPUTE:
-                    if rank.name == 0 and action.part == 0 and action.stage == rank.place and self.looks:
-                        self.begins = action.microbatch
+                    if rank is rank.component.ranks[0] and action.part == 0 and action.stage == rank.place and self.looks:
+                        self.begun[rank.component] = action.microbatch
                     yield from self._compute(rank, action)
                 elif action.kind == "send" and self.overlaps_sends:
                     self.env.process(self._send(rank, action))
@@ -230,29 +266,35 @@ class _Run:
     def _piece(self, rank: _Rank) -> tuple[Action, ...]:
         """The piece of its program that a rank comes to; microbatches that were skipped do not count."""
         piece = rank.program.piece(rank.piece)
-        if not self.skipped:
-            return piece
-        return tuple(action.earlier(self.skipped) for action in piece)
+        skipped = rank.component.skipped
+        return tuple(action.earlier(skipped) for action in piece) if skipped else piece
 
     # compute
 
+    def _take(self, what: _Rank | _Transfer, seconds: Seconds) -> Steps:
+        """Let it take its time; a jump may put off the end."""
+        what.until = self.env.now + seconds
+        while seconds > 0.0:
+            yield self.env.timeout(seconds)
+            seconds = self._left(what)
+
+    def _left(self, what: _Rank | _Transfer) -> Seconds:
+        """How long it takes from now on, rounded up so that the clock comes to its end at once; 0 when it has come there."""
+        now, seconds = self.env.now, max(what.until - self.env.now, 0.0)
+        return seconds if now + seconds >= what.until else math.nextafter(seconds, math.inf)
+
     def _compute(self, rank: _Rank, action: Action) -> Steps:
         left = self.durations.of(rank.rank, action)
-        while rank.outstanding:
+        while rank.outstanding and left > 0.0:
             slow = 1.0 + max(rank.behind, default=0.0)
-            before = self.env.now
-            rank.changed = self.env.event()
-            rank.until = before + left * slow
-            timer = self.env.timeout(left * slow)
-            yield timer | rank.changed
-            left -= (self.env.now - before) / slow
-            if timer.processed:
-                left = 0.0
-                break
+            rank.changed, seconds = self.env.event(), left * slow
+            rank.until = self.env.now + seconds
+            while seconds > 0.0 and not rank.changed.triggered:
+                yield self.env.timeout(seconds) | rank.changed
+                seconds = self._left(rank)
+            left = seconds / slow
         rank.changed = None
-        if left > 0.0:
-            rank.until = self.env.now + left
-            yield self.env.timeout(left)
+        yield from self._take(rank, left)
         kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
         is_of = kind in COMPUTE
         rank.last = self._span(
@@ -273,8 +315,7 @@ class _Run:
         for leg, (delay, use, nbytes) in enumerate(self._legs(transfer.key[0], action)):
             transfer.leg = leg
             if delay:
-                transfer.until = self.env.now + delay
-                yield self.env.timeout(delay)
+                yield from self._take(transfer, delay)
             transfer.flow = self.network.start(use, nbytes)
             yield transfer.flow
             transfer.flow = None
@@ -411,51 +452,82 @@ class _Run:
 
     # the steady state
 
-    def _look(self, microbatch: int) -> None:
-        """Jump over what repeats, where the run has been in this state before."""
-        now = self._moment(microbatch)
-        earlier = self.seen.pop(now.shape, None)
-        self.seen[now.shape] = now
-        if len(self.seen) > LONGEST_PERIOD * self.config.pp:
-            del self.seen[next(iter(self.seen))]
+    def _look(self, component: _Component, microbatch: int) -> None:
+        """Jump over what repeats, where the component has been in this state before.
+
+        With others beside it, not while a collective with them goes on that one of its ranks has begun: in the opening of the
+        step and in its closing, weights and gradients travel. All of them need its ranks, so none can begin behind its back."""
+        begun = (transfer for rank in component.ranks for transfer in rank.started.values())
+        if len(self.components) > 1 and not all(transfer.has_ended for transfer in begun):
+            return
+        now = self._moment(component, microbatch)
+        earlier = component.seen.pop(now.shape, None)
+        component.seen[now.shape] = now
+        if len(component.seen) > LONGEST_PERIOD * self.config.pp:
+            del component.seen[next(iter(component.seen))]
         if earlier is None or not now.repeats(earlier):
             return
         microbatches, seconds = now.microbatch - earlier.microbatch, now.now - earlier.now
         lengths = [piece - before for piece, before in zip(now.pieces, earlier.pieces, strict=True)]
         times = min(
-            rank.program.repeats(rank.piece, length, microbatches) for rank, length in zip(self.ranks, lengths, strict=True)
+            rank.program.repeats(rank.piece, length, microbatches)
+            for rank, length in zip(component.ranks, lengths, strict=True)
         )
-        dust = ROUNDING * (now.now + self.late + times * seconds)
-        if not times or any(span.seconds < dust for span in self.spans[earlier.spans :]):
+        dust = ROUNDING * (now.now + times * seconds)
+        if not times or any(self.spans[index].seconds < dust for index in component.spans[earlier.spans :]):
             return
-        self.jumps.append(Jump(earlier.spans, now.spans, times, seconds, microbatches))
-        self.late += times * seconds
-        self.skipped += times * microbatches
-        for rank, length in zip(self.ranks, lengths, strict=True):
+        for rank, length in zip(component.ranks, lengths, strict=True):
             rank.piece += times * length
-        self.seen.clear()
+        self._jump(component, Jump(earlier.spans, times, seconds, microbatches))
 
-    def _moment(self, microbatch: int) -> Moment:
-        """The state of the run now, when all that happens now has happened."""
-        now, spans = self.env.now, len(self.spans)
+    def _jump(self, component: _Component, jump: Jump) -> None:
+        """Tell what repeats, and put off what is under way; until then nothing happens in the component and on its links."""
+        transfers = self._transfers(component)
+        lasts = [component.ago(rank.last) for rank in component.ranks]
+        afters = [(component.ago(transfer.after), component.ago(transfer.last)) for transfer in transfers]
+        tell(self.spans, component.spans, self.names, jump)
+        late = jump.times * jump.seconds
+        component.skipped += jump.times * jump.microbatches
+        component.seen.clear()
+        for rank, last in zip(component.ranks, lasts, strict=True):
+            rank.last = component.span(last)
+            rank.since = self.spans[rank.last].end if last < 0 else rank.since + late
+            rank.until += late
+        for transfer, (after, last) in zip(transfers, afters, strict=True):
+            transfer.after, transfer.last = component.span(after), component.span(last)
+            if transfer.started >= 0:
+                transfer.started += late
+            if transfer.begun >= 0:
+                transfer.begun = self.spans[transfer.after].end if after < 0 else transfer.begun + late
+            transfer.until += late
+            if transfer.flow is not None:
+                self.network.put_off(transfer.flow, late)
+
+    def _transfers(self, component: _Component) -> list[_Transfer]:
+        """What is under way between the ranks of a component."""
+        return [transfer for key, transfer in self.transfers.items() if key[0] in component.carriers]
+
+    def _moment(self, component: _Component, microbatch: int) -> Moment:
+        """The state of a component now, when all that happens now has happened."""
+        now, ago = self.env.now, component.ago
         shape: list[Hashable] = []
         times: list[Seconds] = []
-        for rank in self.ranks:
+        for rank in component.ranks:
             under_way = tuple((k, self._about(t, microbatch)) for k, t in rank.started.items() if not t.has_ended)
             is_busy = rank.until > now
-            shape.append((rank.inside, is_busy, rank.last - spans, rank.outstanding, tuple(rank.behind), under_way))
+            shape.append((rank.inside, is_busy, ago(rank.last), rank.outstanding, tuple(rank.behind), under_way))
             times += (rank.since - now, rank.until - now if is_busy else 0.0)
-        about = {self._about(transfer, microbatch): transfer for transfer in self.transfers.values()}
+        about = {self._about(transfer, microbatch): transfer for transfer in self._transfers(component)}
         for name, transfer in sorted(about.items()):
             before = transfer.before and not transfer.before.has_ended and self._about(transfer.before, microbatch)
             has_started, has_begun, is_late = transfer.started >= 0, transfer.begun >= 0, transfer.until > now
-            came = (transfer.last if transfer.has_ended else transfer.after) - spans if has_started else None
+            came = ago(transfer.last if transfer.has_ended else transfer.after) if has_started else None
             shape.append((name, transfer.comers, has_started, has_begun, transfer.has_ended, came, before, transfer.leg))
             shape.append((is_late, transfer.flow is None))
             times += (transfer.started - now if has_started else 0.0, transfer.begun - now if has_begun else 0.0)
             times.append(transfer.until - now if is_late else transfer.flow.until - now if transfer.flow else 0.0)
-        pieces = tuple(rank.piece for rank in self.ranks)
-        return Moment(now, microbatch, spans, pieces, tuple(shape), tuple(times))
+        pieces = tuple(rank.piece for rank in component.ranks)
+        return Moment(now, microbatch, len(component.spans), pieces, tuple(shape), tuple(times))
 
     def _about(self, transfer: _Transfer, microbatch: int) -> tuple[Any, ...]:
         """The key of a transfer, with its microbatch or its turn counted from now."""

@@ -242,7 +242,7 @@ def fold(plan: Plan) -> Folding:
             (key[0], key[-1] if key[0] != "message" else "", carried.times, carried.routes[0].interference,
              tuple(route.overhead for route in carried.routes),
              tuple((_digits(found.latency), _digits(found.per_byte)) for found in carried.paces),
-             tuple((leg.share, leg.latency) for leg in carried.legs))
+             tuple((_digits(leg.share), _digits(leg.latency)) for leg in carried.legs))
             for key, carried in carriers.items()
         ]
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 
 import simpy
 
-from sim.units import Bytes, BytesPerSecond
+from sim.units import Bytes, BytesPerSecond, Seconds
 
 Use: TypeAlias = tuple[tuple[int, float], ...]
 """Links by number, each with its weight."""
@@ -59,6 +59,13 @@ class Network:
         else:
             self._share([flow], level)
         return flow
+
+    def put_off(self, flow: Flow, seconds: Seconds) -> None:
+        """A flow rests and goes on so much later. Until then nothing else may start or end on links that it shares."""
+        flow.since += seconds
+        flow.until += seconds
+        heapq.heappush(self._next, (flow.until, next(self._number), flow))
+        self._wake()
 
     def load(self, link: int) -> BytesPerSecond:
         """Wire rate in use on a link now; never above its capacity."""

@@ -23,11 +23,22 @@ def test_a_machine_of_any_size_has_sixteen_kinds_of_ranks(
     assert fold(plan).sizes == (size // 16,) * 16
 
 
+@pytest.mark.parametrize(("size", "kinds_of_ranks"), [(1024, 64), (8192, 128)])
+def test_replicas_of_four_kinds_have_their_own_kinds_of_ranks(size: int, kinds_of_ranks: int, tmp_path: Path) -> None:
+    """Sixteen for each kind of device; with more than two replicas of a kind, gradients leave the cluster from some only."""
+    plan = scale.plan(scale.MIXED, size, tmp_path, by_replica=True)
+    kinds = [[plan.fleet.spec(plan.placement[rank]).name for rank in group.ranks] for group in plan.groups]
+    assert {len(set(names)) for group, names in zip(plan.groups, kinds, strict=True) if group.kind == "dp"} == {4}
+    assert {len(set(names)) for group, names in zip(plan.groups, kinds, strict=True) if group.kind != "dp"} == {1}
+    assert len(fold(plan).sizes) == kinds_of_ranks
+
+
 def test_a_simulation_is_measured_in_a_process_of_its_own() -> None:
-    uniform, mixed = scale.measure((1024,))
+    uniform, stages, replicas = scale.measure((1024,))
     assert (uniform.fleet, uniform.devices, uniform.classes) == ("uniform", 1024, 16)
-    assert (mixed.fleet, mixed.classes) == ("mixed", 16)
-    assert 0 < uniform.seconds < uniform.process_seconds
+    assert (stages.fleet, stages.classes) == ("stages", 16)
+    assert (replicas.fleet, replicas.classes) == ("replicas", 64)
+    assert uniform.seconds > 0 and uniform.process_seconds > 0
     assert uniform.peak_bytes > 2**20
 
 

@@ -203,3 +203,21 @@ def test_a_busy_link_is_never_idle_before_all_is_sent(crowd: tuple[list[Use], tu
     log = arrivals([(0.0, use, 10.0 * (index + 1)) for index, use in enumerate(alone)], capacities)
     total = sum(10.0 * (index + 1) * weight for index, ((_, weight),) in enumerate(alone))
     assert max(time for _, time in log) == pytest.approx(total / capacities[0], rel=1e-9)
+
+
+def test_a_flow_that_is_put_off_rests_and_others_go_on() -> None:
+    """Two flows of 10 bytes at 1 byte a second on two links, one put off by 7 seconds after 4; then another meets it for its
+    last 2 bytes."""
+    env = simpy.Environment()
+    network = Network(env, (1.0, 1.0))
+    put_off, other = network.start(one(0), 10.0), network.start(one(1), 10.0)
+    env.run(until=4.0)
+    network.put_off(put_off, 7.0)
+    env.run(until=other)
+    assert env.now == 10.0
+    env.run(until=15.0)
+    late = network.start(one(0), 10.0)
+    env.run(until=put_off)
+    assert env.now == 19.0
+    env.run(until=late)
+    assert env.now == 27.0

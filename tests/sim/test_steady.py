@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from sim.cluster import Device, Fabric, Fleet, Trunk
 from sim.engine import simulate, simulate_at_length
 from sim.explain import critical_path
-from sim.folding import unfolded
-from sim.plan import Plan
-from sim.steady import Jump, Moment, stretched
+from sim.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
+from sim.plan import ParallelConfig, Plan, groups_of
+from sim.routes import Pace
+from sim.steady import Jump, Moment, components, tell
 from sim.timeline import Span, Timeline
 
 Make = Callable[..., Any]
+SCHEDULES = ("1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2")
 
 
 def longer(plan: Plan, times: int) -> Plan:
@@ -68,6 +72,59 @@ def test_ranks_that_are_played_one_by_one_jump_alike(data: st.DataObject, plans:
     assert short.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
 
 
+def replica_by_replica(plan: Plan) -> Plan:
+    """The same plan with its devices filled replica by replica, so that replicas and not stages stand on unlike devices."""
+    config = plan.config
+    placement = list(plan.placement)
+    for rank in range(config.world_size):
+        tp, dp_cp, place = config.place(rank)
+        placement[rank] = plan.placement[(dp_cp * config.pp + place) * config.tp + tp]
+    return replace(plan, placement=tuple(placement), groups=groups_of(plan.fleet, config, tuple(placement)))
+
+
+@pytest.fixture(scope="module")
+def unlike(make_fleet: Make, make_cluster: Make, make_nic: Make, make_device: Make) -> Make:
+    """Clusters of devices that are quick, slow and slower, every two of them joined by a trunk; nothing is free."""
+
+    def made(nodes: int, devices: int, kinds: int = 2, fabric: Fabric | None = None) -> Fleet:
+        card = make_nic(latency=5e-6, overhead=1e-5, interference=0.1)
+        found = [
+            make_cluster(name, nodes, devices, (card,), make_device(name, speed), fabric=fabric)
+            for name, speed in (("quick", 1.7e14), ("slow", 1e14), ("slower", 0.9e14))[:kinds]
+        ]
+        pairs = combinations([cluster.name for cluster in found], 2)
+        return make_fleet(*found, trunks=tuple(Trunk(pair, "infiniband", 1e10, 1e-5) for pair in pairs))
+
+    return made
+
+
+@given(data=st.data())
+def test_replicas_on_unlike_devices_that_jump_equal_those_played_at_length(
+    data: st.DataObject, make_plan: Make, unlike: Make
+) -> None:
+    def any_of(*values: Any) -> Any:
+        return data.draw(st.sampled_from(values))
+
+    (tp, pp, cp), (kinds, each) = any_of((2, 2, 1), (1, 3, 1), (1, 1, 1), (1, 2, 2)), any_of((2, 1), (3, 1), (2, 2))
+    schedule = any_of(*SCHEDULES)
+    unit, dp = (pp if schedule == "interleaved" else 1), kinds * each
+    number = st.integers(6 // unit, 24 // unit).map(lambda times: times * unit)
+    numbers = data.draw(st.one_of(number.map(lambda n: (n,) * dp), st.lists(number, min_size=dp, max_size=dp).map(tuple)))
+    fabric = any_of(None, Fabric(1, 4.0))
+    plan = make_plan(
+        unlike(pp * cp * each, tp, kinds, fabric), tp, pp, dp, 2 if schedule == "interleaved" else 1, numbers,
+        schedule=schedule, cp=cp, ep=any_of(1, cp), zero_stage=any_of(1, 0), recompute=any_of("none", "full"),
+        overlap_grad_reduce=any_of(True, False), overlap_param_gather=any_of(True, False),
+        shape={"hidden": any_of(96, 1536), "tied_embeddings": any_of(False, True), "experts": 12, "experts_per_token": 2},
+    )  # fmt: skip
+    plan = replica_by_replica(plan)
+    short, whole = simulate(plan), simulate_at_length(plan)
+    parts = len(components(fold(plan), plan.config))
+    event(f"{'several' if parts > 1 else 'one'}: {'jumped' if short.events < whole.events else 'played'}")
+    assert_equal(short, whole)
+    assert_is_led(short)
+
+
 @pytest.fixture
 def nodes(make_fleet: Make, make_cluster: Make, make_nic: Make, make_wire: Make) -> Any:
     """Four nodes of two devices; nothing is free."""
@@ -75,7 +132,7 @@ def nodes(make_fleet: Make, make_cluster: Make, make_nic: Make, make_wire: Make)
     return make_fleet(make_cluster(nodes=4, devices=2, nics=(card,), intra_node=make_wire(latency=1e-6)))
 
 
-SETTLE_SOON = [(schedule, 1) for schedule in ("1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2")]
+SETTLE_SOON = [(schedule, 1) for schedule in SCHEDULES]
 SETTLE_SOON += [(schedule, stage) for schedule in ("1f1b", "1f1b-deepspeed", "interleaved") for stage in (2, 3)]
 
 
@@ -93,11 +150,85 @@ def test_events_do_not_grow_with_the_number_of_microbatches(
     assert len([s for s in many.spans if s.kind == "F"]) == 10 * len([s for s in few.spans if s.kind == "F"])
 
 
-def test_uneven_replicas_jump_as_far_as_all_of_them_repeat(make_plan: Make, nodes: Any) -> None:
-    plan = make_plan(nodes, tp=2, pp=2, dp=2, microbatches=(100, 90), schedule="1f1b")
+@pytest.mark.parametrize("overlaps", [True, False])
+@pytest.mark.parametrize("zero_stage", [0, 1])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_replicas_on_unlike_devices_jump_each_for_itself(
+    schedule: str, zero_stage: int, overlaps: bool, make_plan: Make, unlike: Make
+) -> None:
+    """Their periods are unlike, and the state of both together never comes again. Events that rounding makes coincide or not
+    come and go; twenty times as many do not come."""
+
+    def made(microbatches: int) -> Plan:
+        chunks = {"vpp": 2} if schedule == "interleaved" else {}
+        plan = make_plan(
+            unlike(2, 2), tp=2, pp=2, dp=2, microbatches=microbatches, schedule=schedule, zero_stage=zero_stage,
+            overlap_grad_reduce=overlaps, overlap_param_gather=overlaps, **chunks,
+        )  # fmt: skip
+        return replica_by_replica(plan)
+
+    few, many = simulate(made(30)), simulate(made(600))
+    assert len(components(fold(made(30)), made(30).config)) == 2
+    assert many.events == pytest.approx(few.events, rel=0.02)
+    assert_equal(few, simulate_at_length(made(30)))
+    assert_is_led(many)
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_replicas_that_reduce_in_every_microbatch_stay_together(zero_stage: int, make_plan: Make, unlike: Make) -> None:
+    plan = replica_by_replica(make_plan(unlike(2, 2), tp=2, pp=2, dp=2, microbatches=30, zero_stage=zero_stage))
+    assert len(components(fold(plan), plan.config)) == 1
+    assert_equal(simulate(plan), simulate_at_length(plan))
+
+
+def test_uneven_replicas_jump_each_as_far_as_it_repeats(make_plan: Make, nodes: Any) -> None:
+    def played(microbatches: tuple[int, ...]) -> tuple[Timeline, Timeline]:
+        plan = make_plan(nodes, tp=2, pp=2, dp=2, microbatches=microbatches, schedule="1f1b")
+        return simulate(plan), simulate_at_length(plan)
+
+    short, whole = played((100, 90))
+    assert short.events == played((40, 30))[0].events == played((1000, 30))[0].events
+    assert_equal(short, whole)
+
+
+def test_replicas_that_share_a_trunk_repeat_together_or_not_at_all(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Two pipelines from one cluster to another, over a trunk that is busy most of the time: told apart, each as though the
+    other had gone on beside it to its end, the step would be a fifth longer."""
+    ends = tuple(make_cluster(name, nodes=2, nics=(make_nic("ethernet"),)) for name in "ab")
+    fleet = make_fleet(*ends, trunks=(Trunk(("a", "b"), "ethernet", 2e7, 1e-4),))
+    placement = tuple(Device(name, node, 0) for name in "ab" for node in range(2))
+
+    plan = make_plan(fleet, pp=2, dp=2, microbatches=(100, 60), placement=placement)
     short, whole = simulate(plan), simulate_at_length(plan)
+    assert components(fold(plan), plan.config) == ((0, 1, 2, 3),)
+    assert components(fold(aside := replica_by_replica(plan)), aside.config) == ((0, 2), (1, 3))
     assert short.events < whole.events / 2
     assert_equal(short, whole)
+
+
+def test_only_gradients_leave_ranks_apart() -> None:
+    """Ranks 0 and 1, and 2 and 3, send to each other; what else they share joins them or does not."""
+
+    def parts(*others: tuple[str, tuple[int, ...], tuple[int, ...]], zero_stage: int = 0) -> tuple[tuple[int, ...], ...]:
+        listed = (("message", (0, 1), (0,)), ("message", (2, 3), (1,)), *others)
+        carriers = tuple(
+            Carrier(
+                (FoldedRoute((FoldedLeg(tuple((link, 1.0) for link in links), 1.0, 0.0),), 0.0, Pace(0.0, 0.0)),), 0.0, members
+            )
+            for _, members, links in listed
+        )
+        of = {(kind, index, "all_reduce"): index for index, (kind, _, _) in enumerate(listed)}
+        folding = Folding((0, 1, 2, 3), (0, 1, 2, 3), (1.0,) * 4, carriers, of)
+        return components(folding, ParallelConfig(pp=2, dp=2, num_microbatches=(1, 1), zero_stage=zero_stage))
+
+    assert parts() == ((0, 1), (2, 3))
+    assert parts(("dp", (0, 2), (2,)), ("dp", (1, 3), (2, 0, 1))) == ((0, 1), (2, 3))
+    assert parts(("dp", (0, 2), (2,)), zero_stage=2) == ((0, 1, 2, 3),)
+    assert parts(("ep", (0, 2), (2,))) == ((0, 1, 2, 3),)
+    assert parts(("message", (0, 1), (1,))) == ((0, 1, 2, 3),), "a shared link"
+    assert parts(("edp", (0, 1), (2,))) == ((0, 1, 2, 3),), "gradients that could travel while 2 and 3 are put off"
 
 
 def test_a_short_step_is_played_to_its_end(make_plan: Make, nodes: Any) -> None:
@@ -113,16 +244,18 @@ def test_a_state_repeats_where_everything_happened_equally_long_ago() -> None:
 
 
 def test_what_repeats_is_told_as_often_as_it_happens() -> None:
-    """F0 F1 F2 and an optimizer, played; F1 comes twice more."""
-    spans = [Span(0, "compute", f"F{m}", "F", float(m), m + 1.0, 0, m, "", m - 1) for m in range(3)]
-    spans.append(Span(0, "compute", "optimizer", "optimizer", 3.0, 3.5, after=2))
-    names = [("F", m, "") for m in range(3)] + [("optimizer", 0, None)]
-    told = stretched(spans, names, [Jump(1, 2, 2, 1.0, 1)])
-    assert [(s.name, s.start, s.end, s.microbatch, s.after) for s in told] == [
-        ("F0", 0.0, 1.0, 0, -1),
-        ("F1", 1.0, 2.0, 1, 0),
-        ("F2", 2.0, 3.0, 2, 1),
-        ("F3", 3.0, 4.0, 3, 2),
-        ("F4", 4.0, 5.0, 4, 3),
-        ("optimizer", 5.0, 5.5, -1, 4),
+    """F0 and F1 of rank 0, played, each with a collective beside it, and what rank 1 did meanwhile; F1 comes twice more."""
+    spans = [Span(0, "tp", "tp all_reduce", "collective", 0.5, 1.0, -1, -1, "tp")]
+    spans.append(Span(0, "compute", "F0", "F", 0.0, 1.0, 0, 0))
+    spans.append(Span(1, "compute", "F0", "F", 0.0, 1.5, 0, 0))
+    spans.append(Span(0, "tp", "tp all_reduce", "collective", 1.5, 2.0, -1, -1, "tp"))
+    spans.append(Span(0, "compute", "F1", "F", 1.0, 2.0, 0, 1, "", 1))
+    own = [0, 1, 3, 4]
+    tell(spans, own, {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}, Jump(2, 2, 1.0, 1))
+    assert [(s.rank, s.name, s.start, s.end, s.microbatch, s.after) for s in spans[5:]] == [
+        (0, "tp all_reduce", 2.5, 3.0, -1, -1),
+        (0, "F2", 2.0, 3.0, 2, 4),
+        (0, "tp all_reduce", 3.5, 4.0, -1, -1),
+        (0, "F3", 3.0, 4.0, 3, 6),
     ]
+    assert own == [0, 1, 3, 4, 5, 6, 7, 8]
