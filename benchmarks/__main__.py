@@ -1,4 +1,4 @@
-"""`python -m benchmarks [engine] [scale] [evaluator] [peers]`: what was measured, as tables; all of it takes some four minutes."""
+"""`python -m benchmarks [engine] [scale] [evaluator] [peers]`: what was measured, as tables; some four minutes in all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 
 from benchmarks import engine, evaluator, scale
-from benchmarks.peers import dtfm, holmes
+from benchmarks.peers import tables
 
 
 def show_engine() -> None:
@@ -33,33 +33,7 @@ def show_evaluator() -> None:
         print(f"{name:<52}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
 
 
-def show_peers() -> None:
-    """Plans of ours judged by the models of other planners."""
-    show_dtfm()
-    show_holmes()
-
-
-def show_dtfm() -> None:
-    """DT-FM's cost of plans on its five cases, and what our simulator says of them."""
-    print(
-        f"{'DT-FM':<18}{'its search':>12}{'structured':>12}{'certified':>12}{'simulated: structured':>24}{'certified':>12}{'CPU':>9}"
-    )
-    for row in dtfm.measure():
-        costs = f"{row.genetic:>10.3f} s{row.structured:>10.3f} s{row.certified:>10.3f} s"
-        print(f"{row.case:<18}{costs}{row.structured_step_s:>22.2f} s{row.certified_step_s:>10.2f} s{row.seconds:>7.2f} s")
-    print()
-
-
-def show_holmes() -> None:
-    """Holmes' typed splits beside certified ones."""
-    print(f"{'Holmes':<24}{'published':>12}{'simulated':>12}{'certified':>12}{'simulated':>12}")
-    for row in holmes.measure():
-        theirs, ours = (" | ".join(map(str, layers)) for layers in (row.published, row.certified))
-        print(f"{row.name:<24}{theirs:>12}{row.published_s:>10.2f} s{ours:>12}{row.certified_s:>10.2f} s")
-    print()
-
-
-PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator, "peers": show_peers}
+PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator, "peers": tables.show}
 
 
 def main(names: list[str]) -> None:

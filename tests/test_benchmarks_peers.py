@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from benchmarks.peers import dtfm, holmes
+from benchmarks.peers import dtfm, holmes, malleus
 from planner.strategies import holmes as rule
 from planner.verify import fits
 from sim.cluster import Device
@@ -107,3 +107,56 @@ def test_certified_is_no_worse_than_the_released_split():
     ours = {row.name: row for row in holmes.measure(time_limit=2.0)}
     assert [row.published for row in ours.values()] == [(26, 22), (16, 14)]
     assert all(row.certified_s <= row.published_s for row in ours.values())
+
+
+# Malleus
+
+
+def test_malleus_layout_takes_270_layers_of_a_microbatch():
+    """Healthy pipelines: 18 x 15 = 270; the one of the slow devices: 10 x max(2.34 x 11, 2 x 8, 19, 22) = 257.4."""
+    assert malleus.judge(malleus.REPORTED) == 270
+    assert malleus.REPORTED[0][0].seconds == pytest.approx(25.74)
+
+
+def test_the_layers_of_malleus_layout_are_the_most_that_fit_from_the_end_on():
+    groups = malleus.REPORTED[0][0].groups
+    assert [malleus.room(group, j, 4) for j, group in enumerate(groups)] == [15, 8, 19, 22]
+    assert malleus.fastest(tuple(sorted(groups))) == malleus.REPORTED[0][0]
+
+
+def test_a_layout_that_breaks_a_constraint_is_refused():
+    (slow, m), *healthy = malleus.REPORTED
+    with pytest.raises(ValueError, match="add up"):
+        malleus.judge(((slow, m + 1), *healthy))
+    full = malleus.Pipeline(slow.groups, (12, 8, 18, 22)), m
+    assert malleus.judge((full, *healthy)) == pytest.approx(280.8)
+    with pytest.raises(ValueError, match="add up"):
+        malleus.judge(((malleus.Pipeline(slow.groups, (10, 9, 19, 22)), m), *healthy))
+    with pytest.raises(ValueError, match="fewer microbatches"):
+        malleus.judge(((slow, 3), *((p, k) for p, k in zip((p for p, _ in healthy), (25, 18, 18), strict=True))))
+
+
+@pytest.mark.parametrize(("name", "joint", "uniform"), [("two slow", 270.0, 300.0), ("three slow", 285.0, 300.0)])
+def test_the_joint_model_reproduces_malleus_and_one_split_for_all_does_not(name, joint, uniform):
+    slow = malleus.SLOW[name]
+    assert malleus.judge(malleus.joint(slow)) == pytest.approx(joint)
+    assert malleus.judge(malleus.uniform(slow)) == pytest.approx(uniform)
+
+
+@pytest.mark.parametrize("slow", [(4.79, 2.34), (4.79, 3.8, 2.34), (1.3, 1.3), (3.0,)])
+def test_the_joint_model_uses_a_device_once_and_beats_every_sharing_of_whole_pairs(slow):
+    layout = malleus.joint(slow)
+    groups = [group for pipeline, _ in layout for group in pipeline.groups]
+    assert len(groups) <= 16
+    assert sum(group.slowness > 1 for group in groups) <= len(slow)
+    assert malleus.judge(layout) <= malleus.judge(malleus.uniform(slow))
+
+
+@pytest.mark.parametrize("groups", [(1.0, 2.0, 3.0), (2.34, 1.0, 1.0, 1.0), (4.0, 4.0, 1.0, 1.0)])
+def test_a_pipeline_is_filled_as_brute_force_would(groups):
+    order = tuple(malleus.Group(y) for y in groups)
+    rooms = [malleus.room(group, j, len(order)) for j, group in enumerate(order)]
+    splits = (s for s in itertools.product(*(range(most + 1) for most in rooms[:-1])) if 0 <= 60 - sum(s) <= rooms[-1])
+    best = min((max(y * k for y, k in zip(groups, (*s, 60 - sum(s)), strict=True)) for s in splits), default=None)
+    found = malleus._filled(order)
+    assert (found.seconds if found else None) == best

@@ -1,4 +1,4 @@
-"""DT-FM's communication cost (arXiv 2206.01288; DS3Lab/DT-FM cda948f) of plans on its five cases, and structured plans for them.
+"""DT-FM's communication cost (arXiv 2206.01288; DS3Lab/DT-FM cda948f) of plans on its five cases, and structured plans.
 
 64 peers train 8 stages of 8 replicas. The cost, in seconds, of the groups of peers that hold a stage each:
 

@@ -22,7 +22,7 @@ SCRIPTS = {"holmes-39b-4": (8, (26, 22)), "peers/holmes-3.6b-2": (1, (16, 14))}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A script: layers and simulated step (s) of the published split, and of the plan with the same degrees that is certified."""
+    """A script: layers and simulated step (s) of the published split, and of the certified plan with the same degrees."""
 
     name: str
     published: tuple[int, ...]
