@@ -1,4 +1,4 @@
-"""`python -m benchmarks [engine] [scale] [evaluator] [peers]`: what was measured, as tables; some four minutes in all."""
+"""`python -m benchmarks [engine] [scale] [evaluator] [peers]`: what was measured, as tables; some six minutes in all."""
 
 from __future__ import annotations
 

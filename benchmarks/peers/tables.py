@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import dtfm, holmes, malleus
+from benchmarks.peers import dtfm, holmes, malleus, sailor
 
 
 def show() -> None:
@@ -10,6 +10,7 @@ def show() -> None:
     show_dtfm()
     show_holmes()
     show_malleus()
+    show_sailor()
 
 
 def show_dtfm() -> None:
@@ -41,4 +42,16 @@ def show_malleus() -> None:
         for pipeline, microbatches in row.joint:
             slowness = ", ".join(f"{group.slowness:g}" for group in pipeline.groups)
             print(f"  {microbatches} microbatches, layers {' | '.join(map(str, pipeline.layers))}, slowness {slowness}")
+    print()
+
+
+def show_sailor() -> None:
+    """Sailor's simulator of Sailor's plan, of any layout, and of those that a plan of this project can say."""
+    print(f"{'Sailor, seconds':<18}{'its plan':>12}{'any tp':>12}{'one tp':>12}{'CPU':>9}")
+    for row in sailor.measure():
+        ours = f"{sailor.judge(row.found):>12.4f}{sailor.judge(row.alike):>12.4f}"
+        print(f"{row.name:<18}{row.sailor:>12.4f}{ours}{row.seconds:>7.1f} s")
+        for words, layout in (("any tp", row.found), ("one tp", row.alike)):
+            stages = ", ".join(f"{s.device} tp {s.tp}: {s.past - s.first}" for s in layout.stages)
+            print(f"  {words}: dp {layout.dp}, microbatches of {layout.samples}; {stages}")
     print()
