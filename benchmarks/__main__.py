@@ -1,4 +1,4 @@
-"""`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes."""
+"""`python -m benchmarks [engine] [scale] [evaluator] [peers]`: what was measured, as tables; some six minutes in all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 
 from benchmarks import engine, evaluator, scale
+from benchmarks.peers import tables
 
 
 def show_engine() -> None:
@@ -32,7 +33,7 @@ def show_evaluator() -> None:
         print(f"{name:<52}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
 
 
-PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
+PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator, "peers": tables.show}
 
 
 def main(names: list[str]) -> None:

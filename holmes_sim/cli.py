@@ -190,7 +190,7 @@ def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="Wha
     from holmes_sim import printing
 
     if kind == "topologies":
-        _print(printing.topologies(commands.load(name) for name in found))
+        _print(printing.topologies((name, commands.load(name)) for name in found))
         return
     if kind in of:
         folder: Any = {"strategies": strategies, "schedules": schedules, "collectives": collectives}[kind]

@@ -72,8 +72,9 @@ def topologies_folder() -> Path:
 
 
 def shipped_topologies() -> tuple[str, ...]:
-    """Names of the shipped topologies, sorted."""
-    return tuple(sorted(path.stem for path in topologies_folder().glob("*.yaml")))
+    """Names of the shipped topologies, sorted; those of a folder inside bear its name (`peers/amp-16`)."""
+    folder = topologies_folder()
+    return tuple(sorted(path.relative_to(folder).as_posix().removesuffix(".yaml") for path in folder.rglob("*.yaml")))
 
 
 def load(name: str | Path, measured: str | Path | None = None) -> Topology:

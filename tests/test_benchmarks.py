@@ -49,5 +49,5 @@ def test_candidates_are_splits_of_all_layers() -> None:
 
 
 def test_an_unknown_part_is_one_line() -> None:
-    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator"):
+    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers"):
         main(["speed"])

@@ -1,4 +1,4 @@
-"""Every shipped topology is planned and simulated, and what it promises is what its plan file gives."""
+"""Every shipped topology of our own is planned and simulated, and what it promises is what its plan file gives."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from planner.verify import fits, step
 from sim import planfile
 
 TIME_LIMIT = 4.0
+PEERS = ("peers/dtfm-0-datacenter", "peers/galvatron-8", "peers/sailor-two-32")
+"""The inputs of other planners that are planned here; all of them are read in tests/sim/test_topology.py."""
+OURS = tuple(name for name in commands.shipped_topologies() if "/" not in name)
 HOLMES = ("holmes-39b-4", *(name for name in commands.shipped_topologies() if name.startswith("holmes-hybrid-")))
 
 
@@ -20,7 +23,7 @@ def planned(name: str) -> Planned:
     return commands.plan(commands.load(name), time_limit=TIME_LIMIT)
 
 
-@pytest.mark.parametrize("name", commands.shipped_topologies())
+@pytest.mark.parametrize("name", [*OURS, *PEERS])
 def test_a_shipped_topology(name):
     answer = planned(name)
     plan = answer.plan
@@ -61,5 +64,23 @@ def only_the_pipeline_crosses_clusters(answer: Planned) -> None:
 
 
 def test_the_catalogue_of_topologies_is_not_empty():
-    assert len(commands.shipped_topologies()) >= 10
+    assert len(OURS) >= 10
     assert {"holmes-hybrid-4", "holmes-39b-4", "hethub-768", "two-sites-trunk"} <= set(commands.shipped_topologies())
+
+
+def test_the_inputs_of_other_planners_are_shipped_under_peers():
+    """DT-FM's worldwide case by its name: eight cities, a link for each pair, the rate of a pair for each of their 8 peers."""
+    assert set(PEERS) <= set(commands.shipped_topologies())
+    fleet = commands.load("peers/dtfm-4-worldwide").fleet
+    assert [(c.name, c.nodes * c.node.count) for c in fleet.clusters][:3] == [("oregon", 8), ("virginia", 8), ("ohio", 8)]
+    assert len(fleet.clusters) == 8 and len(fleet.trunks) == 28
+    [trunk] = [trunk for trunk in fleet.trunks if set(trunk.between) == {"tokyo", "london"}]
+    assert trunk.bandwidth == pytest.approx(8 * 0.366e9 / 8) and trunk.latency == 0.21
+
+
+def test_a_peers_topology_may_bring_its_profile():
+    fleet = commands.load("peers/sailor-three-128").fleet
+    assert {c.node.device.name: c.nodes * c.node.count for c in fleet.clusters} == {
+        "a100-sxm4-40gb": 32, "gh200-96gb": 32, "v100-sxm2-16gb": 64,
+    }  # fmt: skip
+    assert all(c.node.device.profile is not None for c in fleet.clusters)

@@ -80,15 +80,20 @@ def catalogue(kind: str) -> Table:
     return table
 
 
-def topologies(shown: Iterable[Topology]) -> Table:
-    """Shipped topologies: how many devices in which clusters, and what is trained on them."""
+NAMED = 3
+"""Most clusters that a row of the list of topologies names one by one."""
+
+
+def topologies(shown: Iterable[tuple[str, Topology]]) -> Table:
+    """Shipped topologies by the names that load them: how many devices in which clusters, and what is trained on them."""
     table = grid("Topologies", "name", "devices", "cluster", "device", "layout")
     table.columns[2].header, table.columns[4].header = "nodes x devices", "workload"
-    for one in shown:
-        clusters = ", ".join(f"{c.name} {c.nodes} x {c.node.count}" for c in one.fleet.clusters)
+    for name, one in shown:
+        each = [f"{c.name} {c.nodes} x {c.node.count}" for c in one.fleet.clusters]
+        clusters = ", ".join(each) if len(each) <= NAMED else f"{len(each)} clusters"
         kinds = "\n".join(dict.fromkeys(c.node.device.name for c in one.fleet.clusters))
         workload = f"{one.workload.model.name}, batch {one.workload.global_batch_size}" if one.workload else "-"
-        table.add_row(one.name, str(one.fleet.devices), clusters, kinds, workload)
+        table.add_row(name, str(one.fleet.devices), clusters, kinds, workload)
     return table
 
 

@@ -192,7 +192,7 @@ def test_many_nodes_are_one_node_and_a_factor() -> None:
 
 
 def test_every_topology_can_be_drawn() -> None:
-    for path in sorted(TOPOLOGIES.glob("*.yaml")):
+    for path in [*sorted(TOPOLOGIES.glob("*.yaml")), TOPOLOGIES / "peers" / "dtfm-4-worldwide.yaml"]:
         assert png(charts.topology(topology.load(path)))
 
 

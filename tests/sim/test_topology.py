@@ -15,7 +15,7 @@ from sim.stack import DEFAULT
 from sim.topology import load, workload_facts
 from sim.units import MICRO
 
-SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "topologies").rglob("*.yaml"))
 
 TOPOLOGY = """\
 format: holmes-sim/topology/1

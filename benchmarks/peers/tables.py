@@ -1,0 +1,57 @@
+"""What the judges of other planners say of our plans, as tables."""
+
+from __future__ import annotations
+
+from benchmarks.peers import dtfm, holmes, malleus, sailor
+
+
+def show() -> None:
+    """All of them."""
+    show_dtfm()
+    show_holmes()
+    show_malleus()
+    show_sailor()
+
+
+def show_dtfm() -> None:
+    """DT-FM's cost of plans on its five cases, and what our simulator says of them."""
+    print(f"{'':<18}{'cost by DT-FM (s)':>36}{'simulated step (s)':>24}")
+    print(f"{'DT-FM':<18}{'its search':>12}{'structured':>12}{'certified':>12}{'structured':>12}{'certified':>12}{'CPU':>9}")
+    for row in dtfm.measure():
+        costs = f"{row.genetic:>12.3f}{row.structured:>12.3f}{row.certified:>12.3f}"
+        print(f"{row.case:<18}{costs}{row.structured_step_s:>12.2f}{row.certified_step_s:>12.2f}{row.seconds:>7.2f} s")
+    print()
+
+
+def show_holmes() -> None:
+    """Holmes' typed splits beside certified ones."""
+    print(f"{'Holmes':<24}{'published':>12}{'simulated':>12}{'certified':>12}{'simulated':>12}")
+    for row in holmes.measure():
+        theirs, ours = (" | ".join(map(str, layers)) for layers in (row.published, row.certified))
+        print(f"{row.name:<24}{theirs:>12}{row.published_s:>10.2f} s{ours:>12}{row.certified_s:>10.2f} s")
+    print()
+
+
+def show_malleus() -> None:
+    """Malleus' T of its layout and of ours."""
+    print(f"{'Malleus':<24}{'its layout':>12}{'joint':>12}{'one split':>12}{'CPU':>9}")
+    for row in malleus.measure():
+        reported = f"{row.reported:.1f}" if row.reported else "-"
+        ours = f"{malleus.judge(row.joint):>12.1f}{malleus.judge(row.uniform):>12.1f}"
+        print(f"{row.name:<24}{reported:>12}{ours}{row.seconds:>7.2f} s")
+        for pipeline, microbatches in row.joint:
+            slowness = ", ".join(f"{group.slowness:g}" for group in pipeline.groups)
+            print(f"  {microbatches} microbatches, layers {' | '.join(map(str, pipeline.layers))}, slowness {slowness}")
+    print()
+
+
+def show_sailor() -> None:
+    """Sailor's simulator of Sailor's plan, of any layout, and of those that a plan of this project can say."""
+    print(f"{'Sailor, seconds':<18}{'its plan':>12}{'any tp':>12}{'one tp':>12}{'CPU':>9}")
+    for row in sailor.measure():
+        ours = f"{sailor.judge(row.found):>12.4f}{sailor.judge(row.alike):>12.4f}"
+        print(f"{row.name:<18}{row.sailor:>12.4f}{ours}{row.seconds:>7.1f} s")
+        for words, layout in (("any tp", row.found), ("one tp", row.alike)):
+            stages = ", ".join(f"{s.device} tp {s.tp}: {s.past - s.first}" for s in layout.stages)
+            print(f"  {words}: dp {layout.dp}, microbatches of {layout.samples}; {stages}")
+    print()
