@@ -1,11 +1,15 @@
-"""`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes."""
+"""`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes.
+
+`python -m benchmarks strategies` plans every shipped topology by every strategy; it takes a minute or more for each of them, so
+it is not among what runs unasked.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from benchmarks import engine, evaluator, scale
+from benchmarks import engine, evaluator, scale, strategies
 
 
 def show_engine() -> None:
@@ -32,15 +36,22 @@ def show_evaluator() -> None:
         print(f"{name:<52}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
 
 
-PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
+def show_strategies() -> None:
+    """A Markdown table, row by row as they come."""
+    for line in strategies.table(strategies.measure()):
+        print(line, flush=True)
+
+
+UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
+PARTS = UNASKED | {"strategies": show_strategies}
 
 
 def main(names: list[str]) -> None:
-    """Print the parts that were asked for, or all of them."""
+    """Print the parts that were asked for, or all that are quick."""
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}")
-    for name in names or PARTS:
+    for name in names or UNASKED:
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         PARTS[name]()
         print()
