@@ -10,6 +10,8 @@ import os
 import sys
 
 from benchmarks import engine, evaluator, scale, strategies
+from holmes_sim.commands import shipped_topologies
+from planner.strategies import names
 
 
 def show_engine() -> None:
@@ -37,8 +39,9 @@ def show_evaluator() -> None:
 
 
 def show_strategies() -> None:
-    """A Markdown table, row by row as they come."""
-    for line in strategies.table(strategies.measure()):
+    """A Markdown table of all shipped topologies and all strategies, row by row as they come."""
+    columns = names()
+    for line in strategies.table(columns, strategies.measure(shipped_topologies(), columns)):
         print(line, flush=True)
 
 
@@ -46,12 +49,12 @@ UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluat
 PARTS = UNASKED | {"strategies": show_strategies}
 
 
-def main(names: list[str]) -> None:
+def main(asked: list[str]) -> None:
     """Print the parts that were asked for, or all that are quick."""
-    unknown = [name for name in names if name not in PARTS]
+    unknown = [name for name in asked if name not in PARTS]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}")
-    for name in names or UNASKED:
+    for name in asked or UNASKED:
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         PARTS[name]()
         print()

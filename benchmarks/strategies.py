@@ -10,34 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holmes_sim import commands
-from planner import search, strategies
+from planner import search
 from planner.question import Question
 from planner.search import Row
 from planner.verify import step
 
 
-def measure(
-    topologies: tuple[str, ...] = (), names: tuple[str, ...] = (), time_limit: float = 50.0
-) -> Iterator[tuple[str, tuple[Row, ...]]]:
-    """(topology, a row for each strategy) as they come; all topologies and all strategies unless some are named."""
-    for name in topologies or commands.shipped_topologies():
+def measure(topologies: tuple[str, ...], names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Row, ...]]]:
+    """(topology, a row for each strategy) as they come."""
+    for name in topologies:
         topology = commands.load(name)
-        question = Question(topology, commands.workload_of(topology), time_limit=time_limit)
-        asked = names or strategies.names()
-        rows = search.compare(question, asked)
-        if len(rows) < len(asked) or rows[-1].interrupted:  # a part of a row would compare nothing
+        rows = search.compare(Question(topology, commands.workload_of(topology)), names)
+        if len(rows) < len(names) or rows[-1].interrupted:  # a part of a row would compare nothing
             raise KeyboardInterrupt
         yield name, rows
 
 
-def table(measured: Iterable[tuple[str, tuple[Row, ...]]]) -> Iterator[str]:
-    """The lines of a Markdown table, each as soon as it is known."""
-    columns: tuple[str, ...] = ()
+def table(names: tuple[str, ...], measured: Iterable[tuple[str, tuple[Row, ...]]]) -> Iterator[str]:
+    """The lines of a Markdown table with a column for each strategy, each line as soon as it is known."""
+    yield f"| samples/s | {' | '.join(names)} |"
+    yield f"| --- |{' --- |' * len(names)}"
     for topology, rows in measured:
-        if not columns:
-            columns = tuple(row.name for row in rows)
-            yield f"| samples/s | {' | '.join(columns)} |"
-            yield f"| --- |{' --- |' * len(columns)}"
         yield f"| {topology} | {' | '.join(_cells(rows))} |"
 
 

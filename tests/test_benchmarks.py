@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from planner.search import Row
 from sim.folding import fold
 from sim.plan import Plan, Prediction
 from sim.recurrence import steps
+
+Make = Callable[..., Any]
 
 
 @pytest.mark.parametrize(("kinds", "devices"), [(scale.UNIFORM, 1), (scale.MIXED, 4)])
@@ -41,15 +44,16 @@ def test_candidates_are_splits_of_all_layers() -> None:
     assert (steps(evaluator.table("1f1b", 8, 16, 1).candidates(classes, layers)) > 0).all()
 
 
-def test_strategies_are_a_markdown_table_with_the_best_in_bold(make_plan: Callable[..., Plan]) -> None:
+def test_strategies_are_a_markdown_table_with_the_best_in_bold(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
     """Eight samples in 0.5, 1 and 1.00001 seconds; a dash where there is no plan."""
-    plan = make_plan(microbatches=8)
+    plan: Plan = make_plan(make_fleet(make_cluster()), microbatches=8)
 
     def row(name: str, step_s: float) -> Row:
         return Row(name, replace(plan, prediction=Prediction(step_s, 8 / step_s, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0)))
 
     slow, near, fast, none = row("slow", 1.0), row("slow", 1.00001), row("fast", 0.5), Row("fast", None, "none fits")
-    assert list(strategies.table([("one", (slow, fast)), ("two", (near, none)), ("three", (none, none))])) == [
+    measured = [("one", (slow, fast)), ("two", (near, none)), ("three", (none, none))]
+    assert list(strategies.table(("slow", "fast"), measured)) == [
         "| samples/s | slow | fast |",
         "| --- | --- | --- |",
         "| one | 8 | **16** |",

@@ -16,8 +16,8 @@ from sim.units import time_text
 
 HEIGHT = 0.62
 """Of a bar; rows are one apart."""
-LINE, LONGEST = 95, 185
-"""Characters of a reason in a line, and of it all."""
+LINE = 95
+"""Characters of a reason in a line."""
 
 
 def comparison(answer: Compared) -> Figure:
@@ -36,7 +36,7 @@ def comparison(answer: Compared) -> Figure:
         axes.barh(row, rate, HEIGHT, color=BLUE if promised.step_s == best else SKY, gid="rate")
         axes.vlines(bound, row - HEIGHT / 2, row + HEIGHT / 2, color=BLACK, linewidth=2)
     for row, lost in enumerate(without, len(ranked)):
-        words = textwrap.fill(textwrap.shorten(f"no plan: {reason(lost)}", LONGEST, placeholder=" …"), LINE)
+        words = textwrap.fill(f"no plan: {reason(lost)}", LINE, max_lines=2, placeholder=" …")
         axes.text(0.01, row, words, transform=axes.get_yaxis_transform(), va="center", color=DARK, fontsize=9)
     names = [f"{name}\n{_layout(plan)}" for name, plan, _ in ranked] + [row.name for row in without]
     axes.set_yticks(range(rows), names)

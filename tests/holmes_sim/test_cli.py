@@ -230,23 +230,24 @@ def test_compare_prints_a_row_for_each_strategy(run):
 
 
 def test_compare_prints_one_document_in_the_order_asked(run):
-    """Three stages are no layout of the two published strategies; 24 of the 32 devices are one of certified."""
-    pinned = ("--tp", 2, "--pp", 3, "--dp", 4, "--microbatch-size", 4, "--recompute", "full")
-    seen = run("compare", "holmes-hybrid-4", "--strategies", "megatron,certified,holmes", *pinned, "--json")
+    """Thirty layers are not eight equal stages, as megatron has them; holmes takes four of each cluster."""
+    pinned = ("--tp", 1, "--pp", 8, "--dp", 4, "--microbatch-size", 4, "--recompute", "none")
+    seen = run("compare", "holmes-hybrid-4", "--strategies", "megatron,holmes", *pinned, "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
     assert (list(document), document["interrupted"]) == (["rows", "interrupted"], False)
-    assert [row["name"] for row in document["rows"]] == ["megatron", "certified", "holmes"]
+    assert [row["name"] for row in document["rows"]] == ["megatron", "holmes"]
     assert all(list(row) == ROW and row["planning_s"] > 0 for row in document["rows"])
-    lost, won, _ = document["rows"]
+    lost, won = document["rows"]
     assert {lost[key] for key in ROW[1:6]} == {None}
     assert lost["reason_if_none"].startswith("no layout with equal stages over all devices ")
     assert won["reason_if_none"] is None and won["slower_than_best"] == 0.0
     assert won["samples_per_s"] == pytest.approx(768 / won["step_s"], rel=1e-12)
-    assert won["tokens_per_s_per_device"] == pytest.approx(768 * 2048 / won["step_s"] / 32, rel=1e-12), "idle ones count"
+    assert won["tokens_per_s_per_device"] == pytest.approx(768 * 2048 / won["step_s"] / 32, rel=1e-12)
 
 
 def test_compare_says_why_a_strategy_has_no_plan(run):
+    """Three stages are no layout of holmes; certified takes 24 of the 32 devices."""
     pinned = ("--tp", 2, "--pp", 3, "--dp", 4, "--microbatch-size", 4, "--recompute", "none")
     seen = run("compare", "holmes-hybrid-4", "--strategies", "holmes,certified", *pinned)
     assert seen.code == 0
