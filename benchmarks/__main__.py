@@ -1,12 +1,18 @@
-"""`python -m benchmarks [engine] [scale] [evaluator] [peers]`: what was measured, as tables; some six minutes in all."""
+"""`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes.
+
+`python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
+every shipped topology by every strategy, a minute or more for each of them. Neither is among what runs unasked.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from benchmarks import engine, evaluator, scale
+from benchmarks import engine, evaluator, scale, strategies
 from benchmarks.peers import tables
+from holmes_sim.commands import shipped_topologies
+from planner.strategies import names
 
 
 def show_engine() -> None:
@@ -33,15 +39,23 @@ def show_evaluator() -> None:
         print(f"{name:<52}{rates['recurrence']:>12,.0f}{rates['all']:>12,.0f}")
 
 
-PARTS = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator, "peers": tables.show}
+def show_strategies() -> None:
+    """A Markdown table of all shipped topologies and all strategies, row by row as they come."""
+    columns = names()
+    for line in strategies.table(columns, strategies.measure(shipped_topologies(), columns)):
+        print(line, flush=True)
 
 
-def main(names: list[str]) -> None:
-    """Print the parts that were asked for, or all of them."""
-    unknown = [name for name in names if name not in PARTS]
+UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
+PARTS = UNASKED | {"peers": tables.show, "strategies": show_strategies}
+
+
+def main(asked: list[str]) -> None:
+    """Print the parts that were asked for, or all that are quick."""
+    unknown = [name for name in asked if name not in PARTS]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}")
-    for name in names or PARTS:
+    for name in asked or UNASKED:
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         PARTS[name]()
         print()

@@ -34,6 +34,7 @@ _check_neighbours()
 _PUBLIC = {
     "load": "holmes_sim.commands",
     "plan": "holmes_sim.commands",
+    "compare": "holmes_sim.commands",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",

@@ -40,6 +40,14 @@ ScheduleWord = Annotated[
     str | None, typer.Option(help="1f1b, 1f1b-deepspeed, gpipe or interleaved.", rich_help_panel="Pin a dimension")
 ]
 RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel="Pin a dimension")]
+ZeroStage = Annotated[int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")]
+ZeroShardSize = Annotated[
+    int | None,
+    typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel="Pin a dimension"),
+]
+ModelWord = Annotated[str | None, typer.Option(help="A model of the catalogue or a Hugging Face config.json.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")]
+SequenceLength = Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")]
 YOUNG = 200_000
 """Objects made before Python looks for cycles among them: a command makes many that live to its end, and hardly a cycle."""
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
@@ -48,9 +56,9 @@ KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies
 @app.command(epilog="Example: holmes-sim plan topologies/holmes-hybrid-4.yaml -o plan.json")
 def plan(
     topo: TopologyArgument,
-    model: Annotated[str | None, typer.Option(help="A model of the catalogue or a Hugging Face config.json.")] = None,
-    global_batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")] = None,
-    seq_len: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")] = None,
+    model: ModelWord = None,
+    global_batch_size: BatchSize = None,
+    seq_len: SequenceLength = None,
     strategy: Annotated[str, typer.Option(help="Who plans: certified, holmes, megatron.")] = "certified",
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
@@ -65,13 +73,8 @@ def plan(
     microbatch_size: Degree = None,
     schedule: ScheduleWord = None,
     recompute: RecomputeWord = None,
-    zero_stage: Annotated[
-        int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel="Pin a dimension")
-    ] = None,
-    zero_shard_size: Annotated[
-        int | None,
-        typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel="Pin a dimension"),
-    ] = None,
+    zero_stage: ZeroStage = None,
+    zero_shard_size: ZeroShardSize = None,
 ) -> None:
     """Choose layout and placement for a topology, and say how far from the best they can be."""
     from holmes_sim import commands
@@ -130,6 +133,74 @@ def simulate(
         _print(printing.explained(commands.explain(run)))
     _rests_on(given, profile)
     _note(" ".join([printing.effort(run), *(f"Written to {path}." for path in (trace, chart) if path)]))
+
+
+@app.command(epilog="Example: holmes-sim compare holmes-hybrid-4 --strategies holmes,megatron --chart strategies.png")
+def compare(
+    what: Annotated[list[str], typer.Argument(metavar="TOPO", help="A topology file, or the name of a shipped one.")],
+    strategies: Annotated[str, typer.Option(metavar="all|NAME,...", help="Who plans (holmes-sim list strategies).")] = "all",
+    model: ModelWord = None,
+    global_batch_size: BatchSize = None,
+    seq_len: SequenceLength = None,
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search for each strategy that searches.")] = 50.0,
+    chart: Annotated[Path | None, typer.Option(help="Draw samples/s by strategy (png, svg, pdf).")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write every plan into this folder.")] = None,
+    profile: Measured = None,
+    as_json: Json = False,
+    tp: Degree = None,
+    pp: Degree = None,
+    dp: Degree = None,
+    cp: Degree = None,
+    ep: Degree = None,
+    vpp: Degree = None,
+    microbatch_size: Degree = None,
+    schedule: ScheduleWord = None,
+    recompute: RecomputeWord = None,
+    zero_stage: ZeroStage = None,
+    zero_shard_size: ZeroShardSize = None,
+) -> None:
+    """Plan a topology by several strategies, and say how fast each would be."""
+    from holmes_sim import commands, files
+    from planner.question import Wishes
+    from sim import planfile
+
+    where = commands.load(_one_topology(what), profile)
+    workload = commands.workload_of(where, model, global_batch_size, seq_len)
+    wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
+    if chart is not None:  # what cannot be written is told before the work
+        from holmes_sim import charts
+
+        charts.ending(chart)
+    if output is not None:
+        files.folder(output)
+    names = () if strategies == "all" else tuple(name.strip() for name in strategies.split(","))
+    with _progress("comparing") as progress:
+        answer = commands.compare(where, workload, names, wishes, time_limit, progress)
+    if output is not None:
+        for name, plan, _ in answer.ranked:
+            _write_text(output / f"{name}.json", planfile.to_json(plan))
+    if chart is not None:
+        _save(charts.comparison(answer), chart)
+    if as_json:
+        _json(answer.facts())
+    else:
+        from holmes_sim import printing
+
+        _print(printing.compared(answer))
+        _note(" ".join(f"Written to {path}." for path in (output, chart) if path))
+    _note(answer.note)
+
+
+def _one_topology(what: list[str]) -> str:
+    """The topology among the arguments; plans and timelines will be compared here one day."""
+    from sim.errors import HolmesError
+
+    for name in what:
+        if name.endswith(".json"):
+            raise HolmesError(f"{name}: plans and timelines cannot be compared yet; compare takes a topology")
+    if len(what) > 1:
+        raise HolmesError(f"compare takes one topology, not {len(what)}: {' '.join(what)}")
+    return what[0]
 
 
 @app.command(epilog="Example: holmes-sim show topologies/holmes-hybrid-4.yaml -o fleet.png")

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner import search
+from planner import search, strategies
 from planner.question import Question, Wishes
 from planner.search import Row
 from planner.workshop import Workshop
 from sim import compute, folding, planfile, profile, topology
 from sim.engine import simulate as play
-from sim.errors import TopologyError
+from sim.errors import Infeasible, TopologyError
 from sim.explain import Explanation
 from sim.explain import explain as account
 from sim.model import Workload
@@ -37,6 +37,57 @@ class Planned:
     baselines: tuple[Row, ...]
     seconds: float
     interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What each strategy answers to one question: rows in the order asked, fewer than asked where Ctrl-C came."""
+
+    question: Question
+    asked: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def ranked(self) -> tuple[tuple[str, Plan, Prediction], ...]:
+        """(strategy, plan, prediction) of those that found a plan, the fastest first."""
+        found = [(row.name, row.plan, row.plan.prediction) for row in self.rows if row.plan and row.plan.prediction]
+        return tuple(sorted(found, key=lambda item: item[2].step_s))
+
+    @property
+    def without(self) -> tuple[Row, ...]:
+        """Rows that have no plan."""
+        return tuple(row for row in self.rows if row.plan is None)
+
+    @property
+    def note(self) -> str:
+        """What Ctrl-C left undone, in a line; empty where it did not come."""
+        cut = [f"the plan of {row.name} is the best so far" for row in self.rows if row.interrupted]
+        missing = self.asked[len(self.rows) :]
+        cut += [f"without an answer: {', '.join(missing)}"] if missing else []
+        return f"Interrupted: {'; '.join(cut)}." if cut else ""
+
+    def facts(self) -> dict[str, Any]:
+        """The rows as plain data; what a strategy without a plan cannot have is None."""
+        best = self.ranked[0][2].step_s if self.ranked else None
+        return {"rows": [_row_facts(row, best) for row in self.rows], "interrupted": bool(self.note)}
+
+
+def _row_facts(row: Row, best: float | None) -> dict[str, Any]:
+    numbers: dict[str, Any] = dict.fromkeys(
+        ("step_s", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction", "slower_than_best")
+    )
+    if row.plan is not None and row.plan.prediction is not None and best is not None:
+        promised = row.plan.prediction
+        numbers = {key: getattr(promised, key) for key in ("step_s", "samples_per_s")}
+        numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, promised)
+        numbers["upper_bound_fraction"] = promised.upper_bound_fraction
+        numbers["slower_than_best"] = promised.step_s / best - 1
+    return {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
+
+
+def tokens_per_device(plan: Plan, promised: Prediction) -> float:
+    """Tokens a second and device of the fleet: devices that a plan leaves idle count, for they are paid for."""
+    return promised.tokens_per_s / plan.fleet.devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +185,44 @@ def plan(
     question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     workshop = Workshop(question, progress)
     found = search.plan(question, strategy, workshop)
-    rows = search.compare(question, tuple(name for name in BASELINES if name != strategy), workshop)
+    rows = tuple(search.row(question, name, workshop) for name in BASELINES if name != strategy)
     timeline = play(found)
     seconds = time.perf_counter() - started
     return Planned(found, timeline, places(found, timeline), rows, seconds, workshop.interrupted)
+
+
+def compare(
+    where: Topology,
+    workload: Workload | None = None,
+    names: tuple[str, ...] = (),
+    wishes: Wishes | None = None,
+    time_limit: float = 50.0,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Compared:
+    """Plan a topology by several strategies, all of them unless some are named, each on its own.
+
+    Raises PlanError, TopologyError; Infeasible where no strategy finds a plan, with the reason of each; KeyboardInterrupt
+    where Ctrl-C came before any plan was found.
+    """
+    question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    asked = tuple(dict.fromkeys(names or strategies.names()))
+    found = Compared(question, asked, search.compare(question, asked, progress))
+    if not found.ranked:
+        if found.note:
+            raise KeyboardInterrupt
+        raise Infeasible(_why_none(found.rows))
+    return found
+
+
+def _why_none(rows: tuple[Row, ...]) -> str:
+    """The reason that all give, or a line for each strategy."""
+    said = {row.reason for row in rows}
+    return said.pop() if len(said) == 1 else "\n".join(f"{row.name}: {reason(row)}" for row in rows)
+
+
+def reason(row: Row) -> str:
+    """Why a strategy has no plan, without its own name in front."""
+    return row.reason.removeprefix(f"{row.name}: ")
 
 
 def simulate(given: Plan) -> Simulated:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import evaluator, scale
+from benchmarks import evaluator, scale, strategies
 from benchmarks.__main__ import main
+from planner.search import Row
 from sim.folding import fold
+from sim.plan import Plan, Prediction
 from sim.recurrence import steps
+
+Make = Callable[..., Any]
 
 
 @pytest.mark.parametrize(("kinds", "devices"), [(scale.UNIFORM, 1), (scale.MIXED, 4)])
@@ -48,6 +55,30 @@ def test_candidates_are_splits_of_all_layers() -> None:
     assert (steps(evaluator.table("1f1b", 8, 16, 1).candidates(classes, layers)) > 0).all()
 
 
+def test_strategies_are_a_markdown_table_with_the_best_in_bold(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    """Eight samples in 0.5, 1 and 1.00001 seconds; a dash where there is no plan."""
+    plan: Plan = make_plan(make_fleet(make_cluster()), microbatches=8)
+
+    def row(name: str, step_s: float) -> Row:
+        return Row(name, replace(plan, prediction=Prediction(step_s, 8 / step_s, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0)))
+
+    slow, near, fast, none = row("slow", 1.0), row("slow", 1.00001), row("fast", 0.5), Row("fast", None, "none fits")
+    measured = [("one", (slow, fast)), ("two", (near, none)), ("three", (none, none))]
+    assert list(strategies.table(("slow", "fast"), measured)) == [
+        "| samples/s | slow | fast |",
+        "| --- | --- | --- |",
+        "| one | 8 | **16** |",
+        "| two | **8** | - |",
+        "| three | - | - |",
+    ]
+
+
+def test_strategies_are_measured_topology_by_topology() -> None:
+    ((topology, rows),) = strategies.measure(("holmes-infiniband-4",), ("megatron", "holmes"))
+    assert (topology, [row.name for row in rows]) == ("holmes-infiniband-4", ["megatron", "holmes"])
+    assert all(row.plan is not None and row.plan.workload.global_batch_size == 768 for row in rows)
+
+
 def test_an_unknown_part_is_one_line() -> None:
-    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers"):
+    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, strategies"):
         main(["speed"])

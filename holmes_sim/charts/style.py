@@ -29,15 +29,21 @@ def listed(items: Iterable[object]) -> str:
     return ", ".join(words) if len(words) <= 4 else f"{words[0]}, {words[1]} … {words[-1]}"
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Write a picture by the ending of its path, whole or not at all; the same picture gives the same bytes."""
+def ending(path: str | Path) -> str:
+    """The kind of picture that a path names, one of `ENDINGS`. Raises HolmesError for any other."""
     target = Path(path)
-    ending = target.suffix[1:].lower()
-    if ending not in ENDINGS:
+    found = target.suffix[1:].lower()
+    if found not in ENDINGS:
         right = ", ".join(f".{known}" for known in ENDINGS)
         raise HolmesError(f"{target}: a picture ends in one of {right}, not in {target.suffix or 'nothing'}")
-    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
+    return found
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a picture by the ending of its path, whole or not at all; the same picture gives the same bytes."""
+    kind = ending(path)
+    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     picture = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "holmes-sim"}):
-        figure.savefig(picture, format=ending, metadata=undated)
-    files.write(target, picture.getvalue())
+        figure.savefig(picture, format=kind, metadata=undated)
+    files.write(path, picture.getvalue())

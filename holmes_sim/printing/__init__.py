@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
+from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.plans import effort, groups, planned, simulated
 from holmes_sim.printing.stacks import calibrated
@@ -12,6 +13,7 @@ from holmes_sim.printing.validations import validated
 __all__ = [
     "calibrated",
     "catalogue",
+    "compared",
     "console",
     "effort",
     "explained",

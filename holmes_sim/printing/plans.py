@@ -138,6 +138,19 @@ def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
 
 def short_layout(plan: Plan) -> str:
     """Degrees and layers by cluster: `tp 2, pp 2, dp 8, mb 4: ib 16, roce 14`."""
+    return f"{degrees(plan)}: {layers_by_cluster(plan)}"
+
+
+def degrees(plan: Plan) -> str:
+    """`tp 2, pp 2, dp 8, mb 4`, and what else is not usual."""
+    config = plan.config
+    full = "" if config.recompute == "none" else f", recompute {config.recompute}"
+    more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
+    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}"
+
+
+def layers_by_cluster(plan: Plan) -> str:
+    """Layers of the pipeline's places by where these stand: `ib 16, roce 14`."""
     config = plan.config
     runs: list[tuple[str, list[int]]] = []
     for place in range(config.pp):
@@ -148,10 +161,7 @@ def short_layout(plan: Plan) -> str:
             runs[-1][1].append(layers)
         else:
             runs.append((clusters, [layers]))
-    where = ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
-    full = "" if config.recompute == "none" else f", recompute {config.recompute}"
-    more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
-    return f"tp {config.tp}, pp {config.pp}, dp {config.dp}{more}, mb {config.microbatch_size}{full}: {where}"
+    return ", ".join(f"{name} {_runs(layers)}" for name, layers in runs)
 
 
 def _runs(layers: list[int]) -> str:

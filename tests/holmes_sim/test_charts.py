@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from holmes_sim import charts
+from holmes_sim.commands import Compared
+from planner.question import Question
+from planner.search import Row
 from sim import engine, topology
 from sim.cluster import Device, Trunk
 from sim.errors import HolmesError
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan import MadeBy, ParallelConfig, Plan, Prediction, Stage, groups_of
 from sim.timeline import Span, Timeline
 
 Make = Callable[..., Any]
@@ -210,6 +214,47 @@ def test_a_big_fleet_has_one_box_a_node() -> None:
     figure = charts.placement(plan)
     assert [text for text in texts(figure) if text.isdigit()] == [str(stage) for stage in range(16) for _ in range(8)]
     assert legend(figure)[15] == "stage 15: layers 90-95"
+
+
+@pytest.fixture
+def compared(plan: Plan) -> Compared:
+    """Three strategies: 4 samples in 1 s, of at most 8; in 0.5 s, of at most 10; and none."""
+
+    def played(step_s: float, share: float) -> Plan:
+        return replace(plan, prediction=Prediction(step_s, 4 / step_s, 0.0, 0.0, 0.0, (), 0.0, 0.0, share))
+
+    rows = (Row("slow", played(1.0, 0.5)), Row("lost", None, "lost: nothing fits"), Row("quick", played(0.5, 0.8)))
+    return Compared(Question(plan.topology, plan.workload), ("slow", "lost", "quick"), rows)
+
+
+def test_a_strategy_is_a_bar_of_samples_a_second_within_its_upper_bound(compared: Compared) -> None:
+    axes = main_axes(charts.comparison(compared))
+    drawn = [p for p in axes.patches if isinstance(p, Rectangle)]
+    widths = {gid: [round(p.get_width(), 9) for p in drawn if p.get_gid() == gid] for gid in ("rate", "bound")}
+    assert widths == {"rate": [8.0, 4.0], "bound": [10.0, 8.0]}, "the fastest first"
+    assert [to_hex(p.get_facecolor()).upper() for p in drawn if p.get_gid() == "rate"] == ["#0072B2", "#56B4E9"]
+    assert axes.get_xlabel() == "samples/s (simulated)" and axes.get_xlim()[0] == 0.0
+
+
+def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compared) -> None:
+    figure = charts.comparison(compared)
+    axes, layout = main_axes(figure), "tp 1 · pp 2 · dp 1 · microbatch 1 · 1f1b"
+    (numbers,) = axes.child_axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"quick\n{layout}", f"slow\n{layout}", "lost"]
+    assert [label.get_text() for label in numbers.get_yticklabels()] == [
+        "8 samples/s, fastest\n500 ms a step, 80.0% of the upper bound",
+        "4 samples/s, 100.0% slower\n1 s a step, 50.0% of the upper bound",
+    ]
+    assert texts(figure) == ["no plan: nothing fits"]
+    assert legend(figure) == ["fastest", "slower", "upper bound of that layout: all devices always computing"]
+    assert png(figure)
+
+
+def test_a_long_reason_stays_in_its_row(compared: Compared) -> None:
+    wordy = replace(compared, rows=(*compared.rows[::2], Row("lost", None, "no room " * 50)))
+    (text,) = texts(charts.comparison(wordy))
+    lines = text.splitlines()
+    assert len(lines) == 2 and max(map(len, lines)) <= 95 and text.endswith(" …")
 
 
 @pytest.mark.parametrize("ending", charts.ENDINGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from holmes_sim import commands
@@ -10,6 +12,7 @@ from planner.question import Question, Wishes
 from planner.verify import step
 from planner.workshop import Workshop
 from sim.errors import Infeasible, PlanError
+from sim.plan import Plan
 
 PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none")
 
@@ -56,8 +59,72 @@ def test_one_workshop_thinks_every_answer_out_once(asked, monkeypatch):
     question, told = asked(), []
     workshop = Workshop(question, told.append)
     first = search.plan(question, "megatron", workshop)
-    assert search.compare(question, ("megatron",), workshop)[0].plan is first
+    assert search.row(question, "megatron", workshop).plan is first
     assert [text for text in told if text == "strategy megatron"] == ["strategy megatron"]
+
+
+@dataclass
+class Clocked:
+    """A strategy that takes so many seconds of a clock, as the real one does, or is stopped by Ctrl-C."""
+
+    seconds: float
+    clock: list[float]
+    real: strategies.Strategy
+    stops: str = ""
+
+    def plan(self, question: Question, workshop: Workshop) -> Plan:
+        self.clock[0] += self.seconds
+        if self.stops == "at once":
+            raise KeyboardInterrupt
+        workshop.interrupted = self.stops == "with the best so far"
+        return self.real.plan(question, workshop)
+
+
+@pytest.fixture
+def clocked(monkeypatch):
+    """Replace holmes and megatron, and the clock, by ones that take 5 and 3 seconds."""
+
+    def replace(stops: str = "") -> None:
+        clock, real = [0.0], strategies.get
+        known = {"holmes": Clocked(5.0, clock, real("holmes"), stops), "megatron": Clocked(3.0, clock, real("megatron"))}
+        monkeypatch.setattr(search.time, "perf_counter", lambda: clock[0])
+        monkeypatch.setattr(strategies, "get", lambda name: known.get(name) or real(name))
+
+    return replace
+
+
+def test_seconds_to_plan_are_each_strategys_own(asked, clocked):
+    """The second holmes thinks again: nothing is taken over from the first."""
+    clocked()
+    rows = search.compare(asked(), ("holmes", "megatron", "holmes"))
+    assert [row.planning_s for row in rows] == [5.0, 3.0, 5.0]
+    assert rows[0].plan is not rows[2].plan and rows[0].plan == rows[2].plan
+
+
+def test_what_a_workshop_knows_costs_nothing(asked, clocked):
+    clocked()
+    workshop = Workshop(asked())
+    assert [search.row(asked(), "holmes", workshop).planning_s for _ in range(2)] == [5.0, 0.0]
+
+
+@pytest.mark.parametrize(("stops", "left"), [("at once", [("megatron", False)]),
+                                             ("with the best so far", [("megatron", False), ("holmes", True)])])  # fmt: skip
+def test_ctrl_c_leaves_the_rows_done_so_far(asked, clocked, stops, left):
+    clocked(stops)
+    rows = search.compare(asked(), ("megatron", "holmes", "certified"))
+    assert [(row.name, row.interrupted) for row in rows] == left
+
+
+def test_progress_names_the_strategy_at_work(asked):
+    told: list[str] = []
+    search.compare(asked(), ("megatron", "certified"), told.append)
+    assert told[:4] == [
+        "megatron (1 of 2)",
+        "certified (2 of 2)",
+        "certified (2 of 2): strategy holmes",
+        "certified (2 of 2): strategy megatron",
+    ]
+    assert all(text.startswith("certified (2 of 2): ") for text in told[2:])
 
 
 def test_what_was_infeasible_once_is_so_again(asked):

@@ -1,0 +1,42 @@
+"""Samples/s of every strategy on every shipped topology: `python -m benchmarks strategies` prints a Markdown table.
+
+Every cell is a plan of that strategy for the topology's own workload, played by the engine; the best of a row is bold, a dash
+is a topology for which the strategy has no plan. All strategies stand on the same costs, memory and engine, so what differs is
+what they choose, not how it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from holmes_sim import commands
+from planner import search
+from planner.question import Question
+from planner.search import Row
+from planner.verify import step
+
+
+def measure(topologies: tuple[str, ...], names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Row, ...]]]:
+    """(topology, a row for each strategy) as they come."""
+    for name in topologies:
+        topology = commands.load(name)
+        rows = search.compare(Question(topology, commands.workload_of(topology)), names)
+        if len(rows) < len(names) or rows[-1].interrupted:  # a part of a row would compare nothing
+            raise KeyboardInterrupt
+        yield name, rows
+
+
+def table(names: tuple[str, ...], measured: Iterable[tuple[str, tuple[Row, ...]]]) -> Iterator[str]:
+    """The lines of a Markdown table with a column for each strategy, each line as soon as it is known."""
+    yield f"| samples/s | {' | '.join(names)} |"
+    yield f"| --- |{' --- |' * len(names)}"
+    for topology, rows in measured:
+        yield f"| {topology} | {' | '.join(_cells(rows))} |"
+
+
+def _cells(rows: tuple[Row, ...]) -> list[str]:
+    """Rates with four digits, the best bold; those that cannot be told from it here are bold as well."""
+    rates = [0.0 if row.plan is None else row.plan.workload.global_batch_size / step(row.plan) for row in rows]
+    texts = [f"{rate:.4g}" if rate else "-" for rate in rates]
+    best = f"{max(rates):.4g}"
+    return [f"**{text}**" if text == best else text for text in texts]

@@ -1,0 +1,81 @@
+"""Strategies beside each other: samples/s as bars, the fastest on top, each on a pale one that ends at its upper bound."""
+
+from __future__ import annotations
+
+import textwrap
+
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, PALE, SKY, WIDTH
+from holmes_sim.commands import Compared, reason
+from sim.plan import Plan, Prediction
+from sim.units import time_text
+
+HEIGHT = 0.62
+"""Of a bar; rows are one apart."""
+LINE = 95
+"""Characters of a reason in a line."""
+
+
+def comparison(answer: Compared) -> Figure:
+    """A bar for each strategy with a plan, the reason for each without. At least one has a plan.
+
+    The upper bound is that of the strategy's own layout (`sim.costs.upper_bound_seconds`), so it differs from row to row.
+    """
+    ranked, without = answer.ranked, answer.without
+    rows, best = len(ranked) + len(without), ranked[0][2].step_s
+    space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(WIDTH, 1.9 + 0.62 * rows), dpi=DPI, layout=space)
+    axes = figure.add_subplot(ylim=(rows - 0.5, -0.5), xlabel="samples/s (simulated)")
+    for row, (_, _, promised) in enumerate(ranked):
+        rate, bound = promised.samples_per_s, promised.samples_per_s / promised.upper_bound_fraction
+        axes.barh(row, bound, HEIGHT, color=PALE, gid="bound")
+        axes.barh(row, rate, HEIGHT, color=BLUE if promised.step_s == best else SKY, gid="rate")
+        axes.vlines(bound, row - HEIGHT / 2, row + HEIGHT / 2, color=BLACK, linewidth=2)
+    for row, lost in enumerate(without, len(ranked)):
+        words = textwrap.fill(f"no plan: {reason(lost)}", LINE, max_lines=2, placeholder=" …")
+        axes.text(0.01, row, words, transform=axes.get_yaxis_transform(), va="center", color=DARK, fontsize=9)
+    names = [f"{name}\n{_layout(plan)}" for name, plan, _ in ranked] + [row.name for row in without]
+    axes.set_yticks(range(rows), names)
+    numbers = axes.secondary_yaxis("right")
+    numbers.set_yticks(range(len(ranked)), [_numbers(promised, best) for _, _, promised in ranked])
+    for each in (axes, numbers):
+        each.tick_params(axis="y", length=0)
+        each.spines[["top", "right", "left"]].set_visible(False)
+    for label in (axes.get_yticklabels()[0], numbers.get_yticklabels()[0]):
+        label.set_fontweight("bold")
+    figure.suptitle(_title(answer), fontsize=11)
+    figure.legend(handles=_legend(answer), loc="outside lower center", ncol=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _numbers(promised: Prediction, best: float) -> str:
+    """Two lines beside a bar."""
+    slower = "fastest" if promised.step_s == best else f"{promised.step_s / best - 1:.1%} slower"
+    share = f"{promised.upper_bound_fraction:.1%} of the upper bound"
+    return f"{promised.samples_per_s:.4g} samples/s, {slower}\n{time_text(promised.step_s)} a step, {share}"
+
+
+def _layout(plan: Plan) -> str:
+    config = plan.config
+    more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1)
+    words = f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more} · microbatch {config.microbatch_size} · {config.schedule}"
+    return words if config.recompute == "none" else f"{words}\n{config.recompute} recompute"
+
+
+def _title(answer: Compared) -> str:
+    topology, workload = answer.question.topology, answer.question.workload
+    pinned = f"\npinned: {answer.question.wishes}" if str(answer.question.wishes) else ""
+    return (
+        f"{topology.name} · {workload.model.name}, batch {workload.global_batch_size:,} × {workload.seq_len:,} tokens · "
+        f"{topology.fleet.devices:,} devices{pinned}"
+    )
+
+
+def _legend(answer: Compared) -> list[Patch | Line2D]:
+    bound = Line2D([], [], color=BLACK, linewidth=2, label="upper bound of that layout: all devices always computing")
+    others = [Patch(color=SKY, label="slower")] if answer.ranked[0][2].step_s < answer.ranked[-1][2].step_s else []
+    return [Patch(color=BLUE, label="fastest"), *others, bound]

@@ -1,0 +1,64 @@
+"""Several strategies on one question: a row for each, the fastest first, and why some have no plan."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.commands import Compared, reason, tokens_per_device
+from holmes_sim.printing.plans import degrees, layers_by_cluster
+from holmes_sim.printing.tables import STYLE, grid
+from sim.plan import Plan
+from sim.units import GIGA, time_text
+
+HEADERS = ("strategy", "step", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin", "layout")
+
+
+def compared(answer: Compared) -> Group:
+    """What is compared, the table, and a line for each strategy without a plan. At least one has one."""
+    pinned = str(answer.question.wishes)
+    parts: list[Text | Table] = [_heading(answer), *([Text(f"pinned: {pinned}")] if pinned else []), Text(), _table(answer)]
+    if answer.without:
+        parts += [Text(), Text("No plan", style=STYLE), *(Text(f"{row.name}: {reason(row)}") for row in answer.without)]
+    return Group(*parts)
+
+
+def _heading(answer: Compared) -> Text:
+    """One line: topology, model, batch, devices."""
+    workload, fleet = answer.question.workload, answer.question.topology.fleet
+    return Text(
+        f"{answer.question.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), "
+        f"batch {workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {fleet.devices} devices",
+        style=STYLE,
+    )
+
+
+def _table(answer: Compared) -> Table:
+    table = grid("Strategies, the fastest first", *HEADERS)
+    seconds = {row.name: time_text(float(f"{row.planning_s:.2g}")) for row in answer.rows}
+    best = answer.ranked[0][2].step_s
+    for name, plan, promised in answer.ranked:
+        fastest = promised.step_s == best
+        table.add_row(
+            name,
+            time_text(promised.step_s),
+            f"{promised.samples_per_s:.4g}",
+            f"{tokens_per_device(plan, promised):,.0f}",
+            f"{promised.upper_bound_fraction:.1%}",
+            "fastest" if fastest else f"{promised.step_s / best - 1:.1%}",
+            seconds[name],
+            _layout(plan),
+            style=STYLE if fastest else None,
+        )
+    for row in answer.without:
+        table.add_row(row.name, *"-----", seconds[row.name], "no plan, see below")
+    return table
+
+
+def _layout(plan: Plan) -> str:
+    config = plan.config
+    virtual = f" x {config.vpp}" if config.vpp > 1 else ""
+    used, owned = config.world_size, plan.fleet.devices
+    idle = f" ({used:,} of {owned:,} devices)" if used < owned else ""
+    return f"{degrees(plan)}, {config.schedule}{virtual}: {layers_by_cluster(plan)}{idle}"
