@@ -92,7 +92,7 @@ def balance_layers(
 
     `head` and `tail` are the demands of embedding and logits, in layers: they are the first and the last stage's. A layer goes
     to the stage in which most of it falls. Then up to `MOVES` times the stage with most capacity to spare takes a layer from
-    its neighbour with least, unless that leaves some stage with more to spare than any had before.
+    its neighbour with least, if none then has as much to spare. (The released code moves between equals, too, and back.)
     """
     demand = layers + head + tail
     edges = [demand * part / sum(capacities) for part in itertools.accumulate(capacities)]
@@ -109,7 +109,7 @@ def balance_layers(
         givers = [i for i in (taker - 1, taker + 1) if 0 <= i < len(given) and given[i] > least]
         giver = min(givers, key=lambda i: spare[i], default=taker)
         after = [left - (i == taker) + (i == giver) for i, left in enumerate(spare)]
-        if giver == taker or max(after) > max(spare):
+        if giver == taker or max(after) >= max(spare):
             break
         given[taker], given[giver], spare = given[taker] + 1, given[giver] - 1, after
     return tuple(given)
