@@ -9,7 +9,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from planner.question import Question
 from planner.shapes import slot, slots
@@ -17,6 +17,16 @@ from sim.cluster import Cluster, Device, DeviceSpec
 
 ORDERS = 24
 """Orders of types of devices along a line that are tried: all of four types, the first of more (a guess)."""
+
+WORK = 3_000_000
+"""Devices that candidates may have in all: pricing one looks at each of its devices. Some seconds (a guess)."""
+
+T = TypeVar("T")
+
+
+def thinned(candidates: Sequence[T], devices: int) -> Sequence[T]:
+    """Every k-th of candidates over so many devices each, so that the work is bounded whatever the fleet; all where k is 1."""
+    return candidates[:: max(1, -(-len(candidates) * devices // WORK))]
 
 
 @dataclass(frozen=True, slots=True)

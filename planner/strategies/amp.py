@@ -23,7 +23,7 @@ from contextlib import suppress
 
 from planner.classes import ClassOption
 from planner.linecosts import LineCosts
-from planner.lines import Stand, cut, devices, level, ring
+from planner.lines import Stand, cut, devices, level, ring, thinned
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, shapes, slots
@@ -55,6 +55,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 def _strategies(question: Question, workshop: Workshop, costs: LineCosts) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
     """(cost, shape, layers of each stage) of every strategy over all devices."""
     clusters, layers = list(question.clusters()), question.workload.model.layers
+    found = []
     for shape in shapes(question, across=True):
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
         if rest or not pp * shape.vpp <= layers or any(cluster.node.count % shape.tp for cluster in clusters):
@@ -62,6 +63,8 @@ def _strategies(question: Question, workshop: Workshop, costs: LineCosts) -> Ite
         m = shape.microbatches(question.workload)
         if question.wishes.pp not in (None, pp) or (shape.vpp > 1 and m % pp):
             continue
+        found.append((shape, pp, m))
+    for shape, pp, m in thinned(found, question.topology.fleet.devices):
         stands = cut(clusters, shape.tp, shape.slots)
         seconds = mean_seconds(workshop, shape, pp)
         with suppress(PlanError):

@@ -20,13 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.linecosts import LineCosts
-from planner.lines import Stand, cut, devices, level, orders
+from planner.lines import Stand, cut, devices, level, orders, thinned
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, shapes, slots
 from planner.shortlist import shortlist
 from planner.verify import fastest
 from planner.workshop import Workshop
+from sim import schedules
 from sim.errors import Infeasible, PlanError
 from sim.plan import Plan
 
@@ -62,11 +63,13 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 def _places(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     """Every shape and its stages, type by type, the types in every order."""
     every, layers, pinned = orders(question), question.workload.model.layers, question.wishes.pp
+    found = []
     for shape in shapes(question, across=True):
         counts = [sum(slots(cluster, shape.tp) for cluster in alike) // shape.slots for alike in every[0]]
         if all(counts) and sum(counts) * shape.vpp <= layers and pinned in (None, sum(counts)):
-            for order in every:
-                yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
+            found += [(shape, order) for order in every]
+    for shape, order in thinned(found, question.topology.fleet.devices):
+        yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
 
 
 def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[Leaf]:
@@ -98,14 +101,21 @@ def split(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bo
 
 
 def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: tuple[int, ...]) -> float:
-    """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail."""
+    """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
+
+    Where the schedule does not overlap messages, a stage is held up by those that it sends for every microbatch.
+    """
     pp, m = len(stands), shape.microbatches(costs.workload)
     found = [
         costs.cost(shape, stand, k, (i == 0, i == pp - 1)) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))
     ]
     config = costs.config(shape, pp)
-    fill = sum(cost.both for cost in found) / shape.vpp + sum(costs.messages(shape, stands))
-    return (m - 1) * max(cost.slot for cost in found) + fill + max(cost.tail(config) for cost in found)
+    messages = costs.messages(shape, stands)
+    waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # of a border's two messages each stage sends one
+    sent = [waits * (ahead + back) for ahead, back in zip([*messages, 0.0], [0.0, *messages], strict=True)]
+    slowest = max(max(cost.slot, cost.both + out) for cost, out in zip(found, sent, strict=True))
+    fill = sum(cost.both for cost in found) / shape.vpp + sum(messages)
+    return (m - 1) * slowest + fill + max(cost.tail(config) for cost in found)
 
 
 def _build(question: Question, leaf: Leaf) -> Plan:

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.linecosts import LineCosts
-from planner.lines import Stand, cut, devices, orders, strips
+from planner.lines import Stand, cut, devices, orders, strips, thinned
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, shapes, slots
@@ -77,7 +77,8 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 
 def batch_shares(speeds: Sequence[float], total: int) -> tuple[int, ...]:
     """The data balancer: shares of `total` in proportion to speed, by largest remainder, of equals the first."""
-    exact = [total * speed / sum(speeds) for speed in speeds]
+    whole = sum(speeds)
+    exact = [total * speed / whole for speed in speeds]
     shares = [math.floor(share) for share in exact]
     by_rest = sorted(range(len(exact)), key=lambda i: shares[i] - exact[i])
     for i in by_rest[: total - sum(shares)]:
@@ -95,7 +96,8 @@ def balance_layers(
     its neighbour with least, if none then has as much to spare. (The released code moves between equals, too, and back.)
     """
     demand = layers + head + tail
-    edges = [demand * part / sum(capacities) for part in itertools.accumulate(capacities)]
+    whole = sum(capacities)
+    edges = [demand * part / whole for part in itertools.accumulate(capacities)]
     cuts = [math.floor(edge - head + 0.5) for edge in edges[:-1]]
     for i, _ in enumerate(cuts):
         cuts[i] = min(max(cuts[i], (cuts[i - 1] if i else 0) + least), layers - least * (len(cuts) - i))
@@ -144,10 +146,10 @@ def _groups(question: Question) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]
         whole = not rest and not any(cluster.node.count % shape.tp for cluster in question.clusters())
         if whole and 0 < pp * shape.vpp <= layers and question.wishes.pp in (None, pp):
             found.setdefault((pp, shape.microbatches(question.workload), shape.recompute), []).append(shape)
-    for alike in found.values():
-        for order in every:
-            line = list(itertools.chain.from_iterable(order))
-            yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
+    both = [(alike, order) for alike in found.values() for order in every]
+    for alike, order in thinned(both, question.topology.fleet.devices):
+        line = list(itertools.chain.from_iterable(order))
+        yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
 
 def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> Iterator[float]:

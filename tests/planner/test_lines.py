@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.lines import borders, cut, devices, level, ring, strips
+from planner.lines import borders, cut, devices, level, ring, strips, thinned
 from planner.shortlist import shortlist
 
 
@@ -101,6 +101,15 @@ def test_no_other_split_has_a_faster_slowest_stage(stages, layers):
     if found is not None:
         assert found in every
         assert slowest(found) == min(map(slowest, every))
+
+
+@pytest.mark.parametrize(
+    ("candidates", "devices", "kept"),
+    [(100, 1000, 100), (30, 100_000, 30), (31, 100_000, 16), (1000, 100_000, 30), (3, 10**9, 1)],
+)
+def test_candidates_are_thinned_by_counted_work(candidates, devices, kept):
+    """Devices of all candidates together: at most three million, but one candidate at least."""
+    assert len(thinned(range(candidates), devices)) == kept
 
 
 class Cost(float):
