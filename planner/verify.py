@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -30,16 +32,21 @@ def step(plan: Plan) -> float:
     return plan.prediction.step_s
 
 
-def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, played: int) -> Plan | None:
+def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, played: int, deadline: float = math.inf) -> Plan | None:
     """The fastest of candidates that come in a rough order, best first; None where none fits.
 
     The first `ranked` that can be built and fit are put in the order of their closed form; the first `played` of these are
-    played by the engine, until none left can win.
+    played by the engine, until none left can win. Beyond the deadline, a time of `time.monotonic`, no more are built than one
+    and no more are played than one.
     """
-    found = sorted(islice(_built(candidates), ranked), key=lambda pair: pair[0])
+    found: list[tuple[float, Plan]] = []
+    for pair in islice(_built(candidates), ranked):
+        found.append(pair)
+        if time.monotonic() > deadline:
+            break
     best: Plan | None = None
-    for seconds, plan in found[:played]:
-        if best is not None and seconds >= step(best):
+    for seconds, plan in sorted(found, key=lambda pair: pair[0])[:played]:
+        if best is not None and (seconds >= step(best) or time.monotonic() > deadline):
             break
         now = play(plan)
         if best is None or step(now) < step(best):

@@ -12,9 +12,13 @@ import pytest
 
 from holmes_sim import commands
 from planner import strategies
+from planner.classes import ClassOption
 from planner.question import Question, Wishes
+from planner.shapes import shapes
+from planner.strategies import amp
 from planner.strategies.certified import OPTIMAL_GAP
 from planner.strategies.holmes import layers_by_speed
+from planner.strategies.metis import balance_layers, batch_shares, relieve
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
 from sim import planfile
@@ -86,7 +90,7 @@ def test_a_plan_fits_and_promises_what_is_played(question, strategy, name):
     assert fits(plan)
     assert play(replace(plan, prediction=None)).prediction == plan.prediction
     assert plan.workload == asked.workload
-    assert plan.config.dp * plan.config.microbatch_size * plan.config.num_microbatches[0] == 24
+    assert sum(plan.config.num_microbatches) * plan.config.microbatch_size == 24
     assert (plan.certificate is not None) == (strategy == "certified")
 
 
@@ -181,6 +185,115 @@ def test_megatron_uses_all_devices_in_order_and_even_layers(question, name):
     assert len({stage.layers for stage in plan.stages}) == 1
     in_order = [(c.name, node, index) for c in machines.clusters for node in range(c.nodes) for index in range(c.node.count)]
     assert [(d.cluster, d.node, d.index) for d in plan.placement] == in_order
+
+
+@pytest.mark.parametrize(
+    ("speeds", "total", "shares"),
+    [
+        ([1, 1], 8, (4, 4)),
+        ([2, 1], 9, (6, 3)),
+        ([3, 2], 8, (5, 3)),  # 4.8 and 3.2: the larger rest gets the one that is over
+        ([5, 5, 2], 10, (4, 4, 2)),  # 4.17, 4.17, 1.67
+        ([1, 1, 1], 8, (3, 3, 2)),  # equals: the first
+        ([9, 1], 4, (4, 0)),
+    ],
+)
+def test_metis_shares_the_batch_by_speed(speeds, total, shares):
+    """The data balancer: proportional to speed, by largest remainder."""
+    assert batch_shares(speeds, total) == shares
+
+
+@pytest.mark.parametrize(
+    ("capacities", "layers", "ends", "split"),
+    [
+        ([1, 1], 12, (0, 0), (6, 6)),
+        ([2, 1], 12, (0, 0), (8, 4)),
+        ([3, 1], 10, (0, 0), (8, 2)),  # the border falls at 7.5: most of layer 7 is not after it
+        ([1, 1, 1], 12, (0, 3), (5, 5, 2)),  # logits as heavy as three layers
+        ([1, 1], 12, (2, 0), (5, 7)),
+        ([20, 1, 1], 6, (0, 0), (4, 1, 1)),  # one at least
+        ([2, 3, 2], 16, (0, 0), (4, 7, 5)),  # 4.57, 6.86, 4.57: filled 5, 6, 5; then the second, short of 0.86, takes one
+    ],
+)
+def test_metis_balances_layers_by_capacity(capacities, layers, ends, split):
+    assert balance_layers(capacities, layers, *ends) == split
+
+
+def test_metis_moves_capacity_from_groups_short_of_memory_to_those_with_room():
+    """0.9 x what fits is kept, and the rest goes to where there is room, by capacity."""
+    assert relieve([0.5, 0.5], [0.5, 2.0]) == pytest.approx([0.225, 0.775])
+    assert relieve([0.5, 0.25, 0.25], [0.8, 4.0, 4.0]) == pytest.approx([0.36, 0.32, 0.32])
+    assert relieve([0.4, 0.4, 0.2], [0.5, 1.1, 4.0]) == pytest.approx([0.18, 0.44, 0.38])  # the second has room for 0.04
+    assert relieve([0.5, 0.5], [0.5, 1.2]) is None
+
+
+def test_metis_gives_fast_replicas_of_a_mixed_group_more_of_the_batch(question):
+    """One group over both types: replicas on devices of 1 and 0.4 PFLOP/s, 24 samples."""
+    config = answer(question("two speeds", Wishes(tp=1, pp=1, dp=8, microbatch_size=1)), "metis").config
+    fast, slow = config.num_microbatches[:4], config.num_microbatches[4:]
+    assert sum(config.num_microbatches) == 24
+    assert min(fast) > max(slow)
+
+
+def test_metis_takes_the_least_tensor_parallelism_that_fits(question):
+    config = answer(question("alike", Wishes(pp=1, microbatch_size=1)), "metis").config
+    assert (config.tp, config.dp) == (1, 8)
+
+
+def test_hethub_never_mixes_types_in_a_stage_and_gives_the_faster_more_layers(question):
+    plan = answer(question("two speeds", Wishes(tp=1)), "hethub")
+    width = plan.config.tp * plan.config.dp
+    types = [{device.cluster for device in plan.placement[i : i + width]} for i in range(0, len(plan.placement), width)]
+    assert all(len(kinds) == 1 for kinds in types)
+    layers = {name: sum(s.layers for s, kinds in zip(plan.stages, types, strict=True) if kinds == {name}) for name in "ab"}
+    assert layers["a"] > layers["b"] > 0
+    assert plan.config.world_size == 8
+
+
+def test_a_stage_of_hethub_may_stand_on_two_clusters_of_one_type(question):
+    """NICs are no level of its search."""
+    plan = answer(question("infiniband and roce", Wishes(tp=1, dp=8, microbatch_size=1)), "hethub")
+    assert {device.cluster for device in plan.placement} == {"a", "b"}
+    assert plan.config.pp == 1
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "stages", "messages", "sync", "seconds"),
+    [
+        (1, [2.0, 3.0], [0.5], 1.0, 6.5),
+        (4, [2.0, 3.0, 2.0], [0.5, 0.25], 1.0, 17.75),  # 3 x 3 + 7 + 0.75 + 1
+        (8, [2.0], [], 0.0, 16.0),
+    ],
+)
+def test_the_cost_of_amp(microbatches, stages, messages, sync, seconds):
+    """(m - 1) max t + sum t + sum e + sync."""
+    assert amp.cost(microbatches, stages, messages, sync) == seconds
+
+
+def test_the_gradient_sum_of_amp_is_a_ring_over_its_slowest_link():
+    assert amp.ring_seconds(4, 100.0, 0.02) == pytest.approx(3.0)  # 2 x 3/4 x 100 x 0.02
+    assert amp.ring_seconds(1, 100.0, 0.02) == 0.0
+
+
+def test_amp_splits_a_single_microbatch_evenly():
+    assert amp.even(10, 4) == (3, 3, 2, 2)
+
+
+def test_amp_takes_the_mean_of_layer_times_and_so_gives_the_slow_no_fewer_layers(question):
+    asked = question("two speeds", Wishes(tp=1, dp=4, microbatch_size=1, recompute="none"))
+    plan = answer(asked, "amp")
+    assert [stage.layers for stage in plan.stages] == [6, 6]  # 1 and 0.4 PFLOP/s; a small vocabulary
+    shape = next(shapes(asked))
+    (alone, each), _ = amp.mean_seconds(Workshop(asked), shape, 2)
+    fast, slow = (ClassOption(Workshop(asked), cluster, shape, []).layer_seconds for cluster in asked.clusters())
+    assert each == pytest.approx((fast + slow) / 2)
+    assert alone >= 0
+
+
+def test_amp_gives_ranks_out_along_the_nodes_as_listed(question):
+    """Tensor first, then data, then pipeline."""
+    plan = answer(question("three clusters", Wishes(tp=2, dp=1, microbatch_size=1)), "amp")
+    assert [str(device) for device in plan.placement] == [f"{c}/node0/dev{d}" for c in "abc" for d in range(2)]
 
 
 # the certificate
@@ -287,5 +400,5 @@ def test_the_answer_does_not_depend_on_the_hash_seed():
 
 
 def test_the_folder_is_the_registry():
-    assert {"certified", "holmes", "megatron"} <= set(strategies.names())
+    assert {"amp", "certified", "hethub", "holmes", "megatron", "metis"} <= set(strategies.names())
     assert all(callable(strategies.get(name).plan) for name in strategies.names())

@@ -1,0 +1,128 @@
+"""What stages cost that stand on a line of slots: closed forms of `sim.costs`, bytes of `sim.memory`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from planner.lines import Stand, borders, devices
+from planner.shapes import Shape
+from planner.workshop import Workshop
+from sim import memory, schedules
+from sim.cluster import Device, DeviceSpec, common_transport
+from sim.costs import StageCost, StageCosts, messages_pace
+from sim.lowering import message_bytes
+from sim.paces import Paces
+from sim.plan import ParallelConfig
+from sim.routes import Pace
+
+
+class LineCosts:
+    """Costs, memory and messages of the stages of a line, whatever the shape.
+
+    Stages that lie alike cost the same: paces are found once for each, costs once for each shape.
+    """
+
+    def __init__(self, workshop: Workshop):
+        self.workshop, self.fleet, self.workload = workshop, workshop.question.topology.fleet, workshop.question.workload
+        self._paces: dict[tuple[object, ...], Paces] = {}
+        self._costs: dict[tuple[object, ...], StageCost] = {}
+        self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._pairs: dict[tuple[str, str, bool], Pace] = {}
+        self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
+
+    def config(self, shape: Shape, pp: int) -> ParallelConfig:
+        """The configuration of a shape with a pipeline of pp places."""
+        if (shape, pp) not in self._configs:
+            self._configs[shape, pp] = shape.config(self.workload, pp)
+        return self._configs[shape, pp]
+
+    def cost(
+        self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+    ) -> StageCost:
+        """Costs of a stage at (first, last) or no end of the pipeline: of its slowest devices, or of its devices of one type.
+
+        Raises PlanError where nothing joins its devices."""
+        key = shape, _geometry(stand, shape.tp), layers, ends, spec and spec.name
+        if key not in self._costs:
+            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
+            self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
+        return self._costs[key]
+
+    def _pace(self, shape: Shape, stand: Stand, spec: DeviceSpec | None) -> Paces:
+        groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
+        key = _geometry(stand, shape.tp), groups, spec and spec.name
+        if key not in self._paces:
+            if spec is None:
+                flat = devices((stand,), shape.tp)
+                rows = tuple(flat[i : i + shape.tp] for i in range(0, len(flat), shape.tp))
+                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows, self.workshop.capacities)
+            else:
+                own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
+                self._paces[key] = self._pace(shape, stand, None).among(own)
+        return self._paces[key]
+
+    def line_seconds(
+        self, shape: Shape, stand: Stand, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+    ) -> tuple[float, float]:
+        """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
+        key = shape, _geometry(stand, shape.tp), ends, spec and spec.name
+        if key not in self._lines:
+            one, two = (self._both(shape, stand, layers, ends, spec) for layers in (1, 2))
+            self._lines[key] = 2 * one - two, two - one
+        return self._lines[key]
+
+    def _both(self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
+        """Seconds of one microbatch; without cp and ep there is but `work`, which needs no paces of gradient groups.
+
+        Messages need no gather: shapes with tensor parallelism have sequence parallelism (`lowering.gathered_bytes`).
+        """
+        if max(shape.cp, shape.ep) > 1:
+            return self.cost(shape, stand, layers, ends, spec).both
+        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
+        return sum(costs.work(layers, *ends, (spec,) if spec else ()))
+
+    def bytes_at(self, shape: Shape, stand: Stand, layers: int, place: int, pp: int, microbatches: int) -> tuple[float, float]:
+        """(bytes of the fullest rank of a stage, memory of its smallest device). Raises PlanError."""
+        config = self.config(shape, pp)
+        pairs = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
+        ends = place == 0, place == pp - 1
+        inside = max(memory.place_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
+        return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stand)
+
+    def most(self, shape: Shape, stand: Stand, place: int, pp: int, microbatches: int) -> int:
+        """Most layers that fit the memory of a stage; 0 where not one does. Bytes grow linearly with layers."""
+        (one, limit), (two, _) = (self.bytes_at(shape, stand, k, place, pp, microbatches) for k in (1, 2))
+        return max(0, 1 + math.floor((limit - one) / (two - one) * (1 + 1e-12)))
+
+    def per_byte(self, pairs: Iterable[tuple[Device, Device]]) -> float:
+        """Seconds a byte over the slowest of the links that join pairs of devices, one alone; infinite where nothing does."""
+        return max((self._pair(a, b).per_byte for a, b in pairs), default=0.0)
+
+    def messages(self, shape: Shape, stands: Sequence[Stand]) -> list[float]:
+        """Seconds of a microbatch's activations, and their gradients back, over the slowest link of every border."""
+        nbytes = message_bytes(self.workload, self.config(shape, 2))
+        return [
+            2 * max(self._pair(*pair).seconds(nbytes) for pair in borders(a, b, shape.tp))
+            for a, b in itertools.pairwise(stands)
+        ]
+
+    def _pair(self, a: Device, b: Device) -> Pace:
+        """Pace of one message between two devices. Raises PlanError where nothing joins them."""
+        key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
+        if key not in self._pairs:
+            nic, _ = common_transport(self.fleet, (a, b))
+            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.workshop.capacities)
+        return self._pairs[key]
+
+
+def _geometry(stand: Stand, tp: int) -> tuple[tuple[str, int, int], ...]:
+    """How a stage lies on the nodes of its clusters."""
+    return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stand)
+
+
+def _types(stand: Stand) -> Iterator[str]:
+    """The type of device of every replica."""
+    for run in stand:
+        yield from itertools.repeat(run.cluster.node.device.name, run.count)

@@ -1,0 +1,119 @@
+"""amp: every (tp, dp, pp) over all devices in one fixed order of ranks, ranked by AMP's analytic cost of a step.
+
+AMP (Li et al., NeurIPS 2022, arXiv 2210.07297, section 4; DachengLi1/AMP, cost_het_cluster.py and pipe.py) prices a strategy at
+
+    (m - 1) max t_i + sum t_i + sum e_i + max over stages of 2 (dp - 1) / dp x gradient bytes / bandwidth
+
+with m microbatches, t_i the seconds of stage i for one of them, and e_i those of the messages between stages i and i + 1. Of
+all pairs of neighbours the slowest counts, alone on its link. Where devices differ, the released code takes the mean of their
+layer times, weighted by how many there are: it knows no faster stage. Layers are split for the least (m - 1) max t_i + sum t_i,
+and evenly for a single microbatch. Ranks are given out in the order tensor, data, pipeline along the nodes as listed, so that
+what speaks most stays nearest; this is the released placement without annealing.
+
+Layer seconds, message and link paces are ours. A message counts there and back, as t_i counts forward and backward. AMP has
+neither memory nor recomputation in its model: what does not fit is passed over here, and recomputation is one more degree.
+Layers here are transformer layers; embedding and head belong to the first and the last of them."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from planner.classes import ClassOption
+from planner.linecosts import LineCosts
+from planner.lines import Stand, cut, devices, level, ring, thinned
+from planner.placement import assemble
+from planner.question import Question
+from planner.shapes import Shape, shapes, slots
+from planner.verify import fastest
+from planner.workshop import Workshop
+from sim.errors import Infeasible, PlanError
+from sim.lowering import gradient_bytes
+from sim.plan import Plan
+
+RANKED = 8
+PLAYED = 2
+
+
+def plan(question: Question, workshop: Workshop) -> Plan:
+    """The fastest of the strategies that AMP ranks first. Raises Infeasible where none fits."""
+    deadline = time.monotonic() + question.time_limit
+    costs = LineCosts(workshop)
+    ranked = sorted(_strategies(question, workshop, costs), key=lambda item: item[0])
+    builders = (functools.partial(_build, question, costs, shape, layers) for _, shape, layers in ranked)
+    best = fastest(builders, RANKED, PLAYED, deadline)
+    if best is None:
+        raise Infeasible(
+            "amp: no layout over all devices divides the batch and fits the memory; "
+            "unpin what is pinned, or use strategy certified"
+        )
+    return best
+
+
+def _strategies(question: Question, workshop: Workshop, costs: LineCosts) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
+    """(cost, shape, layers of each stage) of every strategy over all devices."""
+    clusters, layers = list(question.clusters()), question.workload.model.layers
+    found = []
+    for shape in shapes(question, across=True):
+        pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
+        if rest or not pp * shape.vpp <= layers or any(cluster.node.count % shape.tp for cluster in clusters):
+            continue
+        m = shape.microbatches(question.workload)
+        if question.wishes.pp not in (None, pp) or (shape.vpp > 1 and m % pp):
+            continue
+        found.append((shape, pp, m))
+    for shape, pp, m in thinned(found, question.topology.fleet.devices):
+        stands = cut(clusters, shape.tp, shape.slots)
+        seconds = mean_seconds(workshop, shape, pp)
+        with suppress(PlanError):
+            given = even(layers, pp) if m == 1 else level(seconds, [layers] * pp, layers, shape.vpp)
+            if given is not None and min(given) >= shape.vpp:
+                stages = [base + k * each for k, (base, each) in zip(given, seconds, strict=True)]
+                sync = max(_sync(costs, shape, stands[i], k, (i == 0, i == pp - 1)) for i, k in enumerate(given))
+                yield cost(m, stages, costs.messages(shape, stands), sync), shape, given
+
+
+def cost(microbatches: int, stages: Sequence[float], messages: Sequence[float], sync: float) -> float:
+    """AMP's cost of a step, seconds: (m - 1) max t + sum t + sum e + sync."""
+    return (microbatches - 1) * max(stages) + sum(stages) + sum(messages) + sync
+
+
+def even(layers: int, pp: int) -> tuple[int, ...]:
+    """The split of a single microbatch: what is left over goes to the first stages."""
+    each, more = divmod(layers, pp)
+    return tuple(each + (place < more) for place in range(pp))
+
+
+def mean_seconds(workshop: Workshop, shape: Shape, pp: int) -> list[tuple[float, float]]:
+    """(s, c) of every stage, which takes s + k c seconds for k layers: the mean over all devices, so c is alike for all."""
+    options = [ClassOption(workshop, cluster, shape, []) for cluster in workshop.question.clusters()]
+    total = sum(option.cluster.devices for option in options)
+
+    def mean(role: str, layers: int) -> float:
+        return sum(option.cost(role, layers).both * option.cluster.devices for option in options) / total
+
+    each = mean("middle", 2) - mean("middle", 1)
+    roles = ["only"] if pp == 1 else ["first", *["middle"] * (pp - 2), "last"]
+    bases = {role: mean(role, 1) - each for role in dict.fromkeys(roles)}
+    return [(bases[role], each) for role in roles]
+
+
+def _sync(costs: LineCosts, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool]) -> float:
+    """Seconds of the gradient sum of a stage: a ring over its slowest link."""
+    nbytes = sum(size for _, size in gradient_bytes(costs.workload, costs.config(shape, 2), layers, *ends))
+    return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stand, shape.tp)))
+
+
+def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
+    """2 (n - 1) / n x bytes over a link of so many seconds a byte."""
+    return 2 * (ranks - 1) / ranks * nbytes * per_byte
+
+
+def _build(question: Question, costs: LineCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
+    """The plan in AMP's order of ranks. Raises PlanError where it does not fit, before it is built."""
+    stands, m = cut(question.clusters(), shape.tp, shape.slots), shape.microbatches(question.workload)
+    if any(k > costs.most(shape, stand, i, len(stands), m) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))):
+        raise PlanError("does not fit the memory")
+    return assemble(question, shape, layers, devices(stands, shape.tp), "amp")
