@@ -15,6 +15,7 @@ are played by the engine, and the fastest is the answer."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import time
@@ -26,12 +27,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.classes import ClassOption, options
+from planner.classes import ClassOption
 from planner.placement import build
 from planner.question import Question
-from planner.shapes import Shape, shapes
+from planner.shapes import Shape, shapes, slots
 from planner.verify import fastest
 from planner.workshop import Workshop
+from sim.cluster import Cluster
+from sim.costs import compute_seconds
 from sim.errors import Infeasible
 from sim.plan import Plan
 from sim.units import Seconds
@@ -39,7 +42,10 @@ from sim.units import Seconds
 RANKED = 12
 PLAYED = 4
 CELLS = 150_000_000
-"""So many cells of the programme's tables are filled at most, on any machine: a few seconds."""
+CELLS_PER_DEVICE = 2_000
+RANKS = 12_000
+"""So many cells of the programme's tables are filled at most, a few seconds on any machine; looking up what a device of a stage
+has to say counts as so many. Plans of so many ranks in all are built, but one at least."""
 
 Stages: TypeAlias = tuple[tuple[int, int], ...]
 Table: TypeAlias = NDArray[np.float64]
@@ -79,7 +85,8 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest of the plans that the dynamic programme ranks first. Raises Infeasible where none fits."""
     work = Work(time.monotonic() + question.time_limit)
     ranked = _ranked(question, workshop, work)
-    best = fastest((partial(build, question, shape, stages, "alpa") for _, shape, stages in ranked), PLAYED, PLAYED)
+    played = max(1, min(PLAYED, RANKS // question.topology.fleet.devices))
+    best = fastest((partial(build, question, shape, stages, "alpa") for _, shape, stages in ranked), played, played)
     if best is None:
         raise Infeasible(
             "alpa: no division of the layers over submeshes of dp x tp devices fits the memory and the batch; "
@@ -91,12 +98,20 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 def _ranked(question: Question, workshop: Workshop, work: Work) -> list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]]:
     """(T, shape, stages) of the best divisions, the best first; shapes that promise most are divided first."""
     found: list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]] = []
-    everything = [(shape, options(workshop, shape)) for shape in shapes(question)]
-    bounds = [_bound(question, shape, classes) for shape, classes in everything]
-    for bound, (shape, classes) in sorted(zip(bounds, everything, strict=True), key=lambda job: job[0]):
+    todo: list[tuple[Seconds, int, Shape, list[ClassOption] | None]] = []
+    for index, shape in enumerate(shapes(question)):
+        heapq.heappush(todo, (_floor(question, shape), index, shape, None))
+    while todo:
+        bound, index, shape, classes = heapq.heappop(todo)
         worst = found[RANKED - 1][0] if len(found) >= RANKED else math.inf
         if bound >= worst or (found and work.is_over):
             break
+        if classes is None:
+            classes = [ClassOption(workshop, cluster, shape, []) for cluster in _holding(question, shape)]
+            work.cells += CELLS_PER_DEVICE * shape.slots * shape.tp * len(classes)
+            speeds = [(option.layer_seconds, option.capacity) for option in classes]
+            heapq.heappush(todo, (_bound(question, shape, speeds), index, shape, classes))
+            continue
         for order in _orders(classes, _offers(question, shape, classes, worst)):
             names, offers = [option.cluster.name for option, _ in order], [offer for _, offer in order]
             lengths = _lengths(question, shape, offers)
@@ -109,11 +124,29 @@ def _ranked(question: Question, workshop: Workshop, work: Work) -> list[tuple[Se
     return found
 
 
-def _bound(question: Question, shape: Shape, classes: list[ClassOption]) -> Seconds:
-    """T of layers that can be divided at will over the fastest stages: what no division of a shape can beat."""
+def _holding(question: Question, shape: Shape) -> list[Cluster]:
+    """Clusters that hold a submesh of a shape at least."""
+    clusters = (cluster for cluster in question.clusters() if cluster.node.count >= shape.tp)
+    return [cluster for cluster in clusters if slots(cluster, shape.tp) >= shape.slots]
+
+
+def _floor(question: Question, shape: Shape) -> Seconds:
+    """The bound of a shape whose tensor-parallel ranks say nothing: known before anything is looked up on the network."""
+    config = shape.config(question.workload, 2)
+    speeds = [
+        (sum(compute_seconds(c.node.device, question.workload, config, 1, False, False)), slots(c, shape.tp) // shape.slots)
+        for c in _holding(question, shape)
+    ]
+    return _bound(question, shape, speeds)
+
+
+def _bound(question: Question, shape: Shape, classes: list[tuple[Seconds, int]]) -> Seconds:
+    """T of layers that can be divided at will over the fastest stages: what no division of a shape can beat.
+
+    `classes` are the seconds of a layer and the number of submeshes of every cluster."""
     layers, m = question.workload.model.layers, shape.microbatches(question.workload)
     most = question.wishes.pp or layers
-    speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(min(c.capacity, most))), reverse=True)[:most]
+    speeds = sorted((1 / seconds for seconds, number in classes for _ in range(min(number, most))), reverse=True)[:most]
     if not speeds or len(speeds) < (question.wishes.pp or 1):
         return math.inf
     return (m - 1) * max(layers / sum(speeds), 1 / speeds[0]) + layers / speeds[0] / shape.vpp

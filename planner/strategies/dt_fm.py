@@ -31,16 +31,17 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from planner.classes import ClassOption
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, shapes, slot, slots
 from planner.verify import fastest
 from planner.workshop import Workshop
-from sim.cluster import Device, common_transport
-from sim.costs import messages_pace
+from sim import memory
+from sim.cluster import Cluster, Device, common_transport
+from sim.costs import StageCosts, messages_pace
 from sim.errors import Infeasible, PlanError
 from sim.lowering import gradient_bytes, message_bytes
+from sim.paces import Paces
 from sim.plan import Plan
 from sim.routes import Pace
 from sim.units import Seconds
@@ -48,7 +49,9 @@ from sim.units import Seconds
 DIVIDED = 48
 RANKED = 12
 PLAYED = 3
-"""So many shapes are divided into groups, so many of their plans built, so many played."""
+RANKS = 12_000
+"""So many shapes are divided into groups, so many of their plans built (of so many ranks in all, but one at least), so many
+played."""
 REFINED = 64
 """Kernighan and Lin divide at most so many devices that fill no group in their cluster; more stay as they are listed."""
 
@@ -73,7 +76,8 @@ def plan(question: Question, workshop: Workshop) -> Plan:
         said, groups = divided[key]
         ranked.append((compute + said, shape, groups))
     ranked.sort(key=lambda item: item[0])
-    best = fastest((functools.partial(_build, question, shape, groups) for _, shape, groups in ranked), RANKED, PLAYED)
+    built = max(1, min(RANKED, RANKS // question.topology.fleet.devices))
+    best = fastest((functools.partial(_build, question, shape, groups) for _, shape, groups in ranked), built, PLAYED)
     if best is None:
         raise Infeasible(
             "dt_fm: no layout of even layers over balanced groups of devices fits the memory and the batch; "
@@ -85,18 +89,30 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 def _tuned(question: Question, workshop: Workshop) -> Iterator[tuple[Seconds, Shape, int]]:
     """(seconds of compute as if all devices were the slowest, shape, pp) of even layers over all devices that fit memory."""
     clusters, layers = list(question.clusters()), question.workload.model.layers
+    slowest: dict[tuple[int | str, ...], Seconds] = {}
     for shape in shapes(question, across=True):
         held = [cluster for cluster in clusters if cluster.node.count >= shape.tp]
         most = min(sum(slots(cluster, shape.tp) for cluster in held) // shape.slots, layers // shape.vpp)
         pp, m = question.wishes.pp or most, shape.microbatches(question.workload)
         if not 1 <= pp <= most or (shape.vpp > 1 and m % pp):
             continue
-        classes, largest = [ClassOption(workshop, cluster, shape, []) for cluster in held], math.ceil(layers / pp)
-        role = "middle" if pp > 1 else "only"
-        if any(option.held(role, largest) < max(min(m, pp), option.least_held) for option in classes):
+        largest, config = math.ceil(layers / pp), shape.config(question.workload, pp)
+        kept = m if shape.schedule == "gpipe" else min(m, pp)
+        needed = memory.place_bytes(question.workload, config, largest, kept * shape.vpp, True, pp == 1)
+        if needed + memory.outside_torch(config) > min(cluster.node.device.memory for cluster in held):
             continue
-        slowest = max(option.layer_seconds for option in classes) * largest
-        yield (m + (pp - 1) / shape.vpp) * slowest, shape, pp
+        key = shape.tp, shape.cp, shape.microbatch_size, shape.recompute
+        if key not in slowest:
+            slowest[key] = max(_layer_seconds(question, workshop, shape, cluster) for cluster in held)
+        yield (m + (pp - 1) / shape.vpp) * largest * slowest[key], shape, pp
+
+
+def _layer_seconds(question: Question, workshop: Workshop, shape: Shape, cluster: Cluster) -> Seconds:
+    """Seconds of a microbatch on a layer, forward and backward, with its tensor-parallel collectives."""
+    config = shape.config(question.workload, 2)
+    paces = Paces(question.topology.fleet, config, (slot(cluster, shape.tp, 0),), workshop.capacities)
+    two, one = (StageCosts(question.workload, config, paces).work(layers, False, False) for layers in (2, 1))
+    return sum(two) - sum(one)
 
 
 def _build(question: Question, shape: Shape, groups: tuple[Group, ...]) -> Plan:
