@@ -49,9 +49,10 @@ from sim.units import Seconds
 DIVIDED = 48
 RANKED = 12
 PLAYED = 3
+DEVICES = 400_000
 RANKS = 12_000
-"""So many shapes are divided into groups, so many of their plans built (of so many ranks in all, but one at least), so many
-played."""
+"""So many shapes are divided into groups (of so many devices in all), so many of their plans built (of so many ranks in all),
+so many played; but one at least."""
 REFINED = 64
 """Kernighan and Lin divide at most so many devices that fill no group in their cluster; more stay as they are listed."""
 
@@ -67,7 +68,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     tuned = sorted(_tuned(question, workshop), key=lambda item: item[0])
     ranked: list[tuple[Seconds, Shape, tuple[Group, ...]]] = []
     divided: dict[tuple[int, ...], tuple[Seconds, tuple[Group, ...]]] = {}
-    for compute, shape, pp in tuned[:DIVIDED]:
+    for compute, shape, pp in tuned[: max(1, min(DIVIDED, DEVICES // question.topology.fleet.devices))]:
         if ranked and time.monotonic() > deadline:
             break
         key = shape.tp, shape.dp, shape.cp, shape.microbatch_size, pp
@@ -310,14 +311,19 @@ def in_order(groups: tuple[Group, ...], price: Callable[[Group, Group], Seconds]
 
 def in_line(before: Group, group: Group, flow: Flow) -> Group:
     """The units of a group, each at the place of the unit before it that it is matched with: inside its node if it can be."""
-    left, free = dict(flow), dict.fromkeys(group)
+    left, taken = dict(flow), set[Unit]()
     found: list[Unit | None] = [None] * len(before)
-    for beside in (True, False):
+    clusters = sorted({unit[0] for unit in group})
+    for width in (2, 1):  # those of a node, then those of a cluster
+        free: dict[tuple[int, ...], list[Unit]] = {}
+        for other in reversed(group):
+            if other not in taken:
+                free.setdefault(other[:width], []).append(other)
         for place, unit in enumerate(before):
-            if found[place] is None:
-                target = next((u for u in free if left[unit[0], u[0]] and (not beside or u[:2] == unit[:2])), None)
-                if target is not None:
-                    found[place] = target
-                    left[unit[0], target[0]] -= 1
-                    del free[target]
+            keys = [unit[:2]] if width == 2 else [(cluster,) for cluster in clusters]
+            key = next((key for key in keys if free.get(key) and left[unit[0], key[0]]), None)
+            if found[place] is None and key is not None:
+                found[place] = target = free[key].pop()
+                left[unit[0], target[0]] -= 1
+                taken.add(target)
     return tuple(unit for unit in found if unit is not None)

@@ -287,5 +287,5 @@ def test_the_answer_does_not_depend_on_the_hash_seed():
 
 
 def test_the_folder_is_the_registry():
-    assert {"certified", "holmes", "megatron"} <= set(strategies.names())
+    assert {"alpa", "certified", "dt_fm", "holmes", "megatron", "random"} <= set(strategies.names())
     assert all(callable(strategies.get(name).plan) for name in strategies.names())
