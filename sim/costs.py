@@ -59,7 +59,7 @@ class StageCost:
 
     @property
     def slot(self) -> Seconds:
-        """What one microbatch takes of the rank's time, of its data-parallel network's or of its messages' way, the most of them.
+        """What one microbatch takes of the rank's time, of its data-parallel network's or of its messages' way: the most.
 
         Messages of one way go one behind the other; behind the last one come the next stage's work and the way back."""
         return max(self.busy, self.traffic, self.lane)

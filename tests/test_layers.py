@@ -16,7 +16,7 @@ NAMES = [str(file.relative_to(ROOT)) for file in FILES]
 ROOMS: dict[str, tuple[str, ...]] = {
     "yaml": ("sim/documents.py",),
     "pydantic": ("sim/documents.py", "sim/schema.py", "sim/planfile.py", "sim/cases.py"),
-    "networkx": ("sim/cluster.py",),
+    "networkx": ("sim/cluster.py", "planner/strategies/dt_fm.py"),
     "simpy": ("sim/network.py", "sim/engine.py"),
     "pulp": ("planner/milp.py",),
     "highspy": ("planner/milp.py",),
