@@ -250,10 +250,7 @@ class PlanCosts:
         for group in (*listed, *gradient_groups(plan)):
             self._chosen[plan.config.place(group.ranks[0])[2]][group.kind] = group.collective
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
-        self._paces = [
-            Paces(plan.fleet, plan.config, place_devices(plan, place), self.capacities, self._chosen[place])
-            for place in range(plan.config.pp)
-        ]
+        self._paces: dict[int, Paces] = {}
         self._among: dict[tuple[int, tuple[int, ...]], Paces] = {}
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
@@ -270,8 +267,14 @@ class PlanCosts:
     def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
         """Costs of stages on the devices of a pipeline place, of replicas that are alike."""
         if (place, alike) not in self._among:
-            self._among[place, alike] = self._paces[place].among(alike)
+            self._among[place, alike] = self._paces_of(place).among(alike)
         return StageCosts(self.plan.workload, self.plan.config, self._among[place, alike])
+
+    def _paces_of(self, place: int) -> Paces:
+        if place not in self._paces:
+            devices = place_devices(self.plan, place)
+            self._paces[place] = Paces(self.plan.fleet, self.plan.config, devices, self.capacities, self._chosen[place])
+        return self._paces[place]
 
     def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Kinds of devices of a pipeline place on replicas that are alike."""
