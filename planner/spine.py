@@ -188,14 +188,16 @@ class SpineCosts(costs.PlanCosts):
         self._tied_idle = self._tied_without_spine()
 
     def _tied_without_spine(self) -> Seconds:
-        """Seconds of the tied embedding's sum on the replicas of the first node, which stand for all."""
+        """Seconds of the tied embedding's sum on the replicas of the first node, which stand for all: those share trunks only."""
         plan, nbytes = self.plan, lowering.tied_bytes(self.plan.workload, self.plan.config)
         if not nbytes:
             return 0.0
-        here = plan.config.tp * int(np.count_nonzero(self.node[0] == self.node[0, 0]))
+        replicas = int(np.count_nonzero(self.node[0] == self.node[0, 0]))
+        here, copies = plan.config.tp * replicas, -(-plan.config.dp // replicas)
         listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
         members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
-        return min(way.pace.seconds(nbytes) for way in ways(self.flat, members, "all_reduce", self.idle))
+        found = ways(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
+        return min(way.pace.seconds(nbytes) for way in found)
 
     def _volumes(self, place: int) -> tuple[float, float]:
         """Bytes that all rings of a place hand on over each of their edges: to reduce gradients, and to gather weights."""
