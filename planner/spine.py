@@ -184,11 +184,11 @@ class SpineCosts(costs.PlanCosts):
         self._back = self._between(places[1:], places[:-1], "send_recv", nbytes)
         self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * lowering.tied_bytes(workload, config))
         ends = np.array([self._volumes(place) for place in range(config.pp)])
-        self._reduce, self._gather = (self._rings(ends[:, way], way) for way in (0, 1))
+        self._reduce, self._gather = (self._around(ends[:, way], way) for way in (0, 1))
         self._tied_idle = self._tied_without_spine()
 
     def _tied_without_spine(self) -> Seconds:
-        """Seconds of the tied embedding's sum on the replicas of the first node, which stand for all: those share trunks only."""
+        """Seconds of the tied embedding's sum on the first node, which stands for all: only trunks are shared."""
         plan, nbytes = self.plan, lowering.tied_bytes(self.plan.workload, self.plan.config)
         if not nbytes:
             return 0.0
@@ -210,7 +210,7 @@ class SpineCosts(costs.PlanCosts):
             found[operation == "all_gather"] += config.tp * nbytes * count * turns / n
         return found[0], found[1]
 
-    def _rings(self, volumes: Floats, way: int) -> _Transfers:
+    def _around(self, volumes: Floats, way: int) -> _Transfers:
         operation = "all_gather" if way else "reduce_scatter" if self.plan.config.zero_stage else "all_reduce"
         source, target = self.node, np.roll(self.node, -1, axis=1)
         nics = (self.rings.get(place, "") for place in range(len(source)))

@@ -247,8 +247,12 @@ class PlanCosts:
         self.plan, self.capacities = plan, Capacities(plan.fleet)
         self._chosen: list[dict[str, str]] = [{} for _ in range(plan.config.pp)]
         listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
+        self._rings: dict[tuple[Device, ...], tuple[Device, ...]] = {}
         for group in (*listed, *gradient_groups(plan)):
             self._chosen[plan.config.place(group.ranks[0])[2]][group.kind] = group.collective
+            ranked = tuple(sorted(group.ranks))
+            if group.ranks != ranked:
+                self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
         self._paces: dict[int, Paces] = {}
         self._among: dict[tuple[int, tuple[int, ...]], Paces] = {}
@@ -273,7 +277,8 @@ class PlanCosts:
     def _paces_of(self, place: int) -> Paces:
         if place not in self._paces:
             devices = place_devices(self.plan, place)
-            self._paces[place] = Paces(self.plan.fleet, self.plan.config, devices, self.capacities, self._chosen[place])
+            facts = self.plan.fleet, self.plan.config, devices, self.capacities, self._chosen[place], self._rings
+            self._paces[place] = Paces(*facts)
         return self._paces[place]
 
     def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
