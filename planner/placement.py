@@ -1,14 +1,16 @@
 """Stages on clusters -> Plan: the device of every rank, the NIC and the collective of every group.
 
 Tensor-parallel groups stand inside a node, the replicas of a stage side by side under one fabric, stages one after the other:
-each stage takes the next free slots of its cluster. Every group gets the fastest NIC that all its members share, and the
-collective that needs the least time in a step.
+each stage takes the next free slots of its cluster. Where a cluster's spine is narrower than its leaves, its nodes then
+change places (`planner.leaves`). Every group gets the fastest NIC that all its members share, and the collective that needs
+the least time in a step.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from planner import leaves
 from planner.question import Question
 from planner.shapes import Shape, slot
 from sim import __version__, costs
@@ -29,7 +31,9 @@ def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...],
         taken[name] = start + shape.slots
         for replica in range(shape.slots):
             devices += slot(fleet.cluster(name), shape.tp, start + replica)
-    return assemble(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+    plan = _plain(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+    standing = leaves.arranged(plan)
+    return _with_collectives(plan if standing == plan.placement else replace(plan, placement=standing))
 
 
 def assemble(
@@ -43,10 +47,22 @@ def assemble(
     """The plan that puts rank r on devices[r], with so many layers at every pipeline place.
 
     `microbatches` are those of each replica; all have equally many where it is empty. Raises PlanError."""
+    return _with_collectives(_plain(question, shape, layers, devices, strategy, microbatches))
+
+
+def _plain(
+    question: Question,
+    shape: Shape,
+    layers: tuple[int, ...],
+    devices: tuple[Device, ...],
+    strategy: str,
+    microbatches: tuple[int, ...] = (),
+) -> Plan:
+    """The plan with all collectives as rings."""
     config = shape.config(question.workload, len(layers))
     if microbatches:
         config = replace(config, num_microbatches=microbatches)
-    plan = Plan(
+    return Plan(
         topology=question.topology,
         workload=question.workload,
         config=config,
@@ -55,7 +71,6 @@ def assemble(
         groups=groups_of(question.topology.fleet, config, devices),
         made_by=MadeBy(strategy, __version__),
     )
-    return _with_collectives(plan)
 
 
 def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:

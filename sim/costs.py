@@ -251,13 +251,14 @@ class PlanCosts:
         self.plan, self.capacities = plan, Capacities(plan.fleet)
         self._chosen: list[dict[str, str]] = [{} for _ in range(plan.config.pp)]
         listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
+        self._rings: dict[tuple[Device, ...], tuple[Device, ...]] = {}
         for group in (*listed, *gradient_groups(plan)):
             self._chosen[plan.config.place(group.ranks[0])[2]][group.kind] = group.collective
+            ranked = tuple(sorted(group.ranks))
+            if group.ranks != ranked:
+                self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
-        self._paces = [
-            Paces(plan.fleet, plan.config, place_devices(plan, place), self.capacities, self._chosen[place])
-            for place in range(plan.config.pp)
-        ]
+        self._paces: dict[int, Paces] = {}
         self._among: dict[tuple[int, tuple[int, ...]], Paces] = {}
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
@@ -274,8 +275,15 @@ class PlanCosts:
     def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
         """Costs of stages on the devices of a pipeline place, of replicas that are alike."""
         if (place, alike) not in self._among:
-            self._among[place, alike] = self._paces[place].among(alike)
+            self._among[place, alike] = self._paces_of(place).among(alike)
         return StageCosts(self.plan.workload, self.plan.config, self._among[place, alike])
+
+    def _paces_of(self, place: int) -> Paces:
+        if place not in self._paces:
+            devices = place_devices(self.plan, place)
+            facts = self.plan.fleet, self.plan.config, devices, self.capacities, self._chosen[place], self._rings
+            self._paces[place] = Paces(*facts)
+        return self._paces[place]
 
     def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Kinds of devices of a pipeline place on replicas that are alike."""

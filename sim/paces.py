@@ -15,7 +15,7 @@ from sim import collectives
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.plan import ParallelConfig
-from sim.routes import Capacities, Hosts, Member, Pace, by_host, member, ways
+from sim.routes import Capacities, Devices, Hosts, Member, Pace, by_host, member, ways
 from sim.units import Bytes, Seconds
 
 
@@ -23,6 +23,7 @@ class Paces:
     """Paces of a stage's groups on given devices: `devices[d][t]` is the device of dp_cp index d, tensor-parallel rank t.
 
     By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
+    A ring goes on in the order of ranks; `rings` tells of groups, given in that order, for which it does not.
     """
 
     def __init__(
@@ -32,10 +33,11 @@ class Paces:
         devices: tuple[tuple[Device, ...], ...],
         capacities: Capacities,
         chosen: Mapping[str, str] | None = None,
+        rings: Mapping[Devices, Devices] | None = None,
     ):
         self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
         self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
-        self._config, self._devices = config, devices
+        self._config, self._devices, self._rings = config, devices, rings or {}
         self._blocks: dict[str, list[list[tuple[Device, ...]]]] = {  # groups that run side by side
             **self._inside(tuple(range(len(devices)))),
             "dp": [_columns(devices)],
@@ -77,7 +79,10 @@ class Paces:
         found = {}
         for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, by_host(blocks[0][0][0])):
             shards = self._shards.get(kind, 0)
-            joined = [[member(devices, nic, name, devices, shards) for devices, nic in block] for block in blocks]
+            joined = [
+                [member(self._rings.get(devices, devices), nic, name, devices, shards) for devices, nic in block]
+                for block in blocks
+            ]
             together = [side for block in joined for side in _side_by_side(block, operation)]
             sides = [ways(self._fleet, side, operation, self._capacities) for side in together]
             options = [tuple(way.pace for way in side) for side in sides]

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim import compute, costs, schedules
-from sim.cluster import Device, Fleet, Trunk
+from sim.cluster import Device, Fabric, Fleet, Trunk
 from sim.engine import simulate
 from sim.folding import fold
 from sim.plan import Plan
@@ -244,6 +244,21 @@ def test_chunks_of_different_sizes_do_not_make_the_closed_form_late(make_plan: M
     """Places 1 and 2 begin with the first of their chunks, which is not the mean of them."""
     plan = make_plan(free_wires, pp=3, vpp=2, microbatches=6, layers=(1, 1, 3, 3, 1, 3), schedule="interleaved")
     assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("shards", [None, 2])
+def test_the_closed_form_goes_round_a_ring_as_it_is_listed(
+    shards: int | None, make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """Ranks alternate between two leaves with a narrow spine; the ring of the second plan enters each leaf once."""
+    machines = make_fleet(make_cluster(nodes=4, fabric=Fabric(2, 8.0)))
+    placement = tuple(Device("c", node, 0) for node in (0, 2, 1, 3))
+    ranked = make_plan(machines, dp=4, placement=placement, zero_shard_size=shards)
+    listed = replace(ranked, groups=tuple(replace(group, ranks=(0, 2, 1, 3)) for group in ranked.groups))
+    for plan in (ranked, listed):
+        assert costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+    if shards is None:  # blocks of shards go on in the order of ranks
+        assert simulate(listed).step_s < simulate(ranked).step_s
 
 
 def test_a_slow_replica_is_not_charged_for_the_microbatches_of_a_fast_one(
