@@ -14,7 +14,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise, permutations, product
 from typing import TypeAlias
 
 import numpy as np
@@ -30,6 +30,8 @@ from sim.errors import PlanError
 from sim.evaluator import Ints, Table
 from sim.recurrence import steps
 
+EVERY = 500
+"""Pipelines of a shape over a set of classes, up to which all of them are priced."""
 LEVELS = 3
 """Levels of the slowest slot that are tried, from the lowest at which the layers fit."""
 ROUNDS = 4
@@ -86,7 +88,7 @@ def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -
             drawing = _Drawing(workshop, shape, some)
         except PlanError:
             continue  # nothing joins these classes
-        found += (Sketch(drawing.rough(row), drawing, row) for row in dict.fromkeys(drawing.rows()))
+        found += drawing.sketched()
     return sorted(found, key=lambda sketch: sketch.seconds)
 
 
@@ -113,6 +115,38 @@ class _Drawing:
         self.ways = [(i, way) for i, option in enumerate(some) for way in range(len(option.costs))]
         self.row = {at: index for index, at in enumerate(self.ways)}
         self.nic = workshop.nic_of(tuple(option.cluster for option in some))
+
+    def sketched(self) -> Iterator[Sketch]:
+        """All pipelines over these classes where they are few, priced by the evaluator; else `rows`, roughly priced."""
+        few = self._every()
+        if few is None:
+            yield from (Sketch(self.rough(row), self, row) for row in dict.fromkeys(self.rows()))
+            return
+        try:
+            yield from (Sketch(max(seconds, self._through(row)), self, row) for seconds, row in self._priced(few))
+        except PlanError:  # what the evaluator does not hold
+            yield from (Sketch(self.rough(row), self, row) for row in few)
+
+    def _every(self) -> list[Row] | None:
+        """Every pipeline that has a stage on each of the classes and fits; None where there are many."""
+        rows: list[Row] = []
+        most = [range(1, min(option.capacity, self.layers) + 1) for option in self.some]
+        if math.prod(len(one) for one in most) > EVERY:
+            return None
+        for order in permutations(range(len(self.some))):
+            for counts in product(*most):
+                pp = sum(counts)
+                if self.wished not in (None, pp) or pp * self.shape.vpp > self.layers or self.shape.places(self.m, pp) != pp:
+                    continue
+                if len(rows) + math.comb(self.layers - 1, pp - 1) > EVERY:
+                    return None
+                places = [i for i in order for _ in range(counts[i])]
+                room = self._room(places)
+                for cuts in combinations(range(1, self.layers), pp - 1):
+                    layers = [b - a for a, b in pairwise((0, *cuts, self.layers))]
+                    if all(self.shape.vpp <= k <= limit for k, limit in zip(layers, room, strict=True)):
+                        rows.append(tuple(zip(places, layers, strict=True)))
+        return rows
 
     @functools.cached_property
     def messages(self) -> Floats:
@@ -149,7 +183,10 @@ class _Drawing:
         return sorted(found)
 
     def _seconds(self, places: Ints, stages: Ints) -> list[float]:
-        found: list[float] = steps(self.table.candidates(places, stages)).tolist()
+        candidates = self.table.candidates(places, stages)
+        if places.shape[1] == 1:  # both ends are one
+            candidates = replace(candidates, tied=np.full_like(candidates.tied, UNTIED))
+        found: list[float] = steps(candidates).tolist()
         return found
 
     def _places(self, row: Row) -> list[int]:
