@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 from planner.classes import ClassOption
 from planner.shapes import CHUNKS, Shape
 from planner.workshop import Workshop
 from sim import schedules
+from sim.errors import PlanError
 
 
 def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], any_schedule: bool = False) -> float:
@@ -116,6 +118,7 @@ def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption],
     stages = shape.places(m, min(sum(option.capacity for option in classes), max(layers // shape.vpp, 1)))
     in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.enough(m, stages), shape.vpp)
     slowest = fill = tail = 0.0
+    through = _fullest(workshop, shape, classes)
     for option in classes:
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
         if option.room("middle", in_flight) < size:
@@ -123,7 +126,6 @@ def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption],
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option)
         border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
-        through = option.through if len(classes) == 1 else option.through_crossing
         between = max(border, through) if option.waits else max(border, through) * shape.vpp
         both = forward + backward
         waits = both + max(2 * option.message, between) if option.waits else max(both, between)
@@ -132,3 +134,15 @@ def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption],
         if tails:
             tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
     return (m - 1) * slowest + fill + tail
+
+
+def _fullest(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
+    """Seconds of a microbatch's messages on the fullest link of a pipeline over all stages there are."""
+    layers = workshop.question.workload.model.layers
+    runs = tuple((option.cluster, min(option.capacity, layers)) for option in classes)
+    if sum(count for _, count in runs) < 2:
+        return 0.0
+    with suppress(PlanError):
+        nic = workshop.nic_of(tuple(option.cluster for option in classes))
+        return workshop.fullest(runs, 3 * max(len(option.costs) for option in classes), shape, nic)
+    return 0.0

@@ -14,7 +14,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise, permutations, product
+from itertools import combinations, groupby, pairwise, permutations, product
 from typing import TypeAlias
 
 import numpy as np
@@ -34,6 +34,8 @@ EVERY = 500
 """Pipelines of a shape over a set of classes, up to which all of them are priced."""
 LEVELS = 3
 """Levels of the slowest slot that are tried, from the lowest at which the layers fit."""
+CROWDED = 0.5
+"""What of the time of all messages on the fullest link a step is thought to take longer, since they meet (a guess)."""
 ROUNDS = 4
 """Times that one layer is moved."""
 GIVERS = 4
@@ -46,9 +48,10 @@ Row: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A pipeline of a shape, and its step on an idle network."""
+    """A pipeline of a shape, its step on an idle network, and a guess at what it is where messages meet."""
 
     seconds: float
+    guess: float
     drawing: _Drawing
     row: Row
 
@@ -309,15 +312,10 @@ class _Drawing:
         return latest
 
     def _through(self, row: Row) -> float:
-        """What the messages of a step take on the fullest link inside a cluster that has nodes in the midst of the pipeline."""
-        latest = 0.0
-        for i, option in enumerate(self.some):
-            stages = sum(at == i for at, _ in row)
-            if stages > 2 * len(option.costs):
-                most = min(stages, 3 * len(option.costs))
-                seconds = self.workshop.through(option.cluster, most, self.shape, self.nic)
-                latest = max(latest, self.m * self.shape.vpp * seconds)
-        return latest
+        """What the messages of a step take on the fullest link, both ways."""
+        runs = tuple((self.some[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in row))
+        ways = max(len(option.costs) for option in self.some)
+        return self.m * self.shape.vpp * self.workshop.fullest(runs, 3 * ways, self.shape, self.nic)
 
     def drafted(self, sketch: Sketch) -> Draft:
         """A sketch, priced by the evaluator."""
@@ -325,7 +323,7 @@ class _Drawing:
             seconds = self._priced([sketch.row])[0][0]
         except PlanError:  # what the evaluator does not hold
             seconds = sketch.seconds
-        return Draft(max(seconds, self._through(sketch.row)), self, sketch.row)
+        return self._draft(seconds, sketch.row)
 
     def bettered(self, draft: Draft) -> Draft:
         """A draft after single layers have moved for the better, one at a time."""
@@ -347,7 +345,11 @@ class _Drawing:
             if best[0] >= seconds:
                 break
             seconds, row = best
-        return Draft(max(seconds, self._through(row)), self, row)
+        return self._draft(seconds, row)
+
+    def _draft(self, seconds: float, row: Row) -> Draft:
+        through = self._through(row)
+        return Draft(max(seconds, through), max(seconds, through) + CROWDED * through, self, row)
 
 
 def _roles(pp: int) -> list[str]:

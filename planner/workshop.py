@@ -34,7 +34,7 @@ class Workshop:
         self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
-        self._hops: dict[tuple[str | int, ...], Pace | None] = {}
+        self._hops: dict[tuple[object, ...], Pace | None] = {}
         self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
@@ -120,6 +120,23 @@ class Workshop:
         key = cluster.name, stages, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
             pairs = [pair for i in range(stages - 1) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
+            self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
+        pace = self._hops[key]
+        return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
+
+    def fullest(self, runs: tuple[tuple[Cluster, int], ...], most: int, shape: Shape, nic: str) -> float:
+        """Seconds of all messages, both ways, of a pipeline with so many stages on these clusters, on the fullest link.
+
+        At most `most` stages of each run are looked at, the last ones before another cluster: the others lie like them.
+        """
+        key = tuple((cluster.name, count) for cluster, count in runs), most, shape.tp, shape.dp, shape.cp, nic
+        if key not in self._hops:
+            pairs: list[tuple[Device, Device, str]] = []
+            for place, (cluster, count) in enumerate(runs):
+                for i in range(max(count - most, 0), count - 1):
+                    pairs += _hop(cluster, i, cluster, i + 1, shape, nic)
+                if place + 1 < len(runs):
+                    pairs += _hop(cluster, count - 1, runs[place + 1][0], 0, shape, nic)
             self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
         pace = self._hops[key]
         return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0

@@ -34,17 +34,23 @@ from sim.errors import Infeasible, PlanError
 from sim.plan import Certificate, MadeBy, Plan
 from sim.units import size_text
 
-BASES = 96
-"""Shapes that are looked at under every schedule, the best estimates first."""
-WHOLE = 8
-SKETCHED = 48
-"""The best shapes are sketched under every schedule, and besides so many that are best under theirs."""
-DRAFTED = 16
-"""Sketches that are drafted."""
-BETTERED = 8
-"""Drafts whose layers are moved."""
-PLAYS = 12
-"""Drafts that are played without finding a faster plan."""
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """How many shapes are looked at under every schedule, the best estimates first; how many of them are sketched whatever the
+    estimate of a schedule, and how many sketches of the best schedules besides; how many sketches are drafted, drafts bettered,
+    and drafts played without finding a faster plan."""
+
+    bases: int
+    whole: int
+    sketched: int
+    drafted: int
+    bettered: int
+    plays: int
+
+
+EFFORTS = (_Effort(32, 0, 16, 4, 1, 1), _Effort(96, 8, 48, 16, 8, 8))
+"""A plan soon, then a good one."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
 VARIABLES = 12_000
@@ -121,31 +127,41 @@ def plan(question: Question, workshop: Workshop) -> Plan:
 def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
     of = {splitting(base): base for base in bases}
-    promising = _ranked(search, of, tails=False)[:BASES]
-    ranked = _ranked(search, (variant for shape in promising for variant in variants(search.question, of[shape])))
-    search.tell(f"{len(ranked)} layouts")
-    sketched: list[Sketch] = []
-    bases_first = [variant for shape in promising[:WHOLE] for variant in variants(search.question, of[shape])]
-    for shape in dict.fromkeys((*bases_first, *ranked[:SKETCHED])):
-        if search.left <= 0 and sketched:
-            break
-        sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
-    sketched.sort(key=lambda sketch: sketch.seconds)
-    search.tell(f"{len(sketched)} sketches")
-    drafted = sorted((sketch.drafted() for sketch in sketched[:DRAFTED]), key=lambda draft: draft.seconds)
-    drafted[:BETTERED] = [draft.bettered() for draft in drafted[:BETTERED]]
-    idle = 0
-    for draft in sorted(drafted, key=lambda draft: draft.seconds):
-        if draft.seconds >= search.cutoff or idle >= PLAYS or (search.left <= 0 and search.best is not None):
-            break
-        idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
-        search.tell("playing drafts")
+    promising = _ranked(search, of, tails=False)
+    for effort in EFFORTS:
+        if search.left <= 0 and search.best is not None:
+            return
+        first = promising[: effort.bases]
+        ranked = _ranked(search, (variant for shape in first for variant in variants(search.question, of[shape])))
+        under_all = [variant for shape in first[: effort.whole] for variant in variants(search.question, of[shape])]
+        _draft(search, tuple(dict.fromkeys((*under_all, *ranked[: effort.sketched]))), effort)
     idle = 0
     for seconds, plan in mixed(search.workshop, "certified", search.cutoff) if search.left > 0 else ():
         if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
             break
         idle = 0 if search.keep(play(plan)) else idle + 1
         search.tell("playing mixed stages")
+
+
+def _draft(search: _Search, found: Iterable[Shape], effort: _Effort) -> None:
+    """Sketch shapes, draft the best sketches, play the best drafts."""
+    sketched: list[Sketch] = []
+    for shape in found:
+        if search.left <= 0 and sketched:
+            break
+        sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
+    sketched.sort(key=lambda sketch: sketch.seconds)
+    search.tell(f"{len(sketched)} sketches")
+    drafted = sorted((sketch.drafted() for sketch in sketched[: effort.drafted]), key=lambda draft: draft.guess)
+    drafted[: effort.bettered] = [draft.bettered() for draft in drafted[: effort.bettered]]
+    idle = 0
+    for draft in sorted(drafted, key=lambda draft: draft.guess):
+        if draft.seconds >= search.cutoff:
+            continue
+        if idle >= effort.plays or (search.left <= 0 and search.best is not None):
+            break
+        idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+        search.tell("playing drafts")
 
 
 def _ranked(search: _Search, found: Iterable[Shape], tails: bool = True) -> list[Shape]:
