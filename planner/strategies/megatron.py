@@ -19,8 +19,8 @@ from sim.cluster import Device
 from sim.errors import Infeasible
 from sim.plan import Plan
 
-RANKED = 12
-PLAYED = 3
+RANKED = 8
+PLAYED = 2
 
 
 def plan(question: Question, workshop: Workshop) -> Plan:
