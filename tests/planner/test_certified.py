@@ -1,0 +1,123 @@
+"""certified against brute force: on small fleets every pipeline of whole stages is built, under every shape and schedule."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from planner import strategies
+from planner.mixed import is_mixed, mixed, work_bound
+from planner.placement import build
+from planner.question import Question, Wishes
+from planner.shapes import Shape, shapes, slots, variants
+from planner.verify import fits, play, step
+from planner.workshop import Workshop
+from sim import costs, memory
+from sim.cluster import Fleet, Trunk
+from sim.errors import Infeasible, PlanError
+from sim.model import Model, Workload
+from sim.topology import Topology
+
+SEEDS = range(50)
+
+
+@pytest.fixture(scope="session")
+def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
+    """A seed -> a question about one to three unlike clusters of up to eight machines, two to four layers (eight at times)."""
+
+    def cluster(rng: random.Random, name: str, nodes: int, hidden: int):
+        nics = (make_nic("ethernet", rng.choice([1e6, 3e6]), latency=rng.choice([3e-3, 2e-2])),)
+        if rng.random() < 0.6:
+            nics = (make_nic(rng.choice(["infiniband", "roce"]), rng.choice([5e6, 2e7]), latency=3e-3), *nics)
+        spec = make_device(
+            f"chip-{name}", rng.choice([1e9, 2e9, 5e9]), rng.choice([2e8, 1e9]),
+            memory=rng.choice([8e6, 16e6, 1e9]) * (hidden / 96) ** 2 + memory.WORKSPACE + memory.OUTSIDE,
+        )  # fmt: skip
+        wire = make_wire(bandwidth=rng.choice([2e7, 1e8]), latency=rng.choice([0.0, 3e-3]))
+        return make_cluster(name, nodes=nodes, devices=rng.randint(1, 2), nics=nics, spec=spec, intra_node=wire)
+
+    def instance(seed: int) -> Question:
+        rng = random.Random(seed)
+        hidden, number = rng.choice([96, 192]), rng.choice([1, 2, 2, 3])
+        clusters = [cluster(rng, name, rng.randint(1, 3 if number > 1 else 5), hidden) for name in "abc"[:number]]
+        trunks = tuple(
+            Trunk((a.name, b.name), "ethernet", rng.choice([1e5, 1e6, 1e7]), rng.choice([0.0, 5e-2]))
+            for a, b in itertools.combinations(clusters, 2)
+        )
+        layers = 8 if number == 1 and clusters[0].devices <= 2 else rng.randint(2, 4)
+        shaped = make_model(layers, hidden, tied_embeddings=rng.random() < 0.4)
+        return asked(make_fleet(*clusters, trunks=trunks), shaped, rng.choice([2, 3, 4, 6]))
+
+    return instance
+
+
+def asked(machines: Fleet, shaped: Model, batch: int) -> Question:
+    workload = Workload(shaped, batch, 64, "bf16")
+    topology = Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
+    return Question(topology, workload, Wishes(tp=1, microbatch_size=1, recompute="none"), time_limit=30.0)
+
+
+def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Every pipeline of whole stages in which each cluster's stages stand together: all orders, sizes and lengths."""
+    layers = question.workload.model.layers
+    room = {cluster.name: slots(cluster, shape.tp) // shape.slots for cluster in question.clusters()}
+    names = [name for name, capacity in room.items() if capacity]
+    for some in range(1, len(names) + 1):
+        for order in itertools.permutations(names, some):
+            for counts in itertools.product(*(range(1, min(room[name], layers) + 1) for name in order)):
+                places = [name for name, count in zip(order, counts, strict=True) for _ in range(count)]
+                for cuts in itertools.combinations(range(1, layers), len(places) - 1):
+                    yield tuple(zip(places, (b - a for a, b in itertools.pairwise((0, *cuts, layers))), strict=True))
+
+
+def brute(question: Question) -> float:
+    """The fastest step that the engine plays; plans whose closed form is not below it need no play. Infinite for none."""
+    found = []
+    for base in shapes(question):
+        for shape in variants(question, base):
+            for stages in pipelines(question, shape):
+                try:
+                    plan = build(question, shape, stages, "by hand")
+                except PlanError:
+                    continue
+                if fits(plan):
+                    found.append((costs.step_seconds(plan), len(found), plan))
+    best = math.inf
+    for closed, _, plan in sorted(found, key=lambda item: item[:2]):
+        if closed >= best:
+            break
+        best = min(best, step(play(plan)))
+    return best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_faster_than_certified_and_no_bound_is_above_it(made, seed):
+    question = made(seed)
+    best = brute(question)
+    try:
+        plan = strategies.get("certified").plan(question, Workshop(question))
+    except Infeasible:
+        assert best == math.inf
+        return
+    if is_mixed(plan):
+        assert step(plan) < best
+    else:
+        assert step(plan) == pytest.approx(best, rel=1e-9)
+    assert plan.certificate is not None
+    assert plan.certificate.lower_bound_s <= min(best, step(plan)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_of_all_work_holds_for_mixed_stages_too(made, seed):
+    question = made(seed)
+    workshop = Workshop(question)
+    bound = work_bound(workshop)
+    for _, plan in mixed(workshop, "by hand"):
+        assert is_mixed(plan)
+        assert bound <= step(play(plan)) * (1 + 1e-9)
+        assert sum(plan.config.num_microbatches) == question.workload.global_batch_size
