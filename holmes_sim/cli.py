@@ -59,7 +59,7 @@ def plan(
     model: ModelWord = None,
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,
-    strategy: Annotated[str, typer.Option(help="Who plans: certified, holmes, megatron.")] = "certified",
+    strategy: Annotated[str, typer.Option(help="Who plans (holmes-sim list strategies).")] = "certified",
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
     profile: Measured = None,
