@@ -62,6 +62,7 @@ def plan(
     strategy: Annotated[str, typer.Option(help="Who plans (holmes-sim list strategies).")] = "certified",
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
     profile: Measured = None,
     as_json: Json = False,
     tp: Degree = None,
@@ -80,13 +81,16 @@ def plan(
     from holmes_sim import commands
     from planner.question import Wishes
     from sim import planfile
+    from sim.errors import HolmesError
 
+    if explain and as_json:
+        raise HolmesError("--explain is told in words; leave out --json, or ask `holmes-sim simulate PLAN --explain --json`")
     where = commands.load(topo, profile)
     _distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
     with _progress("planning") as progress:
-        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress)
+        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json)
     text = planfile.to_json(answer.plan)
     _write_text(output, text)
     if as_json:
@@ -95,6 +99,9 @@ def plan(
     from holmes_sim import printing
 
     _print(printing.planned(answer))
+    if explain:
+        _print(printing.judged(answer.plan, answer.verdicts))
+        _print(printing.explained(commands.explain(commands.simulate(answer.plan))))
     if answer.interrupted:
         _note("Interrupted: this is the best plan so far.")
     _rests_on(answer.plan, profile)

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner import search, strategies
 from planner.question import Question, Wishes
+from planner.reasons import Verdict, verdicts
 from planner.search import Row
 from planner.workshop import Workshop
 from sim import compute, folding, planfile, profile, topology
@@ -24,6 +25,8 @@ from sim.timeline import Timeline
 from sim.topology import Topology
 
 BASELINES = ("megatron", "holmes")
+JUDGED = 24
+"""Layouts that lost and have a verdict, the promising ones first."""
 REPORT_FORMAT = "holmes-sim/report/1"
 
 
@@ -37,6 +40,7 @@ class Planned:
     baselines: tuple[Row, ...]
     seconds: float
     interrupted: bool = False
+    verdicts: tuple[Verdict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +183,12 @@ def plan(
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
+    explain: bool = False,
 ) -> Planned:
-    """Plan a topology, and say what the published strategies would give. Raises Infeasible, PlanError, TopologyError."""
+    """Plan a topology, and say what the published strategies would give. Raises Infeasible, PlanError, TopologyError.
+
+    With `explain` promising shapes that lost have a verdict, and those that lack memory.
+    """
     started = time.perf_counter()
     question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     workshop = Workshop(question, progress)
@@ -188,7 +196,8 @@ def plan(
     rows = tuple(search.row(question, name, workshop) for name in BASELINES if name != strategy)
     timeline = play(found)
     seconds = time.perf_counter() - started
-    return Planned(found, timeline, places(found, timeline), rows, seconds, workshop.interrupted)
+    judged = tuple(verdicts(workshop, JUDGED)) if explain else ()
+    return Planned(found, timeline, places(found, timeline), rows, seconds, workshop.interrupted, judged)
 
 
 def compare(

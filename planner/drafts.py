@@ -29,6 +29,7 @@ from sim.candidates import UNTIED, Floats
 from sim.errors import PlanError
 from sim.evaluator import Ints, Table
 from sim.recurrence import steps
+from sim.units import time_text
 
 EVERY = 500
 """Pipelines of a shape over a set of classes, up to which all of them are priced."""
@@ -291,9 +292,20 @@ class _Drawing:
 
     def rough(self, row: Row) -> float:
         """The latest of the stages, as `sim.costs` reckons it, with the messages where the stages will lie."""
+        return max(self._through(row), max(seconds for seconds, _ in self._stages(row)))
+
+    def told(self, row: Row) -> str:
+        """What the latest of the stages does in a step, or the fullest link where it takes longer."""
+        latest, words = max(self._stages(row), key=lambda stage: stage[0])
+        through = self._through(row)
+        return f"messages of the step on the fullest link: {_seconds(through)}" if through > latest else words
+
+    def _stages(self, row: Row) -> Iterator[tuple[float, str]]:
+        """When the step ends if a stage decides, and what it does until then; stage by stage."""
         roles, places = _roles(len(row)), self._places(row)
         there = back = first = 0.0
-        latest = self._through(row)
+        ends = self.some[row[0][0]].cluster, self.some[row[-1][0]].cluster
+        tied = self.workshop.tied(*ends, self.shape) if len(row) > 1 else 0.0
         for place, (i, layers) in enumerate(row):
             option = self.some[i]
             cost, entry = option.cost(roles[place], layers), option.entry(roles[place], layers)
@@ -305,11 +317,17 @@ class _Drawing:
             else:
                 cost = replace(cost, lane=ahead * self.shape.vpp)
             if not place:
-                first = cost.tail(option.plain)
-            after = max(cost.tail(option.plain), back + first - self.m * cost.weight if place else 0.0)
-            latest = max(latest, cost.begin(there, option.plain) + self.m * cost.slot + after)
+                first = cost.tail(option.plain, tied)
+            own = cost.tail(option.plain, tied if place in (0, len(row) - 1) else 0.0)
+            after = max(own, back + first - self.m * cost.weight if place else 0.0)
+            begun = cost.begin(there, option.plain)
+            waits = " messages included" if option.waits and ahead + before > 0.05 * cost.slot else ""
+            yield (
+                begun + self.m * cost.slot + after,
+                f"stage {place} ({layers} layers on {option.cluster.name}): {_seconds(begun)} until work comes, "
+                f"{self.m} x {_seconds(cost.slot)}{waits}, {_seconds(after)} behind the last",
+            )
             there, back = there + entry[0], back + entry[1]
-        return latest
 
     def _through(self, row: Row) -> float:
         """What the messages of a step take on the fullest link, both ways."""
@@ -354,3 +372,7 @@ class _Drawing:
 
 def _roles(pp: int) -> list[str]:
     return ["only"] if pp == 1 else ["first", *["middle"] * (pp - 2), "last"]
+
+
+def _seconds(value: float) -> str:
+    return time_text(float(f"{value:.3g}"))

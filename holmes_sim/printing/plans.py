@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group
 from rich.table import Table
@@ -11,11 +12,15 @@ from rich.text import Text
 from holmes_sim.commands import Planned, Simulated
 from holmes_sim.printing.tables import STYLE, grid
 from planner.mixed import is_mixed
+from planner.reasons import Verdict
 from planner.search import Row
 from sim import memory
 from sim.plan import Certificate, Plan, Prediction
 from sim.report import PlaceReport
 from sim.units import GIBI, GIGA, time_text
+
+LISTED, SHORT = 24, 4
+"""Layouts that lost of which is told why; of those that lack memory at least so many."""
 
 
 def planned(answer: Planned) -> Group:
@@ -28,6 +33,22 @@ def planned(answer: Planned) -> Group:
     if plan.certificate is not None:
         parts.append(Text(certificate(plan, plan.certificate)))
     return Group(*parts)
+
+
+def judged(plan: Plan, verdicts: Sequence[Verdict]) -> Group:
+    """Why other layouts lost: what the best of each spends its step on, and how many lack memory."""
+    mine = plan.config.tp, plan.config.dp, plan.config.microbatch_size, plan.config.recompute
+    others = [v for v in verdicts if (v.shape.tp, v.shape.dp, v.shape.microbatch_size, v.shape.recompute) != mine]
+    fitting = [verdict for verdict in others if not math.isinf(verdict.seconds)]
+    short = [verdict for verdict in others if math.isinf(verdict.seconds)]
+    table = grid("Why no other layout", "layout", "about", "why")
+    for verdict in [*fitting, *short[: max(LISTED - len(fitting), SHORT)]]:
+        shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
+        full = "" if shape.recompute == "none" else f", recompute {shape.recompute}"
+        words = f"tp {shape.tp}, dp {shape.dp}, mb {shape.microbatch_size}{full}"
+        table.add_row(words if about == "-" else f"{words}, {shape.schedule}", about, verdict.why)
+    told = f"{len(short)} layouts lack memory. " if short else ""
+    return Group(Text(), table, Text(f"{told}Seconds are those of an idle network; what is best by them was played."))
 
 
 def simulated(run: Simulated) -> Group:

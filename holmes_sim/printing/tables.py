@@ -27,9 +27,10 @@ def grid(title: str, *columns: str) -> Table:
             "collective",
             "strategy",
             "layout",
+            "why",
             "name",
             "NICs",
             "interconnect",
         }
-        table.add_column(column, justify="left" if left else "right", no_wrap=column != "layout")
+        table.add_column(column, justify="left" if left else "right", no_wrap=column not in ("layout", "why"))
     return table

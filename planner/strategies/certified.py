@@ -17,6 +17,7 @@ import heapq
 import math
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from planner.bounds import level_bound, quick_bound, quick_estimate
@@ -31,6 +32,7 @@ from planner.verify import fits, play, step
 from planner.workshop import Workshop
 from sim import schedules
 from sim.errors import Infeasible, PlanError
+from sim.evaluator import evaluate
 from sim.plan import Certificate, MadeBy, Plan
 from sim.units import size_text
 
@@ -98,6 +100,9 @@ class _Search:
             return False
         if not fits(plan):
             return False
+        with suppress(PlanError):  # what the evaluator does not hold is played in any case
+            if evaluate([plan])[0] >= self.cutoff:
+                return False
         return self.keep(play(plan))
 
     def keep(self, played: Plan) -> bool:

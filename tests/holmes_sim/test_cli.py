@@ -110,6 +110,37 @@ def test_plan_tells_an_engineer_what_it_chose(run):
     assert seen.err.startswith("Planned in ")
 
 
+def test_plan_explains_why_no_other_layout(run):
+    """All is pinned but the microbatch size: of the five that divide a replica's share, four lost."""
+    pins = ("--tp", "2", "--pp", "2", "--dp", "8", "--recompute", "none", "--schedule", "1f1b")
+    seen = run("plan", "holmes-hybrid-4", *pins, "--explain")
+    assert seen.code == 0
+    rows = seen.out[seen.out.index("Why no other layout") :].splitlines()
+    assert rows[1].split() == ["layout", "about", "why"]
+    told = [line for line in rows if line.startswith("tp 2, dp 8, mb ")]
+    assert {line.split(",")[2].strip() for line in told} == {f"mb {size}" for size in (1, 2, 4, 8, 16)} - mine(seen.out)
+    assert all("layers on " in line and " until work comes, " in line for line in told)
+    assert "Critical path of " in seen.out
+
+
+def mine(text: str) -> set[str]:
+    """The microbatch size of the plan that was chosen."""
+    return {f"mb {text.splitlines()[1].split(' microbatches of ')[1].split()[0]}"}
+
+
+def test_an_explanation_is_words(run):
+    seen = run(*HYBRID, "--explain", "--json")
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith("error: --explain is told in words; leave out --json")
+
+
+def test_what_lacks_memory_is_told(run):
+    """18 billion parameters on 32 devices of 80 GB: some layouts have room for all layers, and some have not."""
+    seen = run("plan", "holmes-hybrid-4", "--model", "gpt-18b", "--time-limit", "3", "--explain", "--schedule", "1f1b")
+    assert seen.code == 0
+    assert "memory: " in seen.out and " layouts lack memory. " in seen.out
+
+
 def test_flags_override_the_workload_of_the_file(run):
     seen = run(
         "plan", "holmes-hybrid-4", "--model", "gpt-1.7b", "--global-batch-size", 64, "--seq-len", 1024, *PINNED, "--json"
