@@ -36,6 +36,8 @@ SHORT = 8
 """Longer pipelines of replicas that keep to one cluster are tried only where their places divide the layers."""
 LAID = 24
 """Layouts whose messages and gradients are reckoned under every schedule, the best by compute first."""
+PLAYABLE = 4_000
+"""Places times microbatches, above which a plan is not tried: where nothing repeats the engine takes too long."""
 RANKS = 6_000
 """Ranks of the plans that are built, in all; at least two plans."""
 
@@ -75,6 +77,8 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf) -> list[tu
     ranks = 0
     for layout in found:
         size = layout.shape.tp * layout.shape.slots * len(layout.stands)
+        if len(layout.stands) * max(layout.microbatches) > PLAYABLE:
+            continue
         if ranks + size > RANKS and len(priced) >= 2:
             break
         ranks += size
