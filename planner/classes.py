@@ -29,17 +29,43 @@ class ClassOption:
         self.plain = replace(self.config, vpp=1, schedule="1f1b")  # for guesses: with virtual stages begin and tail are bounds
         self.costs = workshop.costs(cluster, shape)
         self._least = workshop.least(cluster, shape)
-        self.crossing = workshop.crossing(cluster, others, shape)
-        inside = workshop.message(cluster, cluster, shape) if self.capacity > 1 else math.inf
-        self.message = min(inside, self.crossing)
-        if not math.isfinite(self.message):
-            self.message = 0.0
-        self.through, self.through_crossing = workshop.throughs(cluster, others, shape)
-        self.detour = self.crossing - self.message if math.isfinite(self.crossing) else 0.0
+        self._workshop, self._others = workshop, others
         schedule = schedules.get(shape.schedule)
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
         self._rooms: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+
+    @functools.cached_property
+    def crossing(self) -> float:
+        """Least seconds of a message of its stages in a pipeline that leaves the cluster; infinite where none can."""
+        return self._workshop.crossing(self.cluster, self._others, self.shape)
+
+    @functools.cached_property
+    def message(self) -> float:
+        """Least seconds of a message between neighbouring stages; 0 where there is none."""
+        inside = self._workshop.message(self.cluster, self.cluster, self.shape) if self.capacity > 1 else math.inf
+        least = min(inside, self.crossing)
+        return least if math.isfinite(least) else 0.0
+
+    @property
+    def detour(self) -> float:
+        """What a message takes longer than the least in a pipeline that leaves the cluster."""
+        return self.crossing - self.message if math.isfinite(self.crossing) else 0.0
+
+    @functools.cached_property
+    def throughs(self) -> tuple[float, float]:
+        """Least seconds of all messages of a node in the midst of a pipeline, inside the cluster and leaving it."""
+        return self._workshop.throughs(self.cluster, self._others, self.shape)
+
+    @property
+    def through(self) -> float:
+        """That of a pipeline inside the cluster."""
+        return self.throughs[0]
+
+    @property
+    def through_crossing(self) -> float:
+        """That of a pipeline that leaves it."""
+        return self.throughs[1]
 
     def cost(self, role: str, layers: int) -> StageCost:
         """Costs of a stage in a role: first, middle, last, or only."""

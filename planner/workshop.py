@@ -93,10 +93,9 @@ class Workshop:
             per_node = math.ceil(source.node.count // shape.tp / shape.slots)
             ends = [(i, i + 1) for i in range(min(per_node, slots(source, shape.tp) // shape.slots - 1))]
         for i, j in ends:
-            stages = _stage_devices(source, shape, i), _stage_devices(target, shape, j)
-            pairs = [(x, y) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True)]
             with suppress(PlanError):
-                chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y in pairs)
+                pairs = _hop(source, i, target, j, shape, nic)
+                chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y, _ in pairs)
                 yield messages_pace(fleet, chosen, self.open_capacities)
 
     def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
@@ -217,6 +216,12 @@ def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[De
 
 
 def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[tuple[Device, Device, str]]:
-    """Devices of stage i of a cluster, each with its peer of stage j of a cluster and the NIC between them."""
-    stages = _stage_devices(source, shape, i), _stage_devices(target, shape, j)
+    """Devices of stage i of a cluster, each with its peer of stage j of a cluster and the NIC between them.
+
+    Inside a cluster the first nodes stand for all: replicas lie on them as on the others, and share no link with those.
+    """
+    per_node = source.node.count // shape.tp
+    many = min(shape.slots, 3 * per_node) if source == target else shape.slots
+    ends = (source, i * shape.slots), (target, j * shape.slots)
+    stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(many)) for cluster, first in ends)
     return [(x, y, nic) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True) if x != y]
