@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from planner.question import Question
 from planner.shapes import Shape, slot, slots, splitting
@@ -95,8 +96,8 @@ class Workshop:
         for i, j in ends:
             with suppress(PlanError):
                 pairs = _hop(source, i, target, j, shape, nic)
-                chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y, _ in pairs)
-                yield messages_pace(fleet, chosen, self.open_capacities)
+                chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y, *_ in pairs)
+                yield messages_pace(fleet, chosen, self.open_capacities, tuple(many for *_, many in pairs))
 
     def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
         """The NIC type of a pipeline that stands on these clusters. Raises PlanError where nothing joins them."""
@@ -119,7 +120,7 @@ class Workshop:
         key = cluster.name, stages, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
             pairs = [pair for i in range(stages - 1) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
-            self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
+            self._hops[key] = self._pace([*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
         pace = self._hops[key]
         return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
 
@@ -130,13 +131,13 @@ class Workshop:
         """
         key = tuple((cluster.name, count) for cluster, count in runs), most, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
-            pairs: list[tuple[Device, Device, str]] = []
+            pairs: list[Hop] = []
             for place, (cluster, count) in enumerate(runs):
                 for i in range(max(count - most, 0), count - 1):
                     pairs += _hop(cluster, i, cluster, i + 1, shape, nic)
                 if place + 1 < len(runs):
                     pairs += _hop(cluster, count - 1, runs[place + 1][0], 0, shape, nic)
-            self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
+            self._hops[key] = self._pace([*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
         pace = self._hops[key]
         return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
 
@@ -164,13 +165,14 @@ class Workshop:
                 if key not in self._hops:
                     pairs = [pair for i in range(ways - 1, last) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
                     pairs += _hop(cluster, last, other, peer, shape, nic)
-                    self._hops[key] = self._pace([*pairs, *((b, a, nic) for a, b, _ in pairs)])
+                    self._hops[key] = self._pace([*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
                 pace = self._hops[key]
                 least = min(least, self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0)
         return least
 
-    def _pace(self, pairs: list[tuple[Device, Device, str]]) -> Pace | None:
-        return messages_pace(self.open, tuple(pairs), self.open_capacities) if pairs else None
+    def _pace(self, hops: list[Hop]) -> Pace | None:
+        pairs = tuple((source, target, nic) for source, target, nic, _ in hops)
+        return messages_pace(self.open, pairs, self.open_capacities, tuple(many for *_, many in hops)) if pairs else None
 
     def _seconds(self, pace: Pace | None, shape: Shape) -> float:
         nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
@@ -215,13 +217,22 @@ def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[De
     return tuple(slot(cluster, shape.tp, index * shape.slots + d) for d in range(shape.slots))
 
 
-def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[tuple[Device, Device, str]]:
-    """Devices of stage i of a cluster, each with its peer of stage j of a cluster and the NIC between them.
+Hop: TypeAlias = tuple[Device, Device, str, int]
+"""Two devices, the NIC type between them where it is not a node's inside, and how many pairs like them there are on trunks."""
 
-    Inside a cluster the first nodes stand for all: replicas lie on them as on the others, and share no link with those.
+
+def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
+    """Devices of stage i of a cluster, each with its peer of stage j of a cluster.
+
+    The first nodes stand for all: replicas lie on them as on the others, and share nothing with those but trunks.
     """
-    per_node = source.node.count // shape.tp
-    many = min(shape.slots, 3 * per_node) if source == target else shape.slots
+    many = min(shape.slots, 3 * max(source.node.count, target.node.count) // shape.tp)
     ends = (source, i * shape.slots), (target, j * shape.slots)
     stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(many)) for cluster, first in ends)
-    return [(x, y, nic) for p, q in zip(*stages, strict=True) for x, y in zip(p, q, strict=True) if x != y]
+    each, more = divmod(shape.slots, many)
+    return [
+        (x, y, nic, each + (d < more))
+        for d, (p, q) in enumerate(zip(*stages, strict=True))
+        for x, y in zip(p, q, strict=True)
+        if x != y
+    ]

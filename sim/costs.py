@@ -324,15 +324,18 @@ class PlanCosts:
         return latest
 
 
-def messages_pace(fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities) -> Pace:
+def messages_pace(
+    fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities, times: tuple[int, ...] = ()
+) -> Pace:
     """Pace of one message between each (source, target, NIC), side by side on an idle network.
 
-    Two devices of one node use the node's interconnect, whatever NIC their pipeline group has.
+    `times` tells how often each is there, on trunks (`sim.routes.pace`). Two devices of one node use the node's interconnect,
+    whatever NIC their pipeline group has.
     """
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic in pairs
     ]
-    return pace(tuple(routes), capacities)
+    return pace(tuple(routes), capacities, times)
 
 
 def tied_seconds(plan: Plan) -> Seconds:
