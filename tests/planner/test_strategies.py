@@ -89,7 +89,7 @@ def thought_out(question: Question, strategy: str) -> Plan | None:
 @pytest.mark.parametrize("name", FLEETS)
 @pytest.mark.parametrize("strategy", strategies.names())
 def test_a_plan_fits_and_promises_what_is_played(question, strategy, name):
-    asked = question(name)
+    asked = question(name, time_limit=SHORT)
     plan = answer(asked, strategy)
     if plan is None:
         assert strategy != "certified", "these fleets can all be planned"
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_infeasible(question, strategy):
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_certified_is_never_slower_than_the_others(question, name):
-    asked = question(name, time_limit=2 * SHORT)
+    asked = question(name, time_limit=SHORT)
     best = step(answer(asked, "certified"))
     for strategy in strategies.names():
         other = answer(asked, strategy)
@@ -310,13 +310,13 @@ def test_amp_gives_ranks_out_along_the_nodes_as_listed(question):
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_a_certificate_adds_up(question, name):
-    plan = answer(question(name), "certified")
+    plan = answer(question(name, time_limit=SHORT), "certified")
     found = plan.certificate
     assert 0 < found.lower_bound_s <= found.objective_s == step(plan)
     assert found.gap == pytest.approx(1 - found.lower_bound_s / found.objective_s)
     assert found.status == ("optimal" if found.gap <= OPTIMAL_GAP else "feasible")
     assert found.solver
-    assert found.seconds == LIMIT
+    assert found.seconds == SHORT
 
 
 @pytest.mark.parametrize("name", FLEETS)
