@@ -11,7 +11,7 @@ from holmes_sim.commands import Planned
 from planner.verify import fits, step
 from sim import planfile
 
-TIME_LIMIT = 4.0
+TIME_LIMIT = 3.0
 PEERS = ("peers/dtfm-0-datacenter", "peers/galvatron-8", "peers/sailor-two-32")
 """The inputs of other planners that are planned here; all of them are read in tests/sim/test_topology.py."""
 OURS = tuple(name for name in commands.shipped_topologies() if "/" not in name)

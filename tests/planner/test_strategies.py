@@ -29,7 +29,7 @@ from sim.plan import Plan
 from sim.topology import Topology
 
 LIMIT = 20.0
-SHORT = 2.0
+SHORT = 1.0
 KNOWN: dict[tuple[Question, str], Plan | None] = {}
 FLEETS = ("alike", "two speeds", "infiniband and roce", "three clusters", "odd numbers")
 
