@@ -108,11 +108,18 @@ def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
 
 
 def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool = True) -> float:
-    """A guess at the step of a shape without solving, to begin with what is promising: layers by speed over all stages.
+    """A guess at the step of a shape without solving, to begin with what is promising: on all classes, or on one alone.
 
-    The slowest stage for every microbatch (a message over the dearest border included), each stage once, the longest tail
-    unless `tails` are left out, which take longest to reckon. Infinite where such stages do not fit their memory.
+    Layers by speed over all stages: the slowest stage for every microbatch (a message over the dearest border included), each
+    stage once, the longest tail unless `tails` are left out, which take longest to reckon. Infinite where such stages do not
+    fit their memory.
     """
+    sets = [[option] for option in classes] + ([classes] if len(classes) > 1 else [])
+    return min((_estimate(workshop, shape, some, tails) for some in sets), default=math.inf)
+
+
+def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool) -> float:
+    """The guess for pipelines over these classes."""
     layers, m = workshop.question.workload.model.layers, shape.microbatches(workshop.question.workload)
     speed = sum(option.capacity / option.layer_seconds for option in classes)
     stages = shape.places(m, min(sum(option.capacity for option in classes), max(layers // shape.vpp, 1)))

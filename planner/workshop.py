@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from planner.question import Question
 from planner.shapes import Shape, slot, slots, splitting
-from sim.cluster import Cluster, Device, common_transport
+from sim.cluster import Cluster, Device, Fleet, common_transport
 from sim.costs import StageCost, StageCosts, messages_pace
 from sim.errors import HolmesError, Infeasible, PlanError
 from sim.lowering import message_bytes, tied_bytes
@@ -109,7 +109,7 @@ class Workshop:
         key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
             last = slots(target, shape.tp) // shape.slots - 1
-            self._hops[key] = self._pace(_hop(source, i, target, min(j, last), shape, nic))
+            self._hops[key] = self._pace(self.fleet, _hop(source, i, target, min(j, last), shape, nic))
         return self._seconds(self._hops[key], shape)
 
     def through(self, cluster: Cluster, stages: int, shape: Shape, nic: str) -> float:
@@ -120,7 +120,7 @@ class Workshop:
         key = cluster.name, stages, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
             pairs = [pair for i in range(stages - 1) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
-            self._hops[key] = self._pace([*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
+            self._hops[key] = self._pace(self.open, [*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
         pace = self._hops[key]
         return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
 
@@ -137,7 +137,7 @@ class Workshop:
                     pairs += _hop(cluster, i, cluster, i + 1, shape, nic)
                 if place + 1 < len(runs):
                     pairs += _hop(cluster, count - 1, runs[place + 1][0], 0, shape, nic)
-            self._hops[key] = self._pace([*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
+            self._hops[key] = self._pace(self.fleet, [*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
         pace = self._hops[key]
         return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
 
@@ -165,14 +165,15 @@ class Workshop:
                 if key not in self._hops:
                     pairs = [pair for i in range(ways - 1, last) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
                     pairs += _hop(cluster, last, other, peer, shape, nic)
-                    self._hops[key] = self._pace([*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
+                    self._hops[key] = self._pace(self.open, [*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
                 pace = self._hops[key]
                 least = min(least, self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0)
         return least
 
-    def _pace(self, hops: list[Hop]) -> Pace | None:
+    def _pace(self, fleet: Fleet, hops: list[Hop]) -> Pace | None:
         pairs = tuple((source, target, nic) for source, target, nic, _ in hops)
-        return messages_pace(self.open, pairs, self.open_capacities, tuple(many for *_, many in hops)) if pairs else None
+        capacities = self.capacities if fleet is self.fleet else self.open_capacities
+        return messages_pace(fleet, pairs, capacities, tuple(many for *_, many in hops)) if pairs else None
 
     def _seconds(self, pace: Pace | None, shape: Shape) -> float:
         nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
@@ -224,9 +225,10 @@ Hop: TypeAlias = tuple[Device, Device, str, int]
 def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
     """Devices of stage i of a cluster, each with its peer of stage j of a cluster.
 
-    The first nodes stand for all: replicas lie on them as on the others, and share nothing with those but trunks.
+    Without leaf switches the first nodes stand for all: replicas lie on them as on the others, and share but trunks with them.
     """
-    many = min(shape.slots, 3 * max(source.node.count, target.node.count) // shape.tp)
+    whole = source.fabric or target.fabric  # nodes of a leaf share its uplinks
+    many = shape.slots if whole else min(shape.slots, 3 * max(source.node.count, target.node.count) // shape.tp)
     ends = (source, i * shape.slots), (target, j * shape.slots)
     stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(many)) for cluster, first in ends)
     each, more = divmod(shape.slots, many)
