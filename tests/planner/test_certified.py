@@ -21,7 +21,7 @@ from sim import costs, memory
 from sim.cluster import Fleet, Trunk
 from sim.errors import Infeasible, PlanError
 from sim.model import Model, Workload
-from sim.topology import Topology
+from sim.topology import Topology, load
 
 SEEDS = range(50)
 
@@ -121,3 +121,39 @@ def test_the_bound_of_all_work_holds_for_mixed_stages_too(made, seed):
         assert is_mixed(plan)
         assert bound <= step(play(plan)) * (1 + 1e-9)
         assert sum(plan.config.num_microbatches) == question.workload.global_batch_size
+
+
+def test_another_cluster_never_makes_a_plan_slower(tmp_path):
+    """Beside fast nodes stand some behind thin, oversubscribed Ethernet: they are used where they help, and else left out."""
+    fast = """
+  new:
+    nodes: 3
+    node:
+      devices: {type: h100-sxm5-80gb, count: 8}
+      intra_node: nvlink4
+      nics:
+        - {type: roce, bandwidth: 400 Gbit/s, count: 8}
+        - {type: ethernet, bandwidth: 100 Gbit/s}"""
+    slow = """
+  old:
+    nodes: 5
+    node:
+      devices: {type: a100-sxm4-40gb, count: 4}
+      intra_node: nvlink3
+      nics:
+        - {type: infiniband, bandwidth: 200 Gbit/s, count: 2}
+        - {type: ethernet, bandwidth: 25 Gbit/s}
+    fabric: {nodes_per_leaf: 2, oversubscription: 3}
+links:
+  - {between: [new, old], type: ethernet, bandwidth: 100 Gbit/s, latency: 100 us}"""
+    steps = []
+    for number, clusters in enumerate((fast, fast + slow)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(
+            f"format: holmes-sim/topology/1\nname: site\nclusters:{clusters}\n"
+            "workload: {model: llama-2-7b, global_batch_size: 256, seq_len: 4096, precision: bf16}\n"
+        )
+        topology = load(path)
+        question = Question(topology, topology.workload, Wishes(recompute="none"), time_limit=10.0)
+        steps.append(step(strategies.get("certified").plan(question, Workshop(question))))
+    assert steps[1] <= steps[0] * (1 + 1e-9)
