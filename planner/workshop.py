@@ -119,10 +119,9 @@ class Workshop:
         """
         key = cluster.name, stages, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
-            pairs = [pair for i in range(stages - 1) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
-            self._hops[key] = self._pace(self.open, [*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
-        pace = self._hops[key]
-        return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
+            hops = [hop for i in range(stages - 1) for hop in _hop(cluster, i, cluster, i + 1, shape, nic)]
+            self._hops[key] = self._both_ways(self.open, hops)
+        return self._seconds(self._hops[key], shape)
 
     def fullest(self, runs: tuple[tuple[Cluster, int], ...], most: int, shape: Shape, nic: str) -> float:
         """Seconds of all messages, both ways, of a pipeline with so many stages on these clusters, on the fullest link.
@@ -131,15 +130,14 @@ class Workshop:
         """
         key = tuple((cluster.name, count) for cluster, count in runs), most, shape.tp, shape.dp, shape.cp, nic
         if key not in self._hops:
-            pairs: list[Hop] = []
+            hops: list[Hop] = []
             for place, (cluster, count) in enumerate(runs):
                 for i in range(max(count - most, 0), count - 1):
-                    pairs += _hop(cluster, i, cluster, i + 1, shape, nic)
+                    hops += _hop(cluster, i, cluster, i + 1, shape, nic)
                 if place + 1 < len(runs):
-                    pairs += _hop(cluster, count - 1, runs[place + 1][0], 0, shape, nic)
-            self._hops[key] = self._pace(self.fleet, [*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
-        pace = self._hops[key]
-        return self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0
+                    hops += _hop(cluster, count - 1, runs[place + 1][0], 0, shape, nic)
+            self._hops[key] = self._both_ways(self.fleet, hops)
+        return self._seconds(self._hops[key], shape)
 
     def throughs(self, cluster: Cluster, others: list[Cluster], shape: Shape) -> tuple[float, float]:
         """Least seconds of `through` of a node of a cluster, in a pipeline inside the cluster and in one that leaves it."""
@@ -163,12 +161,15 @@ class Workshop:
             for peer in range(there):
                 key = cluster.name, last, other.name, peer, "beside", shape.tp, shape.dp, shape.cp, nic
                 if key not in self._hops:
-                    pairs = [pair for i in range(ways - 1, last) for pair in _hop(cluster, i, cluster, i + 1, shape, nic)]
-                    pairs += _hop(cluster, last, other, peer, shape, nic)
-                    self._hops[key] = self._pace(self.open, [*pairs, *((b, a, nic, many) for a, b, _, many in pairs)])
-                pace = self._hops[key]
-                least = min(least, self._seconds(replace(pace, latency=0.0), shape) if pace is not None else 0.0)
+                    hops = [hop for i in range(ways - 1, last) for hop in _hop(cluster, i, cluster, i + 1, shape, nic)]
+                    self._hops[key] = self._both_ways(self.open, hops + _hop(cluster, last, other, peer, shape, nic))
+                least = min(least, self._seconds(self._hops[key], shape))
         return least
+
+    def _both_ways(self, fleet: Fleet, hops: list[Hop]) -> Pace | None:
+        """Pace of all hops and those back at once: what the fullest link needs for each byte, however late it begins."""
+        found = self._pace(fleet, [*hops, *((target, source, nic, many) for source, target, nic, many in hops)])
+        return replace(found, latency=0.0) if found is not None else None
 
     def _pace(self, fleet: Fleet, hops: list[Hop]) -> Pace | None:
         pairs = tuple((source, target, nic) for source, target, nic, _ in hops)
