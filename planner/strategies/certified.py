@@ -122,9 +122,9 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     open_bounds = [0.0]
     try:
         _find(search, bases)
+        open_bounds = _prove(search, bases)
         if search.left <= 0:
             _ask_others(search)
-        open_bounds = _prove(search, bases)
     except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
         if search.best is None:
             raise
