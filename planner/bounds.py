@@ -151,5 +151,5 @@ def _fullest(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> fl
         return 0.0
     with suppress(PlanError):
         nic = workshop.nic_of(tuple(option.cluster for option in classes))
-        return workshop.fullest(runs, 3 * max(len(option.costs) for option in classes), shape, nic)
+        return workshop.fullest(runs, shape, nic) / shape.vpp
     return 0.0

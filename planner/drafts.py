@@ -96,6 +96,12 @@ def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -
     return sorted(found, key=lambda sketch: sketch.seconds)
 
 
+def priced(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row]) -> list[Draft]:
+    """Given pipelines of a shape over classes, the fastest first. Raises PlanError for what the evaluator does not hold."""
+    drawing = _Drawing(workshop, shape, some)
+    return [drawing.draft(seconds, row) for seconds, row in drawing.priced(rows)]
+
+
 def _sets(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
     """All sets of up to three classes; of more the fastest, the fastest two, and so on."""
     if len(classes) <= 3:
@@ -127,7 +133,7 @@ class _Drawing:
             yield from (Sketch(self.rough(row), self, row) for row in dict.fromkeys(self.rows()))
             return
         try:
-            yield from (Sketch(max(seconds, self._through(row)), self, row) for seconds, row in self._priced(few))
+            yield from (Sketch(max(seconds, self._through(row)), self, row) for seconds, row in self.priced(few))
         except PlanError:  # what the evaluator does not hold
             yield from (Sketch(self.rough(row), self, row) for row in few)
 
@@ -176,7 +182,7 @@ class _Drawing:
                 tied[a, b] = seconds if seconds > 0 else UNTIED
         return Table(costs, self.messages, tied)
 
-    def _priced(self, rows: list[Row]) -> list[tuple[float, Row]]:
+    def priced(self, rows: Sequence[Row]) -> list[tuple[float, Row]]:
         """Rows with their seconds, the fastest first; a row is (class, layers) of each place."""
         found: list[tuple[float, Row]] = []
         for pp in sorted({len(row) for row in rows}):
@@ -332,16 +338,15 @@ class _Drawing:
     def _through(self, row: Row) -> float:
         """What the messages of a step take on the fullest link, both ways."""
         runs = tuple((self.some[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in row))
-        ways = max(len(option.costs) for option in self.some)
-        return self.m * self.shape.vpp * self.workshop.fullest(runs, 3 * ways, self.shape, self.nic)
+        return self.m * self.workshop.fullest(runs, self.shape, self.nic)
 
     def drafted(self, sketch: Sketch) -> Draft:
         """A sketch, priced by the evaluator."""
         try:
-            seconds = self._priced([sketch.row])[0][0]
+            seconds = self.priced([sketch.row])[0][0]
         except PlanError:  # what the evaluator does not hold
             seconds = sketch.seconds
-        return self._draft(seconds, sketch.row)
+        return self.draft(seconds, sketch.row)
 
     def bettered(self, draft: Draft) -> Draft:
         """A draft after single layers have moved for the better, one at a time."""
@@ -357,15 +362,16 @@ class _Drawing:
                         moved[a], moved[b] = (row[a][0], row[a][1] - 1), (row[b][0], row[b][1] + 1)
                         rows.append(tuple(moved))
             try:
-                best = self._priced(rows)[0] if rows else (math.inf, row)
+                best = self.priced(rows)[0] if rows else (math.inf, row)
             except PlanError:
                 break
             if best[0] >= seconds:
                 break
             seconds, row = best
-        return self._draft(seconds, row)
+        return self.draft(seconds, row)
 
-    def _draft(self, seconds: float, row: Row) -> Draft:
+    def draft(self, seconds: float, row: Row) -> Draft:
+        """A pipeline that takes so many seconds by the evaluator."""
         through = self._through(row)
         return Draft(max(seconds, through), max(seconds, through) + CROWDED * through, self, row)
 

@@ -30,7 +30,7 @@ def arranged(plan: Plan) -> tuple[Device, ...]:
 
     With cp, ep or `zero_shard_size` the plan stays in order: their groups are not looked at here."""
     names = dict.fromkeys(device.cluster for device in plan.placement[:: plan.config.tp])
-    narrow = [cluster for cluster in map(plan.fleet.cluster, names) if _is_narrow(cluster)]
+    narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
     if not narrow or plan.config.cp > 1 or plan.config.ep > 1 or plan.config.shards < plan.config.dp:
         return plan.placement
     spine, moved = SpineCosts(plan), dict[tuple[str, int], int]()
@@ -45,7 +45,8 @@ def arranged(plan: Plan) -> tuple[Device, ...]:
     return tuple(Device(d.cluster, moved.get((d.cluster, d.node), d.node), d.index) for d in plan.placement)
 
 
-def _is_narrow(cluster: Cluster) -> bool:
+def oversubscribed(cluster: Cluster) -> bool:
+    """Whether it matters on which nodes of a cluster stages stand: its leaves have less to the spine than to their nodes."""
     fabric = cluster.fabric
     return fabric is not None and fabric.oversubscription > 1 and 1 < fabric.nodes_per_leaf < cluster.nodes
 

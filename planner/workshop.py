@@ -113,31 +113,36 @@ class Workshop:
         return self._seconds(self._hops[key], shape)
 
     def through(self, cluster: Cluster, stages: int, shape: Shape, nic: str) -> float:
-        """Seconds of all messages, both ways, that neighbours of the first `stages` stages of a cluster exchange at once.
+        """`load` of one microbatch's messages on the first `stages` stages of a cluster, of one virtual stage each."""
+        return self.load(((cluster, 0, stages),), replace(shape, vpp=1), nic, self.open)
 
-        The fullest link decides: a node inside the pipeline sends activations to one side and gradients to the other.
+    def load(self, runs: tuple[Stages, ...], shape: Shape, nic: str, fleet: Fleet, whole: bool = False) -> float:
+        """Seconds that the messages of a microbatch, both ways, take on the fullest link of neighbours in a pipeline.
+
+        A node inside the pipeline sends activations to one side and gradients to the other. Of many stages of a run those at
+        both ends stand for all. A `whole` pipeline of virtual stages also sends from its last place to its first.
         """
-        key = cluster.name, stages, shape.tp, shape.dp, shape.cp, nic
-        if key not in self._hops:
-            hops = [hop for i in range(stages - 1) for hop in _hop(cluster, i, cluster, i + 1, shape, nic)]
-            self._hops[key] = self._both_ways(self.open, hops)
-        return self._seconds(self._hops[key], shape)
-
-    def fullest(self, runs: tuple[tuple[Cluster, int], ...], most: int, shape: Shape, nic: str) -> float:
-        """Seconds of all messages, both ways, of a pipeline with so many stages on these clusters, on the fullest link.
-
-        At most `most` stages of each run are looked at, the last ones before another cluster: the others lie like them.
-        """
-        key = tuple((cluster.name, count) for cluster, count in runs), most, shape.tp, shape.dp, shape.cp, nic
+        key = *((cluster.name, first, count) for cluster, first, count in runs), shape.tp, shape.dp, shape.cp, shape.vpp, nic
+        key = *key, whole, fleet is self.open
         if key not in self._hops:
             hops: list[Hop] = []
-            for place, (cluster, count) in enumerate(runs):
-                for i in range(max(count - most, 0), count - 1):
-                    hops += _hop(cluster, i, cluster, i + 1, shape, nic)
+            for place, (cluster, first, count) in enumerate(runs):
+                near = 2 * len(self.costs(cluster, shape))
+                for i in range(first, first + count - 1):
+                    if i < first + near or i >= first + count - 1 - near:
+                        hops += _hop(cluster, i, cluster, i + 1, shape, nic)
                 if place + 1 < len(runs):
-                    hops += _hop(cluster, count - 1, runs[place + 1][0], 0, shape, nic)
-            self._hops[key] = self._both_ways(self.fleet, hops)
+                    hops += _hop(cluster, first + count - 1, runs[place + 1][0], runs[place + 1][1], shape, nic)
+            hops *= shape.vpp
+            if whole:
+                (head, first, _), (cluster, last, count) = runs[0], runs[-1]
+                hops += _hop(cluster, last + count - 1, head, first, shape, nic) * (shape.vpp - 1)
+            self._hops[key] = self._both_ways(fleet, hops)
         return self._seconds(self._hops[key], shape)
+
+    def fullest(self, runs: tuple[tuple[Cluster, int], ...], shape: Shape, nic: str) -> float:
+        """`load` of a whole pipeline with so many stages on these clusters, from the first node of each on."""
+        return self.load(tuple((cluster, 0, count) for cluster, count in runs), shape, nic, self.fleet, True)
 
     def throughs(self, cluster: Cluster, others: list[Cluster], shape: Shape) -> tuple[float, float]:
         """Least seconds of `through` of a node of a cluster, in a pipeline inside the cluster and in one that leaves it."""
@@ -219,6 +224,8 @@ def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[De
     return tuple(slot(cluster, shape.tp, index * shape.slots + d) for d in range(shape.slots))
 
 
+Stages: TypeAlias = tuple[Cluster, int, int]
+"""Neighbouring stages of a cluster: the first of them, and how many there are."""
 Hop: TypeAlias = tuple[Device, Device, str, int]
 """Two devices, the NIC type between them where it is not a node's inside, and how many pairs like them there are on trunks."""
 

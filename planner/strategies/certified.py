@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from planner.bounds import level_bound, quick_bound, quick_estimate
+from planner.bounds import quick_bound, quick_estimate
 from planner.classes import ClassOption, options
-from planner.drafts import Sketch, sketches
+from planner.drafts import Draft, Sketch, priced, sketches
 from planner.mixed import is_mixed, mixed, work_bound
 from planner.placement import build
 from planner.question import Question
+from planner.reach import Reach, reach_bound, reaches
 from planner.shapes import Shape, shapes, splitting, variants
 from planner.stages import Assignment, alone, orders, solve
 from planner.strategies import get
@@ -61,6 +63,10 @@ VARIABLES = 12_000
 """Stage programmes are solved until they have had so many variables in all."""
 NEAR = 0.005
 """No programme is solved for the proof that less than this share could be gained."""
+MOST = 20_000
+"""Pipelines of a variant in one order of its classes that are priced; of more the stage model gives the bound."""
+CLOSER_PLAYS = 3
+"""Of those, plans that are played without finding a faster one."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
 
@@ -81,6 +87,11 @@ class _Search:
     @property
     def cutoff(self) -> float:
         return step(self.best) if self.best is not None else float("inf")
+
+    @property
+    def target(self) -> float:
+        """What a step must be below, to be worth looking for."""
+        return self.cutoff * (1 - NEAR)
 
     @property
     def left(self) -> float:
@@ -194,32 +205,62 @@ def _ranked(search: _Search, found: Iterable[Shape], tails: bool = True) -> list
 
 
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
-    """Bounds of all that was not solved; what was is in `search.bounds`. Plans that the stage model finds are played."""
-    heap: list[tuple[float, int, Shape, bool]] = []
-    for number, base in enumerate(bases):
-        heap.append((quick_bound(search.workshop, base, options(search.workshop, base), True), number, base, True))
-    heapq.heapify(heap)
-    solved: dict[tuple[Shape, bool, bool], float] = {}
-    numbers = iter(range(len(bases), 1_000_000))
-    while heap and heap[0][0] < search.cutoff * (1 - NEAR) and search.left > 0:
-        bound, _, shape, is_base = heapq.heappop(heap)
-        if is_base:
-            for variant in variants(search.question, shape):
-                classes = options(search.workshop, variant)
-                closer = max(bound, quick_bound(search.workshop, variant, classes))
-                closer = max(closer, level_bound(search.workshop, variant, classes, closer))
-                heapq.heappush(heap, (closer, next(numbers), variant, False))
-        elif search.workshop.variables >= VARIABLES:
-            heapq.heappush(heap, (bound, next(numbers), shape, False))
-            break
+    """Bounds of all that was not solved; what was is in `search.bounds`. Better plans that are found on the way are played."""
+    workshop, numbers = search.workshop, itertools.count()
+    heap: list[tuple[float, int, Shape, tuple[Reach, ...] | None]] = []
+
+    def claim(bound: float, shape: Shape, orders: tuple[Reach, ...] | None = None) -> None:
+        heapq.heappush(heap, (bound, next(numbers), shape, orders))
+
+    for base in bases:
+        claim(quick_bound(workshop, base, options(workshop, base), True), base)
+    opened: set[Shape] = set()
+    while heap and heap[0][0] < search.target and search.left > 0:
+        bound, _, shape, orders = heapq.heappop(heap)
+        if orders is not None:
+            search.bounds.append(max(bound, _closer(search, shape, orders)))
+            search.tell(f"{len(search.bounds)} layouts looked at closely")
+        elif shape in opened:
+            reaching = _reaching(search, shape, bound)
+            if reaching[0] < search.target:
+                claim(*reaching)
+            else:
+                search.bounds.append(search.target)
         else:
-            classes = options(search.workshop, shape)
-            alike = replace(shape, schedule=""), schedules.get(shape.schedule).SPLITS_BACKWARD, shape.schedule == "gpipe"
-            if alike not in solved:  # the stage model knows schedules by what they split and what they wait for
-                solved[alike] = _solve(search, shape, classes)
-                search.tell(f"{search.programmes} stage programmes solved")
-            search.bounds.append(max(bound, solved[alike]))
+            for variant in variants(search.question, shape):
+                opened.add(variant)
+                claim(max(bound, quick_bound(workshop, variant, options(workshop, variant))), variant)
     return [bound for bound, *_ in heap]
+
+
+def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, tuple[Reach, ...]]:
+    """A variant with a bound of its pipelines (`planner.reach`) and the orders of classes in which they may be faster than that."""
+    classes = options(search.workshop, shape)
+    for option in classes if search.question.wishes.pp in (None, 1) else ():
+        single = alone(option, search.cutoff)
+        if single is not None:
+            search.offer(shape, single.stages)
+            bound = min(bound, single.seconds)
+    orders = [order for order in reaches(search.workshop, classes) if order.within(search.target)]
+    return reach_bound(orders, bound, search.target), shape, tuple(orders)
+
+
+def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...]) -> float:
+    """The bound of pipelines that are not ruled out: all of them by the evaluator, where they are few; else the stage model's."""
+    found: list[Draft] = []
+    for order in orders:
+        rows = order.pipelines(search.target, MOST) if order.exact else None
+        try:
+            found += priced(search.workshop, shape, order.order, rows or ()) if rows is not None else ()
+        except PlanError:
+            rows = None
+        if rows is None:
+            return _solve(search, shape, options(search.workshop, shape))
+    idle = 0
+    for draft in sorted(found, key=lambda draft: draft.guess):
+        if draft.seconds < search.cutoff and idle < CLOSER_PLAYS:
+            idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+    return min([search.target, *(draft.seconds for draft in found)])
 
 
 def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:

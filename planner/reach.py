@@ -1,0 +1,293 @@
+"""How far pipelines get in a given time: whether places on these classes, in this order, can hold all layers.
+
+Places are filled from the last one to the first. Before a place of k layers lie the others that are not placed yet, r - k of r;
+its first microbatch comes through them, and its last one goes back through them. So, of T seconds, it needs
+
+    forwards before + begin + m slot(k) + tail(k)                                    <= T
+    forwards before + m slot(k) - w weight(k) + inputs before + tail of the first    <= T
+
+with w the weight gradients that its schedule leaves behind the last backward. The more layers lie before, the fewer it holds;
+so the most that each can hold, one after the other, leave the fewest for those before, and where layers are left when the
+places have come to an end, no pipeline of these places is done in T. What lies before is reckoned as cheaply as classes there
+allow, and memory is that of a place with no more behind it than there must be: both err to the safe side.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import combinations, islice, pairwise, permutations, product
+
+from planner.classes import ClassOption
+from planner.leaves import oversubscribed
+from planner.stages import orders
+from planner.workshop import Stages, Workshop
+from sim import schedules
+from sim.errors import PlanError
+
+PRECISE = 1e-3
+"""A bound is sought until it is known to this share."""
+COUNTS = 200
+"""Where the schedule asks for so many places, ways to spread them over the classes that are looked at one by one."""
+
+
+def reach_bound(orders: Sequence[Reach], least: float, cutoff: float) -> float:
+    """A lower bound on the step of all these pipelines, not below `least`: the cutoff, if none of them takes less."""
+    low, high = least, cutoff
+    if low >= high or not any(order.within(high) for order in orders):
+        return max(low, high)
+    while high > low * (1 + PRECISE):
+        middle = math.sqrt(low * high) if low > 0 else high / 2
+        if any(order.within(middle) for order in orders):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def reaches(workshop: Workshop, classes: Sequence[ClassOption]) -> list[Reach]:
+    """Pipelines of two or more places over every set of up to three classes, in every order; of more, in `orders` of all."""
+    if len(classes) > 3:
+        return [Reach(workshop, order, True) for order in orders(workshop, list(classes))]
+    sets = (some for size in range(1, len(classes) + 1) for some in combinations(classes, size))
+    return [Reach(workshop, order) for some in sets for order in permutations(some)]
+
+
+class Reach:
+    """Pipelines over classes in an order, each of which has a place; if `loose`, some of them may have none."""
+
+    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], loose: bool = False):
+        self.loose = loose
+        self.order, self.shape, self.m = order, order[0].shape, order[0].microbatches
+        self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, workshop.question.wishes.pp
+        schedule = schedules.get(self.shape.schedule)
+        self.waits, self.chunked = not schedule.OVERLAPS_SENDS, schedule.CHUNKED
+        crosses = len(order) > 1 and not loose
+        self.messages = [option.crossing if crosses else option.message for option in order]
+        self.borders = [0.0 if loose else workshop.message(a.cluster, b.cluster, self.shape) for a, b in pairwise(order)]
+        self.tied = 0.0 if loose else workshop.tied(order[0].cluster, order[-1].cluster, self.shape)
+        self.workshop, self.nic = workshop, ""
+        with suppress(PlanError):
+            self.nic = workshop.nic_of(tuple(option.cluster for option in order[: 1 if loose else None]))
+        self.exact = not loose and not any(oversubscribed(option.cluster) for option in order)
+        """Whether the evaluator's seconds are a bound: stages on an oversubscribed fabric may lie better than as listed."""
+        self.possible = bool(self.nic) and all(map(math.isfinite, (*self.messages, *self.borders, self.tied)))
+
+    def within(self, seconds: float) -> bool:
+        """Whether it cannot be ruled out that some pipeline takes no more than so many seconds."""
+        slow = any(option.layer_seconds * self.m > seconds for option in self.order)
+        if not self.possible or (slow and not self.loose):
+            return False
+        rooms = self._rooms(seconds)
+        if self.loose or not self.chunked:
+            return (self.loose or all(rooms)) and _Filling(self, seconds, rooms, None).done()
+        return any(
+            self._carried(counts, pp) <= seconds and _Filling(self, seconds, counts, pp).done() for pp, counts in self._lengths(rooms)
+        )
+
+    def pipelines(self, seconds: float, most: int) -> list[tuple[tuple[int, int], ...]] | None:
+        """All pipelines that cannot be ruled out to take no more than so many seconds: (class, layers) of every place.
+
+        None where there are more than `most`.
+        """
+        found: list[tuple[tuple[int, int], ...]] = []
+        rooms = self._rooms(seconds) if self.possible else [0]
+        if self.loose or math.prod(rooms) > most:
+            return None
+        caps = [math.floor(seconds / (self.m * option.layer_seconds)) for option in self.order]
+        for counts in product(*(range(1, room + 1) for room in rooms)):
+            pp = sum(counts)
+            able = self.pinned in (None, pp) and 2 <= pp <= self.layers // self.shape.vpp and self.shape.places(self.m, pp) == pp
+            if able and sum(map(operator.mul, counts, caps)) >= self.layers and self._carried(counts, pp) <= seconds:
+                found += _Filling(self, seconds, counts, pp).every(most + 1 - len(found))
+            if len(found) > most:
+                return None
+        return found
+
+    def _carried(self, counts: list[int], pp: int) -> float:
+        """Seconds of the messages of a pipeline with so many places of each class on the fullest link."""
+        if sum(counts) != pp:
+            return 0.0
+        runs = tuple((option.cluster, 0, count) for option, count in zip(self.order, counts, strict=True))
+        return self.m * self.workshop.load(runs, self.shape, self.nic, self.workshop.open, True)
+
+    def _rooms(self, seconds: float) -> list[int]:
+        """Most places of each class whose messages the fullest link carries in time; none where no number does."""
+        found = []
+        for i, option in enumerate(self.order):
+            room = min(option.capacity, self.pinned or option.capacity)
+            most = min(room, 4 * len(option.costs) + 2)  # of more, the messages are the same
+            if self.m * self._load(i, most) > seconds:
+                least = 1 if len(self.order) > 1 else 2  # a place alone needs another class
+                room = next((n for n in range(most - 1, least - 1, -1) if self.m * self._load(i, n) <= seconds), 0)
+            found.append(room)
+        return found
+
+    def _load(self, i: int, places: int) -> float:
+        """Least seconds of a microbatch's messages on a link of the first so many places of a class and of their neighbours."""
+        mine, open_fleet = (self.order[i].cluster, 0, places), self.workshop.open
+        if self.loose:
+            return self.workshop.load((mine,), self.shape, self.workshop.nic_of(mine[:1]), open_fleet)
+
+        def beside(j: int) -> list[tuple[Stages, ...]]:
+            """The place of a neighbouring class, however it lies on its node."""
+            if not 0 <= j < len(self.order):
+                return [()]
+            return [((self.order[j].cluster, way, 1),) for way in range(len(self.order[j].costs))]
+
+        runs = ((*before, mine, *behind) for before, behind in product(beside(i - 1), beside(i + 1)))
+        return min(self.workshop.load(run, self.shape, self.nic, open_fleet) for run in runs)
+
+    def _lengths(self, rooms: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """Lengths that the schedule can play, with the places of each class."""
+        if self.loose or not all(rooms):
+            return
+        for pp in range(max(2, len(rooms)), min(sum(rooms), self.layers // self.shape.vpp) + 1):
+            if self.pinned in (None, pp) and self.shape.places(self.m, pp) == pp:
+                most = [min(room, pp - len(rooms) + 1) for room in rooms]
+                ways = (counts for counts in product(*(range(1, one + 1) for one in most[1:])) if 0 < pp - sum(counts) <= most[0])
+                found = list(islice(ways, COUNTS + 1))
+                for counts in found if len(found) <= COUNTS else []:
+                    yield pp, [pp - sum(counts), *counts]
+                if len(found) > COUNTS:
+                    yield pp, most
+
+    @functools.cached_property
+    def first_tail(self) -> float:
+        """Least seconds of the first place behind its last backward."""
+        ends = self.order if self.loose else self.order[:1]
+        return min(option.cost("first", 1).tail(self.config, self.tied) for option in ends)
+
+    @functools.cached_property
+    def rates(self) -> list[tuple[float, float]]:
+        """Seconds of a layer's forward, and of it and its inputs' gradients, by class."""
+        pairs = [(option.cost("middle", 1), option.cost("middle", 2)) for option in self.order]
+        return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]
+
+
+class _Filling:
+    """Layers on the places of a pipeline in a given time, from the last place to the first."""
+
+    def __init__(self, reach: Reach, seconds: float, rooms: list[int], pp: int | None):
+        self.reach, self.seconds, self.rooms, self.pp = reach, seconds, rooms, pp
+        self.caps = [math.floor(seconds / (reach.m * option.layer_seconds)) for option in reach.order]
+
+    def done(self) -> bool:
+        """Whether all layers find a place."""
+        left, order, loose = self.reach.layers, self.reach.order, self.reach.loose
+        for i in reversed(range(len(order))):
+            for index in range(self.rooms[i]):
+                after = index if loose else len(order) - 1 - i + index
+                if (loose or (i == 0 and after)) and self._holds(i, "first", left, left, after):
+                    return True
+                roles = ("last", "middle") if loose and not index else ("middle",) if after else ("last",)
+                k = max(self._most(i, role, left, after) for role in roles)
+                if k <= 0:
+                    break
+                left -= k
+        return False
+
+    def every(self, most: int) -> list[tuple[tuple[int, int], ...]]:
+        """Layers on every place that may be done in time, as (class, layers); no more of them than `most`."""
+        places = [i for i, room in enumerate(self.rooms) for _ in range(room)]
+        room = self._bounds(places)
+        found: list[tuple[tuple[int, int], ...]] = []
+        if room is None:
+            return found
+        before = [sum(room[:place]) for place in range(len(places))]
+        pending: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self.reach.layers, ())]
+        while pending and len(found) < most:
+            left, behind = pending.pop()
+            place = len(places) - 1 - len(behind)
+            role = "last" if not behind else "middle" if place else "first"
+            least = left - before[place] if place else left
+            for k in range(max(least, self.reach.shape.vpp), min(room[place], left - place * self.reach.shape.vpp) + 1):
+                if not self._holds(places[place], role, k, left, len(behind)):
+                    break
+                row = ((places[place], k), *behind)
+                if place:
+                    pending.append((left - k, row))
+                else:
+                    found.append(row)
+        return found
+
+    def _bounds(self, places: list[int]) -> list[int] | None:
+        """Most layers of every place, whatever the others hold; None where they cannot hold all."""
+        left, least, found = self.reach.layers, self.reach.shape.vpp, []
+        for after, i in enumerate(reversed(places)):
+            before = (len(places) - 1 - after) * least
+            role = "last" if not after else "middle" if before else "first"
+            k = min(self.caps[i], self._room(i, role, after))
+            while k > 0 and not self._holds(i, role, k, max(left, k + before) if before else k, after):
+                k -= 1
+            if k < least:
+                return None
+            left = max(left - k, before)
+            found.append(k)
+        return found[::-1] if sum(found) >= self.reach.layers else None
+
+    def _most(self, i: int, role: str, left: int, after: int) -> int:
+        """Most layers that the next place holds in time, with `left` layers in it and before it."""
+        k = min(self.caps[i], left - (0 if self.reach.loose else max(i, 1)), self._room(i, role, after))
+        while k > 0 and not self._holds(i, role, k, left, after):
+            k -= 1
+        return k
+
+    def _room(self, i: int, role: str, after: int) -> int:
+        shape, places = self.reach.shape, self.pp or after + 1
+        if self.reach.chunked and self.pp is None:
+            return self.reach.order[i].room(role, ((1, 0),))
+        enough = shape.enough(self.reach.m, places)
+        held = schedules.in_flight(shape.schedule, places - 1 - after, places, enough, shape.vpp)
+        return self.reach.order[i].room(role, held)
+
+    def _holds(self, i: int, role: str, k: int, left: int, after: int) -> bool:
+        """Whether a place with k layers, and `left` - k before it, may be done in time."""
+        reach, before = self.reach, left - k
+        if role == "first" and k > min(self.caps[i], self._room(i, role, after)):
+            return False
+        cost, config = reach.order[i].cost(role, k), reach.config
+        forward, both, hops = self._before(i, before, after)
+        ahead = sum(reach.borders[:i]) + max(hops - i, 0) * min(reach.messages[: i + 1])
+        busy = cost.begin(forward + ahead, config) + reach.m * cost.slot
+        if busy + cost.tail(config, reach.tied if role != "middle" else 0.0) > self.seconds:
+            return False
+        if not before:
+            return True
+        own = reach.messages[i] if reach.waits else 0.0
+        back = both - forward + ahead - own
+        return busy - self._owed(i, before, after) * cost.weight + back + reach.first_tail <= self.seconds
+
+    def _owed(self, i: int, before: int, after: int) -> int:
+        """Most weight gradients that a place with so many layers before it may leave behind its last backward."""
+        shape = self.reach.shape
+        if not schedules.get(shape.schedule).SPLITS_BACKWARD:
+            return 0
+        place = min(before, sum(self.rooms[: i + 1]) - 1)
+        places = place + 1 + after
+        return schedules.weights_behind(shape.schedule, place, places, shape.enough(self.reach.m, places), shape.vpp)
+
+    def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:
+        """Least seconds of forwards, and with inputs' gradients, and least messages, of layers before a place."""
+        if not layers:
+            return 0.0, 0.0, 0
+        vpp, rates = self.reach.shape.vpp, self.reach.rates[: i + 1]
+        fewest = max(0 if self.reach.loose else i, math.ceil(layers / max(1, *self.caps[: i + 1])))
+        most = layers // vpp if self.pp is None else self.pp - 1 - after
+        if sum(self.rooms) == self.pp:
+            fewest = most
+        if vpp == 1:
+            return self._least(i, layers, 0), self._least(i, layers, 1), fewest
+        chunks = max((layers - most * (vpp - 1)) / vpp, fewest)
+        return chunks * min(rates)[0], chunks * min(both for _, both in rates), fewest
+
+    def _least(self, i: int, layers: int, which: int) -> float:
+        """Layers on the classes up to the i-th, as many as can be where they take the least."""
+        found = 0.0
+        for rate, c in sorted((self.reach.rates[c][which], c) for c in range(i + 1)):
+            here = min(layers, self.caps[c] * self.rooms[c])
+            found, layers = found + rate * here, layers - here
+        return found
