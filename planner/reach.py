@@ -69,6 +69,9 @@ class Reach:
         self.messages = [option.crossing if crosses else option.message for option in order]
         self.borders = [0.0 if loose else workshop.message(a.cluster, b.cluster, self.shape) for a, b in pairwise(order)]
         self.tied = 0.0 if loose else workshop.tied(order[0].cluster, order[-1].cluster, self.shape)
+        self._capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
+        self.splits = schedule.SPLITS_BACKWARD
+        self._places: dict[tuple[int, str, int], tuple[float, float, float, float]] = {}
         self.workshop, self.nic = workshop, ""
         with suppress(PlanError):
             self.nic = workshop.nic_of(tuple(option.cluster for option in order[: 1 if loose else None]))
@@ -81,11 +84,19 @@ class Reach:
         slow = any(option.layer_seconds * self.m > seconds for option in self.order)
         if not self.possible or (slow and not self.loose):
             return False
-        rooms = self._rooms(seconds)
+        return self._fill(self._capacities, seconds) and self._fill(self._rooms(seconds), seconds)
+
+    def _fill(self, rooms: list[int], seconds: float) -> bool:
+        """Whether all layers find a place in time, with so many places of each class."""
+        if not self._could(rooms, seconds) or not (self.loose or all(rooms)):
+            return False
         if self.loose or not self.chunked:
-            return (self.loose or all(rooms)) and _Filling(self, seconds, rooms, None).done()
+            return _Filling(self, seconds, rooms, None).done()
         return any(
-            self._carried(counts, pp) <= seconds and _Filling(self, seconds, counts, pp).done() for pp, counts in self._lengths(rooms)
+            self._could(counts, seconds)
+            and _Filling(self, seconds, counts, pp).done()
+            and self._carried(counts, pp, seconds)
+            for pp, counts in self._lengths(rooms, seconds)
         )
 
     def pipelines(self, seconds: float, most: int) -> list[tuple[tuple[int, int], ...]] | None:
@@ -97,30 +108,37 @@ class Reach:
         rooms = self._rooms(seconds) if self.possible else [0]
         if self.loose or math.prod(rooms) > most:
             return None
-        caps = [math.floor(seconds / (self.m * option.layer_seconds)) for option in self.order]
         for counts in product(*(range(1, room + 1) for room in rooms)):
             pp = sum(counts)
             able = self.pinned in (None, pp) and 2 <= pp <= self.layers // self.shape.vpp and self.shape.places(self.m, pp) == pp
-            if able and sum(map(operator.mul, counts, caps)) >= self.layers and self._carried(counts, pp) <= seconds:
-                found += _Filling(self, seconds, counts, pp).every(most + 1 - len(found))
+            if able and self._could(counts, seconds) and self._carried(list(counts), pp, seconds):
+                found += _Filling(self, seconds, list(counts), pp).every(most + 1 - len(found))
             if len(found) > most:
                 return None
         return found
 
-    def _carried(self, counts: list[int], pp: int) -> float:
-        """Seconds of the messages of a pipeline with so many places of each class on the fullest link."""
-        if sum(counts) != pp:
-            return 0.0
+    def _carried(self, counts: list[int], pp: int, seconds: float) -> bool:
+        """Whether the fullest link carries all messages of a pipeline with so many places of each class in time."""
+        if self.m * self._heaviest <= seconds or sum(counts) != pp:
+            return True
         runs = tuple((option.cluster, 0, count) for option, count in zip(self.order, counts, strict=True))
-        return self.m * self.workshop.load(runs, self.shape, self.nic, self.workshop.open, True)
+        return self.m * self.workshop.load(runs, self.shape, self.nic, self.workshop.open, True) <= seconds
+
+    @functools.cached_property
+    def _heaviest(self) -> float:
+        """More than what a microbatch's messages take on any link: those of a node's places and their neighbours in a row."""
+        hop, shape = functools.partial(self.workshop.hop, shape=self.shape, nic=self.nic), self.shape
+        ways = [(option.cluster, way, len(option.costs)) for option in self.order for way in range(len(option.costs))]
+        inside = max(hop(cluster, way, cluster, way + 1) for cluster, way, _ in ways)
+        between = max((hop(a, i, b, j) for a, i, _ in ways for b, j, _ in ways if a is not b), default=0.0)
+        return 2 * shape.vpp * (max(many for *_, many in ways) + 1) * max(inside, between)
 
     def _rooms(self, seconds: float) -> list[int]:
         """Most places of each class whose messages the fullest link carries in time; none where no number does."""
         found = []
-        for i, option in enumerate(self.order):
-            room = min(option.capacity, self.pinned or option.capacity)
+        for i, (option, room) in enumerate(zip(self.order, self._capacities, strict=True)):
             most = min(room, 4 * len(option.costs) + 2)  # of more, the messages are the same
-            if self.m * self._load(i, most) > seconds:
+            if (self.loose or self.m * self._heaviest > seconds) and self.m * self._load(i, most) > seconds:
                 least = 1 if len(self.order) > 1 else 2  # a place alone needs another class
                 room = next((n for n in range(most - 1, least - 1, -1) if self.m * self._load(i, n) <= seconds), 0)
             found.append(room)
@@ -141,11 +159,12 @@ class Reach:
         runs = ((*before, mine, *behind) for before, behind in product(beside(i - 1), beside(i + 1)))
         return min(self.workshop.load(run, self.shape, self.nic, open_fleet) for run in runs)
 
-    def _lengths(self, rooms: list[int]) -> Iterator[tuple[int, list[int]]]:
+    def _lengths(self, rooms: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:
         """Lengths that the schedule can play, with the places of each class."""
         if self.loose or not all(rooms):
             return
-        for pp in range(max(2, len(rooms)), min(sum(rooms), self.layers // self.shape.vpp) + 1):
+        least = math.ceil(self.layers / max(self._caps(seconds)))
+        for pp in range(max(2, least, len(rooms)), min(sum(rooms), self.layers // self.shape.vpp) + 1):
             if self.pinned in (None, pp) and self.shape.places(self.m, pp) == pp:
                 most = [min(room, pp - len(rooms) + 1) for room in rooms]
                 ways = (counts for counts in product(*(range(1, one + 1) for one in most[1:])) if 0 < pp - sum(counts) <= most[0])
@@ -154,6 +173,14 @@ class Reach:
                     yield pp, [pp - sum(counts), *counts]
                 if len(found) > COUNTS:
                     yield pp, most
+
+    def _caps(self, seconds: float) -> list[int]:
+        """Most layers of a place of each class by its slots alone."""
+        return [math.floor(seconds / (self.m * option.layer_seconds)) for option in self.order]
+
+    def _could(self, counts: Sequence[int], seconds: float) -> bool:
+        """Whether so many places hold all layers by their slots alone."""
+        return sum(map(operator.mul, counts, self._caps(seconds))) >= self.layers
 
     @functools.cached_property
     def first_tail(self) -> float:
@@ -167,6 +194,15 @@ class Reach:
         pairs = [(option.cost("middle", 1), option.cost("middle", 2)) for option in self.order]
         return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]
 
+    def place(self, i: int, role: str, layers: int) -> tuple[float, float, float, float]:
+        """Of a place: when its gathers let its work begin, its slots, what comes behind the last, and a weight gradient."""
+        key = i, role, layers
+        if key not in self._places:
+            cost = self.order[i].cost(role, layers)
+            tail = cost.tail(self.config, self.tied if role != "middle" else 0.0)
+            self._places[key] = cost.begin(-math.inf, self.config), self.m * cost.slot, tail, cost.weight
+        return self._places[key]
+
 
 class _Filling:
     """Layers on the places of a pipeline in a given time, from the last place to the first."""
@@ -174,6 +210,12 @@ class _Filling:
     def __init__(self, reach: Reach, seconds: float, rooms: list[int], pp: int | None):
         self.reach, self.seconds, self.rooms, self.pp = reach, seconds, rooms, pp
         self.caps = [math.floor(seconds / (reach.m * option.layer_seconds)) for option in reach.order]
+        self.exact = sum(rooms) == pp
+        classes = range(len(rooms))
+        self.borders = [sum(reach.borders[:i]) for i in classes]
+        self.hop = [min(reach.messages[: i + 1]) for i in classes]
+        self.longest = [max(1, *self.caps[: i + 1]) for i in classes]
+        self.by_rate = [[sorted((reach.rates[c][way], c) for c in range(i + 1)) for i in classes] for way in (0, 1)]
 
     def done(self) -> bool:
         """Whether all layers find a place."""
@@ -249,23 +291,21 @@ class _Filling:
         reach, before = self.reach, left - k
         if role == "first" and k > min(self.caps[i], self._room(i, role, after)):
             return False
-        cost, config = reach.order[i].cost(role, k), reach.config
+        lead, slots, tail, weight = reach.place(i, role, k)
         forward, both, hops = self._before(i, before, after)
-        ahead = sum(reach.borders[:i]) + max(hops - i, 0) * min(reach.messages[: i + 1])
-        busy = cost.begin(forward + ahead, config) + reach.m * cost.slot
-        if busy + cost.tail(config, reach.tied if role != "middle" else 0.0) > self.seconds:
+        ahead = self.borders[i] + max(hops - i, 0) * self.hop[i]
+        busy = max(forward + ahead, lead) + slots
+        if busy + tail > self.seconds:
             return False
         if not before:
             return True
         own = reach.messages[i] if reach.waits else 0.0
-        back = both - forward + ahead - own
-        return busy - self._owed(i, before, after) * cost.weight + back + reach.first_tail <= self.seconds
+        owed = self._owed(i, before, after) * weight if reach.splits else 0.0
+        return busy - owed + both - forward + ahead - own + reach.first_tail <= self.seconds
 
     def _owed(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a place with so many layers before it may leave behind its last backward."""
         shape = self.reach.shape
-        if not schedules.get(shape.schedule).SPLITS_BACKWARD:
-            return 0
         place = min(before, sum(self.rooms[: i + 1]) - 1)
         places = place + 1 + after
         return schedules.weights_behind(shape.schedule, place, places, shape.enough(self.reach.m, places), shape.vpp)
@@ -274,20 +314,20 @@ class _Filling:
         """Least seconds of forwards, and with inputs' gradients, and least messages, of layers before a place."""
         if not layers:
             return 0.0, 0.0, 0
-        vpp, rates = self.reach.shape.vpp, self.reach.rates[: i + 1]
-        fewest = max(0 if self.reach.loose else i, math.ceil(layers / max(1, *self.caps[: i + 1])))
+        vpp = self.reach.shape.vpp
         most = layers // vpp if self.pp is None else self.pp - 1 - after
-        if sum(self.rooms) == self.pp:
-            fewest = most
+        fewest = most if self.exact else max(0 if self.reach.loose else i, -(-layers // self.longest[i]))
         if vpp == 1:
             return self._least(i, layers, 0), self._least(i, layers, 1), fewest
         chunks = max((layers - most * (vpp - 1)) / vpp, fewest)
-        return chunks * min(rates)[0], chunks * min(both for _, both in rates), fewest
+        return chunks * self.by_rate[0][i][0][0], chunks * self.by_rate[1][i][0][0], fewest
 
     def _least(self, i: int, layers: int, which: int) -> float:
         """Layers on the classes up to the i-th, as many as can be where they take the least."""
         found = 0.0
-        for rate, c in sorted((self.reach.rates[c][which], c) for c in range(i + 1)):
+        for rate, c in self.by_rate[which][i]:
             here = min(layers, self.caps[c] * self.rooms[c])
             found, layers = found + rate * here, layers - here
+            if not layers:
+                break
         return found

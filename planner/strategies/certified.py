@@ -55,7 +55,7 @@ class _Effort:
     plays: int
 
 
-EFFORTS = (_Effort(32, 0, 16, 4, 1, 1), _Effort(96, 8, 48, 16, 8, 8))
+EFFORTS = (_Effort(32, 0, 16, 4, 1, 1),)
 """A plan soon, then a good one."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
