@@ -96,10 +96,15 @@ def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -
     return sorted(found, key=lambda sketch: sketch.seconds)
 
 
-def priced(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row]) -> list[Draft]:
-    """Given pipelines of a shape over classes, the fastest first. Raises PlanError for what the evaluator does not hold."""
+def priced(
+    workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row], most: int
+) -> list[Draft]:
+    """Of given pipelines of a shape over classes the fastest, so many at most; the fastest first.
+
+    Raises PlanError for what the evaluator does not hold.
+    """
     drawing = _Drawing(workshop, shape, some)
-    return [drawing.draft(seconds, row) for seconds, row in drawing.priced(rows)]
+    return [drawing.draft(seconds, row) for seconds, row in drawing.priced(rows)[:most]]
 
 
 def _sets(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:

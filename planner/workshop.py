@@ -36,6 +36,7 @@ class Workshop:
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
         self._hops: dict[tuple[object, ...], Pace | None] = {}
+        self._tied: dict[tuple[str, str, int, int, int], tuple[Pace, ...]] = {}
         self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
@@ -204,10 +205,18 @@ class Workshop:
 
     def tied(self, first: Cluster, last: Cluster, shape: Shape) -> float:
         """Seconds of the tied embedding's sum between end stages on two clusters."""
-        fleet, workload = self.open, self.question.workload
+        workload = self.question.workload
         nbytes = tied_bytes(workload, shape.config(workload, 2))
         if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.slots):
             return 0.0
+        key = first.name, last.name, shape.tp, shape.dp, shape.cp
+        if key not in self._tied:
+            self._tied[key] = self._tied_paces(first, last, shape)
+        return min((pace.seconds(nbytes) for pace in self._tied[key]), default=math.inf)
+
+    def _tied_paces(self, first: Cluster, last: Cluster, shape: Shape) -> tuple[Pace, ...]:
+        """Paces of the ways in which end stages on two clusters can sum, none where nothing joins them."""
+        fleet = self.open
         a, b = _stage_devices(first, shape, 0), _stage_devices(last, shape, 1 if first == last else 0)
         ends = []
         for p, q in zip(a, b, strict=True):
@@ -215,9 +224,9 @@ class Workshop:
                 try:
                     nic, _ = common_transport(fleet, (x, y))
                 except PlanError:
-                    return math.inf
+                    return ()
                 ends.append(member((x, y), nic, "ring"))
-        return min(way.pace.seconds(nbytes) for way in ways(fleet, tuple(ends), "all_reduce", self.open_capacities))
+        return tuple(way.pace for way in ways(fleet, tuple(ends), "all_reduce", self.open_capacities))
 
 
 def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:

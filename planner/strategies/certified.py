@@ -18,7 +18,7 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -63,10 +63,18 @@ VARIABLES = 12_000
 """Stage programmes are solved until they have had so many variables in all."""
 NEAR = 0.005
 """No programme is solved for the proof that less than this share could be gained."""
+FEW = 1_000
+"""Pipelines of a variant in one order of its classes that are priced at once, all that might be faster than the best plan."""
 MOST = 20_000
-"""Pipelines of a variant in one order of its classes that are priced; of more the stage model gives the bound."""
-CLOSER_PLAYS = 3
-"""Of those, plans that are played without finding a faster one."""
+"""Those that are priced at once otherwise, all that might take little more than the bound; of more the stage model gives it."""
+CLOSER = 0.02
+"""All pipelines that might take no more than the bound and this share of it are priced together."""
+KEPT = 3
+"""Of those, pipelines that may be played."""
+SOLVED_PLAYS = 4
+"""Solutions of stage programmes that are played, one after the other, without finding a faster plan."""
+LAST_PLAYS = 6
+"""Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
 
@@ -82,7 +90,9 @@ class _Search:
     bounds: list[float] = field(default_factory=list)
     solvers: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
+    pool: list[Draft] = field(default_factory=list)
     programmes: int = 0
+    vain: int = 0
 
     @property
     def cutoff(self) -> float:
@@ -218,8 +228,12 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     while heap and heap[0][0] < search.target and search.left > 0:
         bound, _, shape, orders = heapq.heappop(heap)
         if orders is not None:
-            search.bounds.append(max(bound, _closer(search, shape, orders)))
-            search.tell(f"{len(search.bounds)} layouts looked at closely")
+            closer, settled = _closer(search, shape, orders, bound)
+            if settled or closer >= search.target:
+                search.bounds.append(closer)
+            else:
+                claim(closer, shape, orders)
+            search.tell(f"{len(search.bounds)} layouts settled")
         elif shape in opened:
             reaching = _reaching(search, shape, bound)
             if reaching[0] < search.target:
@@ -230,6 +244,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
             for variant in variants(search.question, shape):
                 opened.add(variant)
                 claim(max(bound, quick_bound(workshop, variant, options(workshop, variant))), variant)
+    _play(search, lambda draft: True, LAST_PLAYS)
     return [bound for bound, *_ in heap]
 
 
@@ -245,22 +260,37 @@ def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape
     return reach_bound(orders, bound, search.target), shape, tuple(orders)
 
 
-def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...]) -> float:
-    """The bound of pipelines that are not ruled out: all of them by the evaluator, where they are few; else the stage model's."""
+def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: float) -> tuple[float, bool]:
+    """A closer bound of pipelines that are not ruled out, and whether there is no closer one.
+
+    The evaluator prices all that might take little more than the bound; where they are too many, the stage model is solved.
+    """
+    for seconds, most in ((search.target, FEW), (min(search.target, bound * (1 + CLOSER)), MOST)):
+        rows = [order.pipelines(seconds, most) if order.exact else None for order in orders]
+        if all(found is not None for found in rows):
+            break
     found: list[Draft] = []
-    for order in orders:
-        rows = order.pipelines(search.target, MOST) if order.exact else None
-        try:
-            found += priced(search.workshop, shape, order.order, rows or ()) if rows is not None else ()
-        except PlanError:
-            rows = None
-        if rows is None:
-            return _solve(search, shape, options(search.workshop, shape))
+    try:
+        for order, some in zip(orders, rows, strict=True):
+            if some is None:
+                raise PlanError("too many")
+            found += priced(search.workshop, shape, order.order, some, KEPT)
+    except PlanError:
+        return max(bound, _solve(search, shape, options(search.workshop, shape))), True
+    search.pool += [draft for draft in found if draft.seconds < search.cutoff]
+    _play(search, lambda draft: draft.guess < search.cutoff, 1)
+    least = min((draft.seconds for draft in found), default=math.inf)
+    return min(least, seconds), least <= seconds
+
+
+def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
+    """Play drafts of the pool, the best guesses first, until so many were not faster than the best plan."""
     idle = 0
-    for draft in sorted(found, key=lambda draft: draft.guess):
-        if draft.seconds < search.cutoff and idle < CLOSER_PLAYS:
+    search.pool.sort(key=lambda draft: draft.guess)
+    while search.pool and idle < plays and search.left > 0 and worth(search.pool[0]):
+        draft = search.pool.pop(0)
+        if draft.seconds < search.cutoff:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
-    return min([search.target, *(draft.seconds for draft in found)])
 
 
 def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
@@ -272,7 +302,8 @@ def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
             continue
         bound = min(bound, assignment.bound)
         search.solvers[assignment.solver] = None
-        search.offer(shape, assignment.stages)
+        if search.vain < SOLVED_PLAYS:
+            search.vain = 0 if search.offer(shape, assignment.stages) else search.vain + 1
     return bound
 
 
