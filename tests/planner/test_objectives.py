@@ -79,9 +79,10 @@ def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(asked, ob
     assert told.status == ("optimal" if told.gap <= certified.OPTIMAL_GAP else "feasible")
 
 
+@pytest.mark.parametrize("wishes", [Wishes(tp=1, recompute="none"), Wishes(tp=2, recompute="none"), Wishes(recompute="full")])
 @pytest.mark.parametrize("facts", [FACTS, {"fast": {"price": 3.0, "watts": 90.0}, "slow": {"price": 1.0, "watts": 10.0}}])
-def test_no_plan_that_is_played_lies_below_a_bound(asked, facts):
-    question = asked(facts)
+def test_no_plan_that_is_played_lies_below_a_bound(asked, facts, wishes):
+    question = replace(asked(facts), wishes=wishes)
     bounds = least(Workshop(question), tuple(OBJECTIVES))
     plans = tradeoffs.explore(question, Workshop(question), tuple(OBJECTIVES))
     assert len(plans) >= 3
@@ -97,6 +98,23 @@ def test_the_bound_is_the_work_of_the_layers_at_the_least_price_of_a_flop(asked)
     usd, joules = least(Workshop(asked()), ("cost", "energy"))
     assert usd == pytest.approx(flops / 4e9 / (8 * 64), rel=5e-3)
     assert joules == pytest.approx(100 * usd, rel=1e-12)
+
+
+def test_what_was_played_before_an_interrupt_is_an_answer(asked, monkeypatch):
+    whole, searched = certified.plan, []
+
+    def interrupted(question, workshop):
+        searched.append(question.machines)
+        if question.machines:
+            raise KeyboardInterrupt
+        return whole(question, workshop)
+
+    monkeypatch.setattr(certified, "plan", interrupted)
+    workshop = Workshop(asked())
+    _, fastest = tradeoffs.best(asked(), workshop, "cost")
+    assert searched == [(), (("fast", 1),)], "of equal bounds the fewest devices first"
+    assert workshop.interrupted
+    assert on(fastest) == {"fast", "slow"}
 
 
 def test_machines_are_all_that_a_plan_stands_on(asked):
