@@ -123,9 +123,10 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     open_bounds = [0.0]
     try:
         _find(search, bases)
-        open_bounds = _prove(search, bases) if not question.machines else [0.0]
-        if search.left <= 0:
-            _ask_others(search)
+        if not question.machines:  # on part of the fleet a plan is wanted, not a proof
+            open_bounds = _prove(search, bases)
+            if search.left <= 0:
+                _ask_others(search)
     except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
         if search.best is None:
             raise
