@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from planner.question import Wishes
+    from sim.model import Workload
     from sim.plan import Plan
+    from sim.topology import Topology
 
 app = typer.Typer(
     help="Simulate and plan the training of large models on clusters that are not uniform.",
@@ -61,9 +64,14 @@ def plan(
     seq_len: SequenceLength = None,
     strategy: Annotated[str, typer.Option(help="Who plans (holmes-sim list strategies).")] = "certified",
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the plan to this file (--pareto: all, a folder).")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
     profile: Measured = None,
+    objective: Annotated[str, typer.Option(help="What is to be least: step-time, or cost or energy per token.")] = "step-time",
+    pareto: Annotated[bool, typer.Option("--pareto", help="All plans that trade step time, cost and energy.")] = False,
+    chart: Annotated[Path | None, typer.Option(help="With --pareto: draw the plans (png, svg, pdf).")] = None,
     as_json: Json = False,
     tp: Degree = None,
     pp: Degree = None,
@@ -89,8 +97,15 @@ def plan(
     _distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     wishes = Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
+    if pareto:
+        if explain or (strategy, objective) != ("certified", "step-time"):
+            raise HolmesError("--pareto asks certified for all objectives; leave out --strategy, --objective and --explain")
+        _pareto(where, workload, wishes, time_limit, output, chart, as_json)
+        return
+    if chart is not None:
+        raise HolmesError("--chart draws what --pareto finds; `holmes-sim simulate PLAN --chart` draws a plan")
     with _progress("planning") as progress:
-        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json)
+        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json, objective)
     text = planfile.to_json(answer.plan)
     _write_text(output, text)
     if as_json:
@@ -106,6 +121,41 @@ def plan(
         _note("Interrupted: this is the best plan so far.")
     _rests_on(answer.plan, profile)
     _note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
+
+
+def _pareto(
+    where: Topology,
+    workload: Workload,
+    wishes: Wishes,
+    time_limit: float,
+    output: Path | None,
+    chart: Path | None,
+    as_json: bool,
+) -> None:
+    """Print, draw and write the plans that trade step time, cost and energy."""
+    from holmes_sim import files, front
+    from sim import planfile
+
+    if chart is not None:  # what cannot be written is told before the work
+        from holmes_sim import charts
+
+        charts.ending(chart)
+    if output is not None:
+        files.folder(output)
+    with _progress("planning") as progress:
+        found = front.pareto(where, workload, wishes, time_limit, progress)
+    for number, plan in enumerate(found.plans, 1):
+        _write_text(output / f"{number}.json" if output is not None else None, planfile.to_json(plan))
+    if chart is not None:
+        _save(charts.front(found), chart)
+    if as_json:
+        _json(found.facts())
+    else:
+        from holmes_sim import printing
+
+        _print(printing.front(found))
+        _note(" ".join(f"Written to {path}." for path in (output, chart) if path))
+    _note("Interrupted: these are the best plans so far." if found.interrupted else "")
 
 
 @app.command(epilog="Example: holmes-sim simulate plan.json --trace timeline.json --chart step.png")

@@ -184,16 +184,18 @@ def plan(
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
     explain: bool = False,
+    objective: str = "step-time",
 ) -> Planned:
     """Plan a topology, and say what the published strategies would give. Raises Infeasible, PlanError, TopologyError.
 
-    With `explain` promising shapes that lost have a verdict, and those that lack memory.
+    With `explain` promising shapes that lost have a verdict, and those that lack memory. The objective is step-time, cost
+    (per token, where devices have prices) or energy (per token, where they have watts).
     """
     started = time.perf_counter()
     question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     workshop = Workshop(question, progress)
-    found = search.plan(question, strategy, workshop)
-    rows = tuple(search.row(question, name, workshop) for name in BASELINES if name != strategy)
+    found, beside = search.plan_for(objective, question, strategy, workshop)
+    rows = beside + tuple(search.row(question, name, workshop) for name in BASELINES if name != strategy)
     timeline = play(found)
     seconds = time.perf_counter() - started
     judged = tuple(verdicts(workshop, JUDGED)) if explain else ()

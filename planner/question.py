@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from sim.cluster import Cluster
 from sim.model import Workload
@@ -33,15 +33,18 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A planning task. `time_limit` is in seconds."""
+    """A planning task. `time_limit` is in seconds; `machines` are the clusters that may be used, each with how many of its
+    nodes: all of the fleet where it is empty."""
 
     topology: Topology
     workload: Workload
     wishes: Wishes = Wishes()
     time_limit: float = 50.0
+    machines: tuple[tuple[str, int], ...] = ()
 
     def clusters(self) -> Iterator[Cluster]:
-        """Clusters whose devices can compute at the workload's precision."""
+        """Clusters that may be used, with so many nodes, and whose devices can compute at the workload's precision."""
+        nodes = dict(self.machines)
         for cluster in self.topology.fleet.clusters:
-            if cluster.node.device.runs(self.workload.precision):
-                yield cluster
+            if cluster.node.device.runs(self.workload.precision) and (not nodes or cluster.name in nodes):
+                yield replace(cluster, nodes=nodes[cluster.name]) if nodes else cluster

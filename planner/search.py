@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner import strategies
+from planner import strategies, tradeoffs
 from planner.question import Question
 from planner.workshop import Workshop
-from sim.errors import Infeasible
+from sim.errors import Infeasible, PlanError
 from sim.plan import Plan
 from sim.units import Seconds
 
@@ -36,6 +36,18 @@ def plan(question: Question, strategy: str = DEFAULT, workshop: Workshop | None 
     """The plan of a strategy, simulated. Raises PlanError for an unknown strategy, Infeasible where no plan exists."""
     chosen, shared = strategies.get(strategy), workshop or Workshop(question)
     return shared.answer(strategy, functools.partial(chosen.plan, question, shared))
+
+
+def plan_for(objective: str, question: Question, strategy: str, workshop: Workshop) -> tuple[Plan, tuple[Row, ...]]:
+    """The best plan by an objective, and where that is not the step time the fastest one, as a row to hold it against.
+
+    Raises PlanError where the strategy or the machines do not know the objective, Infeasible where no plan exists."""
+    if objective == "step-time":
+        return plan(question, strategy, workshop), ()
+    if strategy != DEFAULT:
+        raise PlanError(f"strategy {strategy} plans for the step time only; leave it out, or the objective {objective}")
+    found, fastest = tradeoffs.best(question, workshop, objective)
+    return found, (Row("the fastest", fastest),)
 
 
 def row(question: Question, strategy: str, workshop: Workshop) -> Row:

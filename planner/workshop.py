@@ -26,6 +26,7 @@ class Workshop:
         self.question, self.progress = question, progress
         self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
         self.interrupted = False
+        self.played: list[Plan] = []  # what certified has played, for objectives other than the step time
         self._answers: dict[str, Plan | HolmesError] = {}
         self.fleet = question.topology.fleet
         self.capacities = Capacities(self.fleet)

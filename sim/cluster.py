@@ -15,7 +15,7 @@ import networkx as nx
 
 from sim.errors import PlanError
 from sim.measured import Profile
-from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts
+from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSecond, Watts
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 """Operations that a link states an efficiency for."""
@@ -42,7 +42,8 @@ class DeviceSpec:
 
     `launch` is what its host needs to launch the kernels of one layer's forward: no layer is faster than that. Where
     `blocking`, the host waits for each kernel before it launches the next, so that its time adds to the device's.
-    `step` is what its host does once a step while the device waits.
+    `step` is what its host does once a step while the device waits. `watts` is what it draws while it computes, `idle_watts`
+    while it waits, `price` its rent; None where nobody has said.
     """
 
     name: str
@@ -61,6 +62,8 @@ class DeviceSpec:
     step: Seconds = 0.0
     blocking: bool = False
     profile: Profile | None = None
+    idle_watts: Watts | None = None
+    price: UsdPerSecond | None = None
 
     def runs(self, precision: str) -> str:
         """The precision of the peak that products run at; empty where there is none.

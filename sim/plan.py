@@ -174,7 +174,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the plan promises: the simulated step. `peak_memory_bytes` by pipeline place."""
+    """What the plan promises: the simulated step. `peak_memory_bytes` by pipeline place; money and energy (`sim.bill`) are None
+    where a price, or watts, are not known."""
 
     step_s: float
     samples_per_s: float
@@ -185,11 +186,21 @@ class Prediction:
     bubble_fraction: float
     exposed_communication_s: float
     upper_bound_fraction: float
+    usd_per_token: float | None = None
+    joules_per_token: float | None = None
+
+
+OBJECTIVES = {"step-time": "step_s", "cost": "usd_per_token", "energy": "joules_per_token"}
+"""What a plan may be chosen for -> the number of its prediction that is to be small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How far the promise can be from the best of the searched space. `gap` is 1 - lower_bound_s / objective_s."""
+    """How far the promise can be from the best of the searched space.
+
+    `objective_s` is the plan's step and `lower_bound_s` what no plan's is below; `gap` is 1 - lower_bound_s / objective_s.
+    Where the objective is another, `gap` is 1 - lower_bound_per_token / the plan's own (USD or joules).
+    """
 
     status: str
     objective_s: float
@@ -197,6 +208,8 @@ class Certificate:
     gap: float
     solver: str
     seconds: float
+    objective: str = "step-time"
+    lower_bound_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ class PredictionFacts(Door):
     bubble_fraction: float
     exposed_communication_s: float
     upper_bound_fraction: float
+    usd_per_token: float | None = None
+    joules_per_token: float | None = None
 
 
 class CertificateFacts(Door):
@@ -85,6 +87,8 @@ class CertificateFacts(Door):
     gap: float
     solver: str
     seconds: float
+    objective: Literal["step-time", "cost", "energy"] = "step-time"
+    lower_bound_per_token: float | None = None
 
 
 class MadeByFacts(Door):

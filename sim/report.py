@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim import costs, memory
+from sim import bill, costs, memory
 from sim.plan import Plan, Prediction
 from sim.timeline import Span, Timeline
 from sim.units import TERA, Seconds
@@ -36,9 +36,10 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
     """The numbers that a plan promises, from its simulated timeline."""
     step, ranks = timeline.step_s, plan.config.world_size
     exposed = bubble = 0.0
-    spans = timeline.by_rank()
+    spans, computed = timeline.by_rank(), dict[int, Seconds]()
     for group in timeline.alike:
-        _, communication, waiting = split(spans[group[0]])
+        compute, communication, waiting = split(spans[group[0]])
+        computed |= dict.fromkeys(group, compute)
         exposed += communication * len(group) / ranks
         bubble += waiting * len(group) / ranks
     peak = sum(plan.fleet.spec(device).peak_of(plan.workload.precision) for device in plan.placement)
@@ -52,6 +53,8 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
         bubble_fraction=bubble / step,
         exposed_communication_s=exposed,
         upper_bound_fraction=costs.upper_bound_seconds(plan) / step,
+        usd_per_token=bill.usd_per_token(plan, step),
+        joules_per_token=bill.joules_per_token(plan, step, computed),
     )
 
 

@@ -42,6 +42,7 @@ Size: Any = _quantity("size")
 Time: Any = _quantity("time")
 ComputeRate: Any = _quantity("compute rate")
 Power: Any = _quantity("power")
+Price: Any = _quantity("price")
 
 
 def _whole(value: object) -> object:
@@ -143,7 +144,7 @@ class AttentionFacts(Door):
 
 
 class DeviceFacts(Door):
-    """An accelerator."""
+    """An accelerator; `price` of one of them for an hour, `watts` while it computes, `idle_watts` while it waits."""
 
     name: str = "device"
     vendor: str
@@ -156,7 +157,16 @@ class DeviceFacts(Door):
     attention: AttentionFacts
     elementwise_efficiency: Share
     watts: Power | None = None
+    idle_watts: Power | None = None
+    price: Price | None = None
     sources: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DeviceFacts:
+        if self.idle_watts is not None and (self.watts is None or self.idle_watts > self.watts):
+            busy = "are not given" if self.watts is None else f"are {self.watts:g} W"
+            raise ValueError(f"idle_watts {self.idle_watts:g} W must not exceed watts, which {busy}")
+        return self
 
     def spec(self) -> DeviceSpec:
         """The device as the simulator knows it: under the default software stack."""
@@ -177,6 +187,8 @@ class DeviceFacts(Door):
             attention_backward=self.attention.backward_efficiency,
             elementwise_efficiency=self.elementwise_efficiency,
             watts=self.watts,
+            idle_watts=self.idle_watts,
+            price=self.price,
         )
 
 
@@ -338,10 +350,11 @@ class StackFacts(Door):
 
 
 class DevicesFacts(Door):
-    """Which devices a node has, and how many."""
+    """Which devices a node has, how many, and what one of them costs here (in place of the price of its type)."""
 
     type: str | DeviceFacts
     count: Count
+    price: Price | None = None
 
 
 class NicFacts(Door):

@@ -123,6 +123,8 @@ def written(topology: Topology) -> dict[str, Any]:
 def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     node = facts.node
     device = node.devices.type.spec() if isinstance(node.devices.type, DeviceFacts) else catalog.device(node.devices.type)
+    if node.devices.price is not None:
+        device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
     nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count) for nic in node.nics)
     fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None

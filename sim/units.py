@@ -1,6 +1,7 @@
 """Quantities: SI floats inside, text with a unit at the door.
 
-Inside, every number is in seconds, bytes, bytes per second, FLOP per second or watts. At the door a quantity is text
+Inside, every number is in seconds, bytes, bytes per second, FLOP per second, watts or
+USD per second. At the door a quantity is text
 such as `200 Gbit/s`, `80 GiB` or `5 us`; a bare number is an error, because nobody can tell bits from bytes by its look.
 GB is 10^9 bytes, GiB is 2^30 bytes; bits are written `bit`, bytes `B`.
 """
@@ -17,6 +18,9 @@ BytesPerSecond: TypeAlias = float
 Flops: TypeAlias = float
 FlopsPerSecond: TypeAlias = float
 Watts: TypeAlias = float
+UsdPerSecond: TypeAlias = float
+UsdPerToken: TypeAlias = float
+JoulesPerToken: TypeAlias = float
 
 BITS_PER_BYTE = 8
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
@@ -31,6 +35,7 @@ _RATES = {f"{unit}/s": f for unit, f in _BYTES.items()} | {f"{p}bit/s": f / BITS
 _TIMES = {"s": 1.0, "ms": MILLI, "us": MICRO, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _FLOPS = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
 _WATTS = {"W": 1.0, "kW": KILO}
+_PRICES = {"USD/h": 1 / _TIMES["h"]}
 
 KINDS: dict[str, tuple[dict[str, float], str]] = {
     "rate": (_RATES, "200 Gbit/s"),
@@ -38,6 +43,7 @@ KINDS: dict[str, tuple[dict[str, float], str]] = {
     "time": (_TIMES, "5 us"),
     "compute rate": (_FLOPS, "312 TFLOP/s"),
     "power": (_WATTS, "400 W"),
+    "price": (_PRICES, "2.50 USD/h"),
 }
 """Kind of quantity -> (unit -> SI factor, an example of how to write one)."""
 

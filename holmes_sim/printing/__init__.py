@@ -5,6 +5,7 @@ from __future__ import annotations
 from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.explanations import explained
+from holmes_sim.printing.fronts import front
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.tables import console
@@ -17,6 +18,7 @@ __all__ = [
     "console",
     "effort",
     "explained",
+    "front",
     "groups",
     "judged",
     "modules",

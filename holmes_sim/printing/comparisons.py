@@ -9,6 +9,7 @@ from rich.text import Text
 from holmes_sim.commands import Compared, reason, tokens_per_device
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
+from planner.question import Question
 from sim.plan import Plan
 from sim.units import GIGA, time_text
 
@@ -18,17 +19,22 @@ HEADERS = ("strategy", "step", "samples/s", "tokens/s\nper device", "of upper\nb
 def compared(answer: Compared) -> Group:
     """What is compared, the table, and a line for each strategy without a plan. At least one has one."""
     pinned = str(answer.question.wishes)
-    parts: list[Text | Table] = [_heading(answer), *([Text(f"pinned: {pinned}")] if pinned else []), Text(), _table(answer)]
+    parts: list[Text | Table] = [
+        heading(answer.question),
+        *([Text(f"pinned: {pinned}")] if pinned else []),
+        Text(),
+        _table(answer),
+    ]
     if answer.without:
         parts += [Text(), Text("No plan", style=STYLE), *(Text(f"{row.name}: {reason(row)}") for row in answer.without)]
     return Group(*parts)
 
 
-def _heading(answer: Compared) -> Text:
+def heading(question: Question) -> Text:
     """One line: topology, model, batch, devices."""
-    workload, fleet = answer.question.workload, answer.question.topology.fleet
+    workload, fleet = question.workload, question.topology.fleet
     return Text(
-        f"{answer.question.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), "
+        f"{question.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), "
         f"batch {workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {fleet.devices} devices",
         style=STYLE,
     )

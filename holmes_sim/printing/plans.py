@@ -15,9 +15,9 @@ from planner.mixed import is_mixed
 from planner.reasons import Verdict
 from planner.search import Row
 from sim import memory
-from sim.plan import Certificate, Plan, Prediction
+from sim.plan import OBJECTIVES, Certificate, Plan, Prediction
 from sim.report import PlaceReport
-from sim.units import GIBI, GIGA, time_text
+from sim.units import GIBI, GIGA, MEGA, time_text
 
 LISTED, SHORT = 24, 4
 """Layouts that lost of which is told why; of those that lack memory at least so many."""
@@ -129,6 +129,7 @@ def prediction(numbers: Prediction) -> Table:
     """The promised numbers."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
+    spent = ((name, getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
     for name, value in (
         ("step", time_text(numbers.step_s)),
         ("samples/s", f"{numbers.samples_per_s:.4g}"),
@@ -138,6 +139,7 @@ def prediction(numbers: Prediction) -> Table:
         ("bubble", f"{numbers.bubble_fraction:.1%} of the step"),
         ("exposed communication", f"{time_text(float(f'{numbers.exposed_communication_s:.3g}'))} per rank and step"),
         ("of the upper bound", f"{numbers.upper_bound_fraction:.1%}"),
+        *((name, amount(name, number)) for name, number in spent if number is not None),
     ):
         table.add_row(name, value)
     return table
@@ -145,6 +147,9 @@ def prediction(numbers: Prediction) -> Table:
 
 def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
     """The plan beside other strategies."""
+    objective = plan.certificate.objective if plan.certificate else "step-time"
+    if objective != "step-time":
+        return _comparison_by(objective, plan, rows)
     table = grid("Against", "strategy", "step", "samples/s", "slower by", "layout")
     best = _promised(plan)
     table.add_row(plan.made_by.strategy, time_text(best.step_s), f"{best.samples_per_s:.4g}", "", short_layout(plan))
@@ -156,6 +161,28 @@ def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
         slower = f"{other.step_s / best.step_s - 1:.1%}"
         table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
     return table
+
+
+def _comparison_by(objective: str, plan: Plan, rows: Iterable[Row]) -> Table:
+    """The plan beside others by cost or energy."""
+    table = grid("Against", "strategy", "step", objective, "more by", "layout")
+    mine = getattr(_promised(plan), OBJECTIVES[objective])
+    for row in (Row(plan.made_by.strategy, plan), *rows):
+        if row.plan is None:
+            table.add_row(row.name, "-", "-", "-", row.reason)
+            continue
+        other = _promised(row.plan)
+        number = getattr(other, OBJECTIVES[objective])
+        more = "" if row.plan is plan else f"{number / mine - 1:.1%}"
+        table.add_row(row.name, time_text(other.step_s), amount(objective, number), more, short_layout(row.plan))
+    return table
+
+
+def amount(objective: str, number: float) -> str:
+    """What an objective's number is in words: `7.3 s`, `0.083 USD per million tokens`, `0.06 J per token`."""
+    if objective == "step-time":
+        return time_text(number)
+    return f"{number * MEGA:.4g} USD per million tokens" if objective == "cost" else f"{number:.4g} J per token"
 
 
 def short_layout(plan: Plan) -> str:
@@ -199,6 +226,12 @@ def _runs(layers: list[int]) -> str:
 
 def certificate(plan: Plan, found: Certificate) -> str:
     """The certificate in a sentence: how far from the best, and of what."""
+    if found.lower_bound_per_token is not None:
+        least = amount(found.objective, found.lower_bound_per_token)
+        return (
+            f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least}, at which "
+            f"all layers are computed where that takes least, and nothing waits."
+        )
     far = "optimal" if found.status == "optimal" else f"at most {found.gap:.1%} from the best"
     of = "plan, however it mixes clusters in a stage," if is_mixed(plan) else "pipeline of whole stages, each on one cluster,"
     return f"Certificate: {far}; no {of} takes less than {time_text(found.lower_bound_s)} ({found.solver})."

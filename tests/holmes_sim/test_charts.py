@@ -18,6 +18,7 @@ from matplotlib.patches import Rectangle
 
 from holmes_sim import charts
 from holmes_sim.commands import Compared
+from holmes_sim.front import Front
 from planner.question import Question
 from planner.search import Row
 from sim import engine, topology
@@ -248,6 +249,28 @@ def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compare
     assert texts(figure) == ["no plan: nothing fits"]
     assert legend(figure) == ["fastest", "slower", "upper bound of that layout: all devices always computing"]
     assert png(figure)
+
+
+def test_a_front_is_numbered_points_of_step_and_money_and_of_step_and_energy(plan: Plan) -> None:
+    def played(*numbers: float) -> Plan:
+        return replace(plan, prediction=Prediction(numbers[0], 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0, *numbers[1:]))
+
+    asked = Question(plan.topology, plan.workload)
+    objectives = ("step-time", "cost", "energy")
+    found = Front(asked, objectives, (played(1.0, 4e-6, 0.5), played(2.0, 3e-6, 0.25)), (played(3.0, 6e-6, 0.76),))
+    figure = charts.front(found)
+    money, energy = figure.axes
+    assert (money.get_ylabel(), energy.get_ylabel()) == ("USD per million tokens", "J per token")
+    points = {line.get_gid(): [(float(x), float(y)) for x, y in line.get_xydata()] for line in money.lines}
+    assert points == {"others": [(3.0, 6.0)], "front": [(1.0, 4.0), (2.0, 3.0)]}
+    points = {line.get_gid(): [(float(x), float(y)) for x, y in line.get_xydata()] for line in energy.lines}
+    assert points == {"others": [], "front": [(1.0, 0.5), (2.0, 0.25)]}
+    assert texts(figure) == ["1", "2"]
+    assert energy.get_legend_handles_labels()[1][0] == "other plans that were played (1 beyond the frame)"
+    assert legend(figure) == ["other plans that were played", "plans that none beats in everything"]
+    assert png(figure)
+    (alone,) = charts.front(replace(found, objectives=("step-time", "energy"), others=())).axes
+    assert alone.get_ylabel() == "J per token"
 
 
 def test_a_long_reason_stays_in_its_row(compared: Compared) -> None:

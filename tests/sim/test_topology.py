@@ -122,6 +122,22 @@ def test_facts_of_a_device_in_place_work_like_a_name(tmp_path: Path) -> None:
     assert shares == pytest.approx((0.25 * DEFAULT.attention, 0.2 * DEFAULT.attention, 0.75 * DEFAULT.elementwise))
 
 
+def test_a_price_stands_beside_the_type_or_in_its_facts(tmp_path: Path) -> None:
+    priced = DEVICE.replace("watts: 300 W", "watts: 300 W, idle_watts: 60 W, price: 3.60 USD/h")
+    inside = read(tmp_path, changed(("a100-sxm4-80gb", priced))).cluster("ib").node.device
+    assert (inside.price, inside.watts, inside.idle_watts) == (pytest.approx(0.001), 300.0, 60.0)
+    beside = read(tmp_path, changed(("a100-sxm4-80gb, count: 8", "a100-sxm4-80gb, count: 8, price: 7.20 USD/h")))
+    assert [c.node.device.price for c in beside.clusters] == [pytest.approx(0.002), None]
+    both = read(tmp_path, changed(("a100-sxm4-80gb, count: 8", f"{priced}, count: 8, price: 7.20 USD/h")))
+    assert both.cluster("ib").node.device.price == pytest.approx(0.002)
+
+
+def test_a_device_does_not_draw_more_idle_than_busy(tmp_path: Path) -> None:
+    for watts, told in (("watts: 300 W, idle_watts: 301 W", "are 300 W"), ("idle_watts: 301 W", "are not given")):
+        (line,) = faults(tmp_path, changed(("a100-sxm4-80gb", DEVICE.replace("watts: 300 W", watts))))
+        assert line == f"topo.yaml:8: clusters.ib.node.devices.type: idle_watts 301 W must not exceed watts, which {told}"
+
+
 def test_facts_of_an_interconnect_in_place_work_like_a_name(tmp_path: Path) -> None:
     link = read(tmp_path, changed(("nvlink3", INTERCONNECT))).cluster("ib").node.intra_node
     assert (link.bandwidth, link.pair_bandwidth, link.latency, link.overhead, link.interference) == (2e9, 1e9, 1e-6, 2e-6, 0.1)
@@ -205,6 +221,9 @@ ONE_LINE = [
     ("nodes: 2", "nodes: '2'", "6: clusters.ib.nodes: '2' is not a whole number"),
     ("count: 8", "count: two", "8: clusters.ib.node.devices.count: 'two' is not a whole number"),
     ("seq_len: 2048", "seq_len: 2k", "27: workload.seq_len: '2k' is not a whole number"),
+    ("count: 8", "count: 8, price: 2.5", "8: clusters.ib.node.devices.price: 2.5 is not a price: the unit is missing; write for example '2.50 USD/h'"),
+    ("count: 8", "count: 8, price: 2 EUR/h", "8: clusters.ib.node.devices.price: '2 EUR/h' is not a price: unit 'EUR/h' is unknown here; write for example '2.50 USD/h'"),
+    ("count: 8", "count: 8, price: 0 USD/h", "8: clusters.ib.node.devices.price: '0 USD/h' must be greater than zero"),
     # mappings and lists
     ("{type: a100-sxm4-80gb, count: 8}", "a100-sxm4-80gb", "8: clusters.ib.node.devices: a mapping of keys is expected here, not 'a100-sxm4-80gb'"),
     ("{type: a100-sxm4-80gb, count: 8}", "[8]", "8: clusters.ib.node.devices: a mapping of keys is expected here, not [8]"),

@@ -33,6 +33,7 @@ from sim import units
         ("1.5 PFLOP/s", "compute rate", 1.5e15),
         ("400 W", "power", 400.0),
         ("1.2 kW", "power", 1200.0),
+        ("1.80 USD/h", "price", 0.0005),
     ],
 )
 def test_text_with_a_unit_is_its_si_value(text: str, kind: str, value: float) -> None:

@@ -1,0 +1,54 @@
+"""Plans that trade step time, cost and energy: a row for each, the fastest first."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.front import Front, prediction
+from holmes_sim.printing.comparisons import heading
+from holmes_sim.printing.plans import degrees, layers_by_cluster
+from holmes_sim.printing.tables import grid
+from sim import bill
+from sim.plan import OBJECTIVES, Plan
+from sim.units import MEGA, time_text
+
+HEADERS = {"cost": "USD per\nM tokens", "energy": "J per\ntoken"}
+LACKING = {"cost": "a price", "energy": "watts"}
+
+
+def front(found: Front) -> Group:
+    """What was asked, the table, and which objectives are left out for lack of facts."""
+    pinned = str(found.question.wishes)
+    parts: list[Text | Table] = [heading(found.question), *([Text(f"pinned: {pinned}")] if pinned else []), Text()]
+    parts += [
+        _table(found),
+        Text(f"{len(found.others)} other plans were played; each is beaten by one of these in everything."),
+    ]
+    left_out = [objective for objective in HEADERS if objective not in found.objectives]
+    return Group(*parts, *(Text(f"No {objective}: not every device has {LACKING[objective]}.") for objective in left_out))
+
+
+def _table(found: Front) -> Table:
+    shown = [objective for objective in HEADERS if objective in found.objectives]
+    table = grid("Plans to choose from", "#", "step", "samples/s", *(HEADERS[name] for name in shown), "devices", "layout")
+    for number, plan in enumerate(found.plans, 1):
+        promised = prediction(plan)
+        numbers = {name: getattr(promised, OBJECTIVES[name]) for name in shown}
+        spent = (f"{value * (MEGA if name == 'cost' else 1):.4g}" for name, value in numbers.items())
+        table.add_row(
+            str(number), time_text(promised.step_s), f"{promised.samples_per_s:.4g}", *spent, _devices(plan), _layout(plan)
+        )
+    return table
+
+
+def _devices(plan: Plan) -> str:
+    """Ranks, and in brackets the devices of their nodes where these are more."""
+    paid = sum(count for _, count in bill.occupied(plan))
+    ranks = plan.config.world_size
+    return str(ranks) if paid == ranks else f"{ranks} ({paid})"
+
+
+def _layout(plan: Plan) -> str:
+    return f"{degrees(plan)}, {plan.config.schedule}: {layers_by_cluster(plan)}"
