@@ -136,7 +136,9 @@ def test_an_explanation_is_words(run):
 
 def test_what_lacks_memory_is_told(run):
     """18 billion parameters on 32 devices of 80 GB: some layouts have room for all layers, and some have not."""
-    seen = run("plan", "holmes-hybrid-4", "--model", "gpt-18b", "--time-limit", "3", "--explain", "--schedule", "1f1b")
+    seen = run(
+        "plan", "holmes-hybrid-4", "--model", "gpt-18b", "--time-limit", "3", "--explain", "--schedule", "1f1b", "--tp", 2
+    )
     assert seen.code == 0
     assert "memory: " in seen.out and " layouts lack memory. " in seen.out
 
@@ -308,7 +310,7 @@ def test_compare_gives_the_numbers_of_the_plans_that_it_writes_and_draws(run, tm
 
 
 def test_compare_asks_all_strategies_unless_some_are_named(run):
-    rows = json.loads(run("compare", "holmes-hybrid-4", *PINNED, "--json").out)["rows"]
+    rows = json.loads(run("compare", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b", "--json").out)["rows"]
     assert [row["name"] for row in rows] == json.loads(run("list", "strategies", "--json").out)["names"]
 
 
@@ -350,7 +352,10 @@ def test_compare_finds_no_plan_at_all(run, tmp_path):
     ]
     seen = run(*QUICK[:4], "--dp", "5", "-o", tmp_path, "--chart", tmp_path / "chart.png")
     assert (seen.code, seen.out) == (3, "")
-    assert seen.err == "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768\n"
+    assert seen.err == (
+        "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768; cured, with strategy certified, by --dp 4 "
+        "instead of 5\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -475,20 +480,24 @@ WRONG = {
     ("plan", "holmes-hybrid-4", "--tp", "16"): (
         3,
         "error: no layout fits --tp 16; tp 16 must fit inside a node (8 devices) and divide heads 32, ffn_hidden 12288 and "
-        "vocab 51200\n",
+        "vocab 51200; cured by --tp 8 instead of 16\n",
     ),
     ("plan", "holmes-hybrid-4", "--dp", "5"): (
         3,
-        "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768\n",
+        "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768; cured by --dp 4 instead of 5\n",
     ),
-    ("plan", "holmes-hybrid-4", "--ep", "2"): (3, "error: ep 2 must divide experts 0 of gpt-3.6b; choose another ep\n"),
+    ("plan", "holmes-hybrid-4", "--ep", "2"): (
+        3,
+        "error: ep 2 must divide experts 0 of gpt-3.6b; cured by leaving --ep to the planner\n",
+    ),
     ("plan", "holmes-hybrid-4", "--cp", "3"): (
         3,
-        "error: cp 3: seq_len 2048 must be a multiple of 2 x cp; choose another cp\n",
+        "error: cp 3: seq_len 2048 must be a multiple of 2 x cp; cured by --cp 2 instead of 3\n",
     ),
     ("plan", "holmes-hybrid-4", "--microbatch-size", "7"): (
         3,
-        "error: no layout fits --microbatch-size 7; microbatch size 7 must divide global_batch_size 768\n",
+        "error: no layout fits --microbatch-size 7; microbatch size 7 must divide global_batch_size 768; "
+        "cured by --microbatch-size 8 instead of 7\n",
     ),
 }
 
@@ -517,9 +526,8 @@ def test_a_plan_is_not_a_topology(run, plan_file):
 def test_a_model_that_is_too_large_says_what_is_missing_and_what_would_cure_it(run):
     seen = run("plan", "holmes-hybrid-4", "--model", "gpt-1t")
     assert (seen.code, seen.out) == (3, "")
-    assert seen.err.startswith("error: memory: gpt-1t does not fit holmes-hybrid-4. The nearest layout (tp 8, dp 1, ")
-    assert "GiB too much" in seen.err
-    assert "more nodes in cluster" in seen.err
+    assert seen.err.startswith("error: memory: gpt-1t does not fit holmes-hybrid-4: 397.1 GiB too much on stage 0 of the ")
+    assert seen.err.endswith("; cured by 22 more nodes in cluster ib\n")
     assert len(seen.err.splitlines()) == 1
 
 
