@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner import strategies, tradeoffs
+from planner.cures import told
+from planner.fitting import fitting
 from planner.question import Question
 from planner.workshop import Workshop
 from sim.errors import Infeasible, PlanError
@@ -33,9 +35,27 @@ class Row:
 
 
 def plan(question: Question, strategy: str = DEFAULT, workshop: Workshop | None = None) -> Plan:
-    """The plan of a strategy, simulated. Raises PlanError for an unknown strategy, Infeasible where no plan exists."""
+    """The plan of a strategy, simulated. Raises PlanError for an unknown strategy, Infeasible where no plan exists.
+
+    What Infeasible says ends with what would cure it: the default strategy has a plan then.
+    """
     chosen, shared = strategies.get(strategy), workshop or Workshop(question)
-    return shared.answer(strategy, functools.partial(chosen.plan, question, shared))
+
+    def think() -> Plan:
+        try:
+            return chosen.plan(question, shared)
+        except Infeasible as error:
+            raise Infeasible(f"{error}{_advice(question, strategy)}") from None
+
+    return shared.answer(strategy, think)
+
+
+def _advice(question: Question, strategy: str) -> str:
+    """What would cure it, behind the reason why a strategy has no plan."""
+    if strategy != DEFAULT and fitting(question) is not None:
+        return f"; use strategy {DEFAULT}"
+    found = told(question)
+    return f"; cured{'' if strategy == DEFAULT else f', with strategy {DEFAULT},'} by {found}" if found else ""
 
 
 def plan_for(objective: str, question: Question, strategy: str, workshop: Workshop) -> tuple[Plan, tuple[Row, ...]]:

@@ -150,9 +150,9 @@ def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:
 def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
     """Refuse a pinned cp or ep that the sequence or the model cannot be divided by."""
     if cp > 1 and workload.seq_len % (2 * cp):
-        raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp; choose another cp")
+        raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp")
     if ep > 1 and (not workload.model.experts or workload.model.experts % ep):
-        raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}; choose another ep")
+        raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
 
 
 def _sizes(question: Question, dp: int) -> list[int]:
@@ -175,7 +175,7 @@ def _why_none(question: Question) -> str:
         )
     elif (wishes.dp or 1) > most:
         ways = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("cp", wishes.cp), ("tp", wishes.tp or 1)) if v)
-        parts.append(f"{ways} replicas do not fit one cluster, which holds {most}; lower {'dp' if wishes.dp else 'cp'}")
+        parts.append(f"{ways} replicas do not fit one cluster, which holds {most}")
     elif wishes.zero_shard_size and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.zero_shard_size):
         room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
         parts.append(f"zero_shard_size {wishes.zero_shard_size} must divide dp {room} x cp {wishes.cp or 1}")

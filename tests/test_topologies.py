@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 
 from holmes_sim import commands
 from holmes_sim.commands import Planned
+from planner.question import Wishes
 from planner.verify import fits, step
 from sim import planfile
 
 TIME_LIMIT = 3.0
+FREE = ("holmes-hybrid-4", "holmes-three-environments-12", "mixed-h100-a100-v100", "two-sites-trunk")
+"""Planned with nothing pinned, as are those of other planners; the rest with few shapes, so that all take seconds."""
+PINNED = {
+    "hethub-768": Wishes(tp=8, dp=24, microbatch_size=2, recompute="none"),
+    "dgx-a100-128": Wishes(tp=8, dp=32, microbatch_size=2, recompute="none"),
+    "holmes-39b-4": Wishes(tp=8, recompute="none"),
+}
+"""The layouts that are planned; where none is given that of Holmes, Table 1: tp 1, microbatches of 4."""
+LARGE = ("hethub-768", "dgx-a100-128")
+"""Planned and simulated with an eighth of their batch."""
 PEERS = ("peers/dtfm-0-datacenter", "peers/galvatron-8", "peers/sailor-two-32")
 """The inputs of other planners that are planned here; all of them are read in tests/sim/test_topology.py."""
 OURS = tuple(name for name in commands.shipped_topologies() if "/" not in name)
@@ -20,7 +32,14 @@ HOLMES = ("holmes-39b-4", *(name for name in commands.shipped_topologies() if na
 
 @functools.cache
 def planned(name: str) -> Planned:
-    return commands.plan(commands.load(name), time_limit=TIME_LIMIT)
+    topology, wishes = commands.load(name), Wishes()
+    if name not in FREE + PEERS:
+        wishes = PINNED.get(name, Wishes(tp=1, microbatch_size=4, recompute="none"))
+    workload = topology.workload
+    assert workload is not None
+    if name in LARGE:
+        workload = replace(workload, global_batch_size=workload.global_batch_size // 8)
+    return commands.plan(replace(topology, workload=workload), wishes=wishes, time_limit=TIME_LIMIT)
 
 
 @pytest.mark.parametrize("name", [*OURS, *PEERS])

@@ -88,10 +88,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     played = max(1, min(PLAYED, RANKS // question.topology.fleet.devices))
     best = fastest((partial(build, question, shape, stages, "alpa") for _, shape, stages in ranked), played, played)
     if best is None:
-        raise Infeasible(
-            "alpa: no division of the layers over submeshes of dp x tp devices fits the memory and the batch; "
-            "use strategy certified"
-        )
+        raise Infeasible("alpa: no division of the layers over submeshes of dp x tp devices fits the memory and the batch")
     return best
 
 

@@ -45,10 +45,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     builders = (functools.partial(_build, question, costs, shape, layers) for _, shape, layers in ranked)
     best = fastest(builders, RANKED, PLAYED, deadline)
     if best is None:
-        raise Infeasible(
-            "amp: no layout over all devices divides the batch and fits the memory; "
-            "unpin what is pinned, or use strategy certified"
-        )
+        raise Infeasible("amp: no layout over all devices divides the batch and fits the memory")
     return best
 
 

@@ -24,7 +24,9 @@ from dataclasses import dataclass, field, replace
 
 from planner.bounds import quick_bound, quick_estimate
 from planner.classes import ClassOption, options
+from planner.cures import why_none
 from planner.drafts import Draft, Sketch, priced, sketches
+from planner.fitting import fitting
 from planner.mixed import is_mixed, mixed, work_bound
 from planner.placement import build
 from planner.question import Question
@@ -38,7 +40,6 @@ from sim import schedules
 from sim.errors import Infeasible, PlanError
 from sim.evaluator import evaluate
 from sim.plan import Certificate, MadeBy, Plan
-from sim.units import size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +327,7 @@ def _assignments(search: _Search, shape: Shape, classes: list[ClassOption], pp: 
 
 def _answer(search: _Search, open_bounds: list[float]) -> Plan:
     if search.best is None:
-        raise Infeasible(_why_none(search))
+        search.best = _any_plan(search)
     objective = step(search.best)
     bound = min([objective, *search.bounds, *open_bounds])
     if is_mixed(search.best):
@@ -343,44 +344,9 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
     return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
-def _why_none(search: _Search) -> str:
-    """Which demand fails by how much, for the layout that comes nearest, and what would cure it."""
-    question, nearest = search.question, None
-    pp, layers = question.wishes.pp, question.workload.model.layers
-    longest = max(sum(c.capacity for c in options(search.workshop, shape)) for shape in shapes(question))
-    if pp and pp * (question.wishes.vpp or 1) > layers:
-        wished = f"pp {pp}" + (f" x vpp {question.wishes.vpp}" if question.wishes.vpp else "")
-        return f"{wished} needs a layer for each stage; {question.workload.model.name} has {layers}; lower pp"
-    if pp and pp > longest:
-        return f"pp {pp} does not fit {question.topology.name}: its devices hold at most {longest} stages; lower pp, tp or dp"
-    for shape in shapes(question):
-        for option in options(search.workshop, shape):
-            capacity = sum(other.capacity for other in options(search.workshop, shape))
-            layers = math.ceil(question.workload.model.layers / min(capacity, question.wishes.pp or capacity))
-            over = option.bytes_at("middle", layers) - option.cluster.node.device.memory
-            if nearest is None or over < nearest[0]:
-                nearest = (over, shape, option, layers)
-    if nearest is None:
-        return f"no cluster of {question.topology.name} holds one stage; lower dp or tp"
-    over, shape, option, layers = nearest
-    if search.left <= 0:
-        return f"no plan found within {question.time_limit:g} s; give --time-limit more"
-    if over <= 0:
-        return (
-            f"no layout fits {str(question.wishes) or 'the workload'}: a pipeline needs a layer for each of its pp x vpp "
-            f"stages, and interleaved stages a multiple of pp microbatches"
-        )
-    device = option.cluster.node.device
-    needed = size_text(option.bytes_at("middle", layers))
-    text = (
-        f"memory: {question.workload.model.name} does not fit {question.topology.name}. The nearest layout (tp {shape.tp}, "
-        f"dp {shape.dp}, microbatch size {shape.microbatch_size}, recompute {shape.recompute}) puts {layers} layers on a stage "
-        f"and needs {needed} of device {device.name} with {size_text(device.memory)}, {size_text(max(over, 0.0))} too much"
-    )
-    fitting = option.layers("middle", math.inf)
-    if fitting:
-        stages = math.ceil(question.workload.model.layers / fitting[-1]) + 1
-        short = max(stages - option.capacity, 1) * shape.slots * shape.tp
-        nodes = math.ceil(short / option.cluster.node.count)
-        return f"{text}. {nodes} more nodes in cluster {option.cluster.name} would cure it, or unpin what is pinned"
-    return f"{text}. Devices with more memory, or a larger tp, would cure it"
+def _any_plan(search: _Search) -> Plan:
+    """Some plan that fits, where none was found in time. Raises Infeasible, which says which demand fails."""
+    found = fitting(search.question, "certified")
+    if found is None:
+        raise Infeasible(why_none(search.question))
+    return play(found)

@@ -80,10 +80,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     built = max(1, min(RANKED, RANKS // question.topology.fleet.devices))
     best = fastest((functools.partial(_build, question, shape, groups) for _, shape, groups in ranked), built, PLAYED)
     if best is None:
-        raise Infeasible(
-            "dt_fm: no layout of even layers over balanced groups of devices fits the memory and the batch; "
-            "use strategy certified"
-        )
+        raise Infeasible("dt_fm: no layout of even layers over balanced groups of devices fits the memory and the batch")
     return best
 
 

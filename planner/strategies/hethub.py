@@ -53,10 +53,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
     best = fastest((functools.partial(_build, question, leaf) for leaf in leaves), RANKED, PLAYED, deadline)
     if best is None:
-        raise Infeasible(
-            "hethub: no tp and dp give every type of accelerator whole stages that fit the memory and the batch; "
-            "use strategy certified"
-        )
+        raise Infeasible("hethub: no tp and dp give every type of accelerator whole stages that fit the memory and the batch")
     return best
 
 

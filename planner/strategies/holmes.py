@@ -38,7 +38,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     builders = (functools.partial(build, question, shape, stages, "holmes") for _, shape, stages in ranked)
     best = fastest(builders, RANKED, PLAYED)
     if best is None:
-        raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch; use strategy certified")
+        raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch")
     return best
 
 

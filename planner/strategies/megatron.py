@@ -29,8 +29,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     best = fastest((functools.partial(_build, question, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED)
     if best is None:
         raise Infeasible(
-            "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory; "
-            "use strategy certified"
+            "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory"
         )
     return best
 

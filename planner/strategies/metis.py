@@ -68,10 +68,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, deadline)
     best = fastest((functools.partial(_build, question, priced) for priced in ranked), RANKED, PLAYED, deadline)
     if best is None:
-        raise Infeasible(
-            "metis: no device groups of equal size over all devices divide the batch and fit the memory; "
-            "unpin what is pinned, or use strategy certified"
-        )
+        raise Infeasible("metis: no device groups of equal size over all devices divide the batch and fit the memory")
     return best
 
 

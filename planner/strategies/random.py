@@ -37,9 +37,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest of the plans drawn. Raises Infeasible where none of them fits."""
     best = fastest(_drawn(question), DRAWN, PLAYED)
     if best is None:
-        raise Infeasible(
-            f"random: none of the plans drawn fits the memory and the batch of {question.topology.name}; use strategy certified"
-        )
+        raise Infeasible(f"random: none of the plans drawn fits the memory and the batch of {question.topology.name}")
     return best
 
 

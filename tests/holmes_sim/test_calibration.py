@@ -31,9 +31,17 @@ def measured() -> tuple[Case, ...]:
     return tuple(replace(case, measured_s=simulate(applied(TRUE, plan)).step_s) for case, plan in played if plan)
 
 
-def test_the_numbers_that_made_the_runs_are_nearly_found_again(measured: tuple[Case, ...]) -> None:
+@pytest.fixture(scope="module")
+def fit(measured: tuple[Case, ...]) -> calibration.Fit:
+    """What is found from these runs."""
+    found = calibration.calibrate(measured)
+    assert found.common is None, "they have one source"
+    (one,) = found.fits
+    return one
+
+
+def test_the_numbers_that_made_the_runs_are_nearly_found_again(fit: calibration.Fit) -> None:
     """Nearly: the prior draws towards the default, and products and passes cost much the same on all of four runs."""
-    (fit,) = calibration.calibrate(measured).fits
     assert fit.numbers == ("gemm", "elementwise", "communication", "step")
     assert fit.default_error > 0.15
     assert fit.error < 0.01
@@ -43,15 +51,13 @@ def test_the_numbers_that_made_the_runs_are_nearly_found_again(measured: tuple[C
     assert (fit.stack.attention, fit.stack.launch) == (DEFAULT.attention, DEFAULT.launch)
 
 
-def test_one_odd_run_does_not_bend_the_fit(measured: tuple[Case, ...]) -> None:
-    (right,) = calibration.calibrate(measured).fits
+def test_one_odd_run_does_not_bend_the_fit(measured: tuple[Case, ...], fit: calibration.Fit) -> None:
     odd = replace(measured[0], id="odd", measured_s=10 * measured[0].measured_s)
     (bent,) = calibration.calibrate((*measured, odd)).fits
-    assert bent.stack.gemm == pytest.approx(right.stack.gemm, rel=0.05)
+    assert bent.stack.gemm == pytest.approx(fit.stack.gemm, rel=0.05)
 
 
-def test_every_model_family_is_predicted_by_a_fit_without_it(measured: tuple[Case, ...]) -> None:
-    (fit,) = calibration.calibrate(measured).fits
+def test_every_model_family_is_predicted_by_a_fit_without_it(measured: tuple[Case, ...], fit: calibration.Fit) -> None:
     assert [one.group for one in fit.held_out] == ["hidden 1920", "hidden 2304", "hidden 3072", "hidden 4096"]
     assert [case for one in fit.held_out for case in one.cases] == list(fit.cases) == [case.id for case in measured]
 
@@ -71,8 +77,7 @@ def test_a_stack_of_one_group_is_held_against_the_default(measured: tuple[Case, 
     assert fit.honest_error == fit.default_error
 
 
-def test_a_stack_file_comes_back_as_it_was(measured: tuple[Case, ...]) -> None:
-    (fit,) = calibration.calibrate(measured).fits
+def test_a_stack_file_comes_back_as_it_was(fit: calibration.Fit) -> None:
     facts = check(parse("mine.yaml", calibration.text(fit)), StackFacts)
     assert facts.name == "megatron-2020"
     assert facts.fitted.stack().gemm == fit.stack.gemm
@@ -129,7 +134,6 @@ def test_a_case_that_no_fit_saw_takes_its_stack_and_is_told_apart() -> None:
 
 def test_one_set_for_all_is_what_the_sources_agree_on(measured: tuple[Case, ...]) -> None:
     """Two sources measured under the same numbers: the set fitted to one predicts the other."""
-    assert calibration.calibrate(measured).common is None
     two = tuple(replace(case, source=str(index % 2)) for index, case in enumerate(measured))
     common = calibration.calibrate(two).common
     assert common is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import sys
@@ -19,6 +20,7 @@ from sim.engine import simulate
 from sim.errors import HolmesError, TopologyError
 
 SHIPPED = sorted(validation.folder().glob("*.yaml"))
+loaded = functools.cache(cases.load)
 HOLMES = validation.folder() / "holmes.yaml"
 SAILOR = validation.folder() / "profiled" / "sailor_mixed.yaml"
 
@@ -43,12 +45,12 @@ def row(measured: float, predicted: float | None) -> validation.Row:
 
 
 def test_the_shipped_cases_are_542() -> None:
-    assert sum(len(cases.load(path)) for path in SHIPPED) == 542
+    assert sum(len(loaded(path)) for path in SHIPPED) == 542
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_case_is_a_plan_or_says_why_not(path: Path) -> None:
-    for case in cases.load(path):
+    for case in loaded(path):
         assert (case.plan is None) == bool(case.reason), case.id
         assert case.measured_s > 0
 
@@ -85,7 +87,7 @@ def test_what_is_not_modelled_is_left_out_with_its_reason(tmp_path: Path) -> Non
 
 
 def test_every_published_run_has_a_plan() -> None:
-    found = [case for path in sorted(validation.folder().glob("*.yaml")) for case in cases.load(path)]
+    found = [case for path in SHIPPED for case in loaded(path)]
     assert [case.id for case in found if case.plan is None] == []
 
 

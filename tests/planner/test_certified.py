@@ -154,6 +154,6 @@ links:
             "workload: {model: llama-2-7b, global_batch_size: 256, seq_len: 4096, precision: bf16}\n"
         )
         topology = load(path)
-        question = Question(topology, topology.workload, Wishes(recompute="none"), time_limit=10.0)
+        question = Question(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=10.0)
         steps.append(step(strategies.get("certified").plan(question, Workshop(question))))
     assert steps[1] <= steps[0] * (1 + 1e-9)

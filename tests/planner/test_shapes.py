@@ -109,19 +109,19 @@ def test_slots_fill_one_node_after_the_other(make_cluster):
             "no layout fits --tp 4; tp 4 must fit inside a node (2 devices) and divide heads 24, ffn_hidden 384 "
             "and vocab 768",
         ),
-        (Wishes(dp=3), "no layout fits --dp 3; dp 3 x tp 1 replicas do not fit one cluster, which holds 2; lower dp"),
+        (Wishes(dp=3), "no layout fits --dp 3; dp 3 x tp 1 replicas do not fit one cluster, which holds 2"),
         (
             Wishes(tp=2, dp=2),
-            "no layout fits --tp 2 --dp 2; dp 2 x tp 2 replicas do not fit one cluster, which holds 1; lower dp",
+            "no layout fits --tp 2 --dp 2; dp 2 x tp 2 replicas do not fit one cluster, which holds 1",
         ),
         (Wishes(microbatch_size=3), "no layout fits --microbatch-size 3; microbatch size 3 must divide global_batch_size 4"),
         (
             Wishes(dp=2, microbatch_size=4),
             "no layout fits --dp 2 --microbatch-size 4; dp 2 x microbatch size 4 must divide global_batch_size 4",
         ),
-        (Wishes(cp=4), "no layout fits --cp 4; cp 4 x tp 1 replicas do not fit one cluster, which holds 0; lower cp"),
-        (Wishes(cp=3), "cp 3: seq_len 64 must be a multiple of 2 x cp; choose another cp"),
-        (Wishes(ep=2), "ep 2 must divide experts 0 of tiny; choose another ep"),
+        (Wishes(cp=4), "no layout fits --cp 4; cp 4 x tp 1 replicas do not fit one cluster, which holds 0"),
+        (Wishes(cp=3), "cp 3: seq_len 64 must be a multiple of 2 x cp"),
+        (Wishes(ep=2), "ep 2 must divide experts 0 of tiny"),
     ],
 )  # fmt: skip
 def test_no_shape_says_which_demand_fails(asked, wishes, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -28,6 +29,13 @@ from sim.topology import Topology
 NEVER = 1e9
 """Seconds that no step takes: a cutoff that cuts nothing."""
 SEEDS = range(120)
+PRICES: dict[tuple[Question, Shape], dict[tuple[tuple[str, int], ...], float]] = {}
+"""Closed forms of the pipelines built so far: one seed has several tests, side by side (`each_seed`)."""
+
+
+def each_seed(seeds: range):
+    """A test of many seeds; those of one seed run one after the other, so that they share what was reckoned."""
+    return pytest.mark.parametrize("seed", seeds, scope="module")
 
 
 @pytest.fixture(scope="session")
@@ -114,12 +122,12 @@ def growing(stages: tuple[tuple[str, int], ...]) -> bool:
 def brute(question: Question, shape: Shape, only=lambda stages: True) -> tuple[float, tuple[tuple[str, int], ...]]:
     """Closed form and stages of the fastest pipeline that fits; infinite where none does."""
     best = math.inf, ()
-    for stages in pipelines(question, shape):
-        if not only(stages):
-            continue
-        seconds = price(question, shape, stages)
-        if seconds < best[0]:
-            best = seconds, stages
+    prices = PRICES.setdefault((question, shape), {})
+    for stages in filter(only, pipelines(question, shape)):
+        if stages not in prices:
+            prices[stages] = price(question, shape, stages)
+        if prices[stages] < best[0]:
+            best = prices[stages], stages
     return best
 
 
@@ -132,6 +140,7 @@ def price(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...])
     return costs.step_seconds(plan) if fits(plan) else math.inf
 
 
+@functools.cache
 def answers(question: Question, shape: Shape, pp: int | None = None, cutoff: float = NEVER) -> list[Assignment]:
     """What the stage model says for a shape, over all orders of classes, and for pipelines of one place."""
     workshop = Workshop(question)
@@ -151,7 +160,7 @@ def alike(question: Question, shape: Shape) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_no_pipeline_is_faster_than_the_bound(made, seed):
     """The bound holds for every order, length and size of stages that grow within a class; the quick one for all."""
     question, shape = made(seed)
@@ -166,7 +175,7 @@ def test_no_pipeline_is_faster_than_the_bound(made, seed):
         assert quick <= bound * (1 + 1e-6), "a closer look never lowers the bound"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed(SEEDS)
 def test_the_best_assignment_of_one_cluster_of_alike_stages_is_the_best_pipeline(made, seed):
     """One cluster whose stages are joined alike: exact. Several: optimistic at borders, so at most 10 % off here."""
     question, shape = made(seed)
@@ -179,7 +188,7 @@ def test_the_best_assignment_of_one_cluster_of_alike_stages_is_the_best_pipeline
         assert fastest * (1 - 1e-9) <= built <= fastest * (1 + 1e-9 if one else 1.10)
 
 
-@pytest.mark.parametrize("seed", range(0, 120, 3))
+@each_seed(range(0, 120, 3))
 def test_a_pinned_pp_is_kept_and_bounded(made, seed):
     question, shape = made(seed)
     for pp in (1, 2, 3):
@@ -189,7 +198,7 @@ def test_a_pinned_pp_is_kept_and_bounded(made, seed):
         assert min((a.bound for a in found), default=math.inf) <= fastest * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(1, 120, 3))
+@each_seed(range(1, 120, 3))
 def test_what_an_assignment_says_of_itself_is_so(made, seed):
     question, shape = made(seed)
     room = {c.name: slots(c, shape.tp) // shape.dp for c in question.clusters()}

@@ -29,7 +29,10 @@ from sim.plan import Plan
 from sim.topology import Topology
 
 LIMIT = 20.0
+"""Seconds that no search here takes: it ends by what it has done, on a busy machine too."""
 SHORT = 1.0
+FEW = Wishes(microbatch_size=1, recompute="none")
+"""A tenth of the shapes."""
 KNOWN: dict[tuple[Question, str], Plan | None] = {}
 FLEETS = ("alike", "two speeds", "infiniband and roce", "three clusters", "odd numbers")
 
@@ -89,7 +92,7 @@ def thought_out(question: Question, strategy: str) -> Plan | None:
 @pytest.mark.parametrize("name", FLEETS)
 @pytest.mark.parametrize("strategy", strategies.names())
 def test_a_plan_fits_and_promises_what_is_played(question, strategy, name):
-    asked = question(name, time_limit=SHORT)
+    asked = question(name, FEW)
     plan = answer(asked, strategy)
     if plan is None:
         assert strategy != "certified", "these fleets can all be planned"
@@ -143,7 +146,7 @@ def test_what_cannot_be_is_infeasible(question, strategy):
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_certified_is_never_slower_than_the_others(question, name):
-    asked = question(name, time_limit=SHORT)
+    asked = question(name, FEW)
     best = step(answer(asked, "certified"))
     for strategy in strategies.names():
         other = answer(asked, strategy)
@@ -310,32 +313,40 @@ def test_amp_gives_ranks_out_along_the_nodes_as_listed(question):
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_a_certificate_adds_up(question, name):
-    plan = answer(question(name, time_limit=SHORT), "certified")
+    plan = answer(question(name, FEW), "certified")
     found = plan.certificate
     assert 0 < found.lower_bound_s <= found.objective_s == step(plan)
     assert found.gap == pytest.approx(1 - found.lower_bound_s / found.objective_s)
     assert found.status == ("optimal" if found.gap <= OPTIMAL_GAP else "feasible")
     assert found.solver
-    assert found.seconds == SHORT
+    assert found.seconds == LIMIT
 
 
-@pytest.mark.parametrize("name", FLEETS)
-def test_the_bound_is_below_every_pinned_answer(question, name):
+@pytest.mark.parametrize(
+    ("name", "wishes"),
+    [
+        ("alike", Wishes(tp=2)),
+        ("alike", Wishes(pp=3)),
+        ("two speeds", Wishes(tp=1)),
+        ("two speeds", Wishes(pp=2)),
+        ("infiniband and roce", Wishes(dp=1)),
+        ("infiniband and roce", Wishes(schedule="1f1b")),
+        ("three clusters", Wishes(tp=1)),
+        ("three clusters", Wishes(pp=3)),
+        ("odd numbers", Wishes(dp=1)),
+        ("odd numbers", Wishes(pp=2)),
+    ],
+)
+def test_the_bound_is_below_every_pinned_answer(question, name, wishes):
     """A lower bound of everything is one of every part, however soon the search ends."""
-    bound = answer(question(name, time_limit=SHORT), "certified").certificate.lower_bound_s
-    for wishes in (
-        Wishes(tp=1),
-        Wishes(tp=2),
-        Wishes(dp=1),
-        Wishes(pp=2),
-        Wishes(microbatch_size=1),
-        Wishes(pp=3, recompute="full"),
-    ):
-        pinned = answer(question(name, wishes, SHORT), "certified")
-        assert pinned is None or bound <= step(pinned) * (1 + 1e-6)
+    bound = answer(question(name, FEW), "certified").certificate.lower_bound_s
+    pinned = replace(wishes, microbatch_size=FEW.microbatch_size, recompute=FEW.recompute)
+    assert bound <= step(answer(question(name, pinned, SHORT), "certified")) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("pinned", [Wishes(tp=2, dp=4, microbatch_size=2, recompute="none"), Wishes(microbatch_size=4, tp=2)])
+@pytest.mark.parametrize(
+    "pinned", [Wishes(tp=2, dp=4, microbatch_size=2, recompute="none"), Wishes(tp=2, dp=8, microbatch_size=4)]
+)
 @pytest.mark.parametrize("time_limit", [1e-6, 0.2, 0.5])
 def test_a_bound_of_little_time_is_not_above_the_plan_of_more_time(pinned, time_limit):
     """What was not looked at for want of time is not proved: anytime, but honest."""
@@ -379,17 +390,17 @@ def test_a_solver_that_ran_out_of_time_has_proved_nothing(question, monkeypatch)
 
 @pytest.mark.parametrize("strategy", strategies.names())
 def test_the_same_question_has_the_same_answer(question, strategy):
-    for name in ("two speeds", "odd numbers"):
-        first, second = (thought_out(question(name), strategy) for _ in range(2))
-        assert first == second
-        if first is not None:
-            assert planfile.to_json(first) == planfile.to_json(second)
+    asked = question("odd numbers", FEW)
+    first, second = answer(asked, strategy), thought_out(asked, strategy)
+    assert first == second
+    if first is not None:
+        assert planfile.to_json(first) == planfile.to_json(second)
 
 
 def test_the_answer_does_not_depend_on_the_hash_seed():
     script = (
         "import sys; from holmes_sim import commands; from planner.question import Wishes; from sim import planfile\n"
-        "wishes = Wishes(tp=2, microbatch_size=4, recompute='none')\n"
+        "wishes = Wishes(tp=2, dp=8, microbatch_size=4, recompute='none')\n"
         "plan = commands.plan(commands.load('holmes-hybrid-4'), wishes=wishes).plan\n"
         "sys.stdout.write(planfile.to_json(plan))"
     )
