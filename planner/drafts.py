@@ -127,7 +127,9 @@ class _Drawing:
         self.config = some[0].config
         self.m = shape.microbatches(self.workload)
         self.wished = workshop.question.wishes.pp
-        self.ways = [(i, way) for i, option in enumerate(some) for way in range(len(option.costs))]
+        # with two ways a table could not tell the message from the first to the second from that to the next node's first
+        self.periods = [min(option.capacity, 4) if len(option.costs) == 2 else len(option.costs) for option in some]
+        self.ways = [(i, way) for i, period in enumerate(self.periods) for way in range(period)]
         self.row = {at: index for index, at in enumerate(self.ways)}
         self.nic = workshop.nic_of(tuple(option.cluster for option in some))
 
@@ -170,7 +172,7 @@ class _Drawing:
         for a, (i, way) in enumerate(self.ways):
             for b, (j, other) in enumerate(self.ways):
                 source, target = self.some[i].cluster, self.some[j].cluster
-                ahead = i == j and other == (way + 1) % len(self.some[i].costs)
+                ahead = i == j and other == (way + 1) % self.periods[i]
                 if ahead or (i != j and other == 0):
                     seconds = self.workshop.hop(source, way, target, way + 1 if ahead else 0, self.shape, self.nic)
                     found[a, b] = found[b, a] = max(found[b, a], seconds)
@@ -179,7 +181,7 @@ class _Drawing:
     @functools.cached_property
     def table(self) -> Table:
         """Costs of stages wherever they can lie, and of the messages between them."""
-        costs = [replace(self.some[i].costs[way], config=self.config) for i, way in self.ways]
+        costs = [replace(self.some[i].costs[way % len(self.some[i].costs)], config=self.config) for i, way in self.ways]
         tied = np.full_like(self.messages, UNTIED)
         for a, (i, _) in enumerate(self.ways):
             for b, (j, _) in enumerate(self.ways):
@@ -209,7 +211,7 @@ class _Drawing:
         taken = [0] * len(self.some)
         found = []
         for i, _ in row:
-            found.append(self.row[i, taken[i] % len(self.some[i].costs)])
+            found.append(self.row[i, taken[i] % self.periods[i]])
             taken[i] += 1
         return found
 

@@ -39,7 +39,7 @@ def reach_bound(orders: Sequence[Reach], least: float, cutoff: float) -> float:
     low, high = least, cutoff
     if low >= high or not any(order.within(high) for order in orders):
         return max(low, high)
-    while high > low * (1 + PRECISE):
+    while math.isfinite(high) and high > low * (1 + PRECISE):
         middle = math.sqrt(low * high) if low > 0 else high / 2
         if any(order.within(middle) for order in orders):
             high = middle
@@ -163,7 +163,7 @@ class Reach:
         """Lengths that the schedule can play, with the places of each class."""
         if self.loose or not all(rooms):
             return
-        least = math.ceil(self.layers / max(self._caps(seconds)))
+        least = math.ceil(self.layers / max(self.caps(seconds)))
         for pp in range(max(2, least, len(rooms)), min(sum(rooms), self.layers // self.shape.vpp) + 1):
             if self.pinned in (None, pp) and self.shape.places(self.m, pp) == pp:
                 most = [min(room, pp - len(rooms) + 1) for room in rooms]
@@ -174,13 +174,13 @@ class Reach:
                 if len(found) > COUNTS:
                     yield pp, most
 
-    def _caps(self, seconds: float) -> list[int]:
+    def caps(self, seconds: float) -> list[int]:
         """Most layers of a place of each class by its slots alone."""
-        return [math.floor(seconds / (self.m * option.layer_seconds)) for option in self.order]
+        return [math.floor(min(seconds / (self.m * option.layer_seconds), self.layers)) for option in self.order]
 
     def _could(self, counts: Sequence[int], seconds: float) -> bool:
         """Whether so many places hold all layers by their slots alone."""
-        return sum(map(operator.mul, counts, self._caps(seconds))) >= self.layers
+        return sum(map(operator.mul, counts, self.caps(seconds))) >= self.layers
 
     @functools.cached_property
     def first_tail(self) -> float:
@@ -209,7 +209,7 @@ class _Filling:
 
     def __init__(self, reach: Reach, seconds: float, rooms: list[int], pp: int | None):
         self.reach, self.seconds, self.rooms, self.pp = reach, seconds, rooms, pp
-        self.caps = [math.floor(seconds / (reach.m * option.layer_seconds)) for option in reach.order]
+        self.caps = reach.caps(seconds)
         self.exact = sum(rooms) == pp
         classes = range(len(rooms))
         self.borders = [sum(reach.borders[:i]) for i in classes]

@@ -254,13 +254,24 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
 def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, tuple[Reach, ...]]:
     """A variant with a bound of its pipelines (`planner.reach`) and the orders of classes in which they may be faster than that."""
     classes = options(search.workshop, shape)
-    for option in classes if search.question.wishes.pp in (None, 1) else ():
-        single = alone(option, search.cutoff)
-        if single is not None:
-            search.offer(shape, single.stages)
-            bound = min(bound, single.seconds)
+    if search.question.wishes.pp in (None, 1):
+        search.bounds += [_single(search, shape, option) for option in classes]
     orders = [order for order in reaches(search.workshop, classes) if order.within(search.target)]
     return reach_bound(orders, bound, search.target), shape, tuple(orders)
+
+
+def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
+    """The least that a pipeline of one place takes, which is played if it might be the fastest; infinite where it does not."""
+    layers = option.workload.model.layers
+    try:
+        held = option.room("only", schedules.in_flight(shape.schedule, 0, 1, shape.enough(option.microbatches, 1), shape.vpp))
+        seconds = priced(search.workshop, shape, (option,), [((0, layers),)], 1)[0].seconds if held >= layers else math.inf
+    except PlanError:  # what the evaluator does not hold
+        single = alone(option, search.cutoff)
+        seconds = single.seconds if single is not None else math.inf
+    if seconds < search.cutoff:
+        search.offer(shape, ((option.cluster.name, layers),))
+    return seconds
 
 
 def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: float) -> tuple[float, bool]:
