@@ -96,9 +96,7 @@ def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -
     return sorted(found, key=lambda sketch: sketch.seconds)
 
 
-def priced(
-    workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row], most: int
-) -> list[Draft]:
+def priced(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row], most: int) -> list[Draft]:
     """Of given pipelines of a shape over classes the fastest, so many at most; the fastest first.
 
     Raises PlanError for what the evaluator does not hold.

@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from planner.lines import Stand, borders, devices
-from planner.shapes import Shape
+from planner.lines import Run, Stand, borders, devices
+from planner.shapes import Shape, slot
 from planner.workshop import Workshop
 from sim import memory, schedules
 from sim.cluster import Device, DeviceSpec, common_transport
@@ -30,6 +30,7 @@ class LineCosts:
         self._costs: dict[tuple[object, ...], StageCost] = {}
         self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
         self._pairs: dict[tuple[str, str, bool], Pace] = {}
+        self._lanes: dict[tuple[object, ...], float] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
 
     def config(self, shape: Shape, pp: int) -> ParallelConfig:
@@ -107,6 +108,25 @@ class LineCosts:
             2 * max(self._pair(*pair).seconds(nbytes) for pair in borders(a, b, shape.tp))
             for a, b in itertools.pairwise(stands)
         ]
+
+    def leaves(self, shape: Shape, run: Run, other: Run) -> float:
+        """Least seconds in which the messages of the replicas on a run's first node leave it for another run, all at once.
+
+        0 where they stay in the node. Raises PlanError where nothing joins them."""
+        per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
+        ahead = other.first // peers - run.first // per_node if run.cluster == other.cluster else None
+        key = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers, ahead, run.count, shape.tp
+        if key not in self._lanes:
+            side_by_side = range(min(run.count, per_node - run.first % per_node))
+            ends = (
+                (slot(run.cluster, shape.tp, run.first + i), slot(other.cluster, shape.tp, other.first + i))
+                for i in side_by_side
+            )
+            pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
+            fleet, capacities = self.workshop.open, self.workshop.open_capacities
+            hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
+            self._lanes[key] = messages_pace(fleet, hops, capacities).per_byte if hops else 0.0
+        return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
 
     def _pair(self, a: Device, b: Device) -> Pace:
         """Pace of one message between two devices. Raises PlanError where nothing joins them."""

@@ -36,7 +36,7 @@ SHORT = 8
 """Longer pipelines of replicas that keep to one cluster are tried only where their places divide the layers."""
 LAID = 24
 """Layouts whose messages and gradients are reckoned under every schedule, the best by compute first."""
-PLAYABLE = 4_000
+PLAYABLE = 1_000
 """Places times microbatches, above which a plan is not tried: where nothing repeats the engine takes too long."""
 RANKS = 6_000
 """Ranks of the plans that are built, in all; at least two plans."""
@@ -59,17 +59,14 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf) -> list[tu
     The fastest first; of plans that stand alike only the best.
     """
     question = workshop.question
-    if len(list(question.clusters())) < 2:
-        return []
-    costs = LineCosts(workshop)
-    places = ((shape, tuple(stands)) for shape, stands in itertools.chain(_on_lines(question), _by_replica(question)))
+    costs, places = LineCosts(workshop), layouts(question)
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
     rough = ((layout.seconds, place) for layout, place in laid if layout.seconds < below)
     best = shortlist(rough, lambda place: _laid(costs, splitting(place[0]), place[1], True), LAID, math.inf)
     found = [
         layout
         for one in best
-        for variant in _schedules(question, replace(one.shape, schedule="1f1b"))
+        for variant in _schedules(question, replace(one.shape, schedule=question.wishes.schedule or "1f1b"))
         for layout in _laid(costs, variant, one.stands, True)
     ]
     found = sorted((layout for layout in found if layout.seconds < below), key=lambda layout: layout.seconds)
@@ -119,6 +116,12 @@ def work_bound(workshop: Workshop) -> float:
             total = question.workload.global_batch_size / shape.microbatch_size * question.workload.model.layers
             bound = min(bound, total / rate)
     return bound
+
+
+def layouts(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+    """Where the stages of plans with mixed stages may stand: on lines, or each replica on one cluster. None for one cluster."""
+    if len(list(question.clusters())) > 1:
+        yield from itertools.chain(_on_lines(question), _by_replica(question))
 
 
 def _schedules(question: Question, shape: Shape) -> Iterator[Shape]:

@@ -93,9 +93,7 @@ class Reach:
         if self.loose or not self.chunked:
             return _Filling(self, seconds, rooms, None).done()
         return any(
-            self._could(counts, seconds)
-            and _Filling(self, seconds, counts, pp).done()
-            and self._carried(counts, pp, seconds)
+            self._could(counts, seconds) and _Filling(self, seconds, counts, pp).done() and self._carried(counts, pp, seconds)
             for pp, counts in self._lengths(rooms, seconds)
         )
 
@@ -110,7 +108,9 @@ class Reach:
             return None
         for counts in product(*(range(1, room + 1) for room in rooms)):
             pp = sum(counts)
-            able = self.pinned in (None, pp) and 2 <= pp <= self.layers // self.shape.vpp and self.shape.places(self.m, pp) == pp
+            able = (
+                self.pinned in (None, pp) and 2 <= pp <= self.layers // self.shape.vpp and self.shape.places(self.m, pp) == pp
+            )
             if able and self._could(counts, seconds) and self._carried(list(counts), pp, seconds):
                 found += _Filling(self, seconds, list(counts), pp).every(most + 1 - len(found))
             if len(found) > most:
@@ -167,7 +167,9 @@ class Reach:
         for pp in range(max(2, least, len(rooms)), min(sum(rooms), self.layers // self.shape.vpp) + 1):
             if self.pinned in (None, pp) and self.shape.places(self.m, pp) == pp:
                 most = [min(room, pp - len(rooms) + 1) for room in rooms]
-                ways = (counts for counts in product(*(range(1, one + 1) for one in most[1:])) if 0 < pp - sum(counts) <= most[0])
+                ways = (
+                    counts for counts in product(*(range(1, one + 1) for one in most[1:])) if 0 < pp - sum(counts) <= most[0]
+                )
                 found = list(islice(ways, COUNTS + 1))
                 for counts in found if len(found) <= COUNTS else []:
                     yield pp, [pp - sum(counts), *counts]

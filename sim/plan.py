@@ -199,6 +199,8 @@ class Certificate:
     """How far the promise can be from the best of the searched space.
 
     `objective_s` is the plan's step and `lower_bound_s` what no plan's is below; `gap` is 1 - lower_bound_s / objective_s.
+    Where the plan is a pipeline of whole stages these are about such pipelines, and `mixed_lower_bound_s` is what no plan with
+    stages across clusters is below; where it has such stages itself, they are about both.
     Where the objective is another, `gap` is 1 - lower_bound_per_token / the plan's own (USD or joules).
     """
 
@@ -210,6 +212,7 @@ class Certificate:
     seconds: float
     objective: str = "step-time"
     lower_bound_per_token: float | None = None
+    mixed_lower_bound_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class CertificateFacts(Door):
     seconds: float
     objective: Literal["step-time", "cost", "energy"] = "step-time"
     lower_bound_per_token: float | None = None
+    mixed_lower_bound_s: float | None = None
 
 
 class MadeByFacts(Door):

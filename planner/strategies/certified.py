@@ -27,7 +27,8 @@ from planner.classes import ClassOption, options
 from planner.cures import why_none
 from planner.drafts import Draft, Sketch, priced, sketches
 from planner.fitting import fitting
-from planner.mixed import is_mixed, mixed, work_bound
+from planner.mixed import is_mixed, layouts, mixed, work_bound
+from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
 from planner.reach import Reach, reach_bound, reaches
@@ -56,7 +57,7 @@ class _Effort:
     plays: int
 
 
-EFFORTS = (_Effort(32, 0, 16, 4, 1, 1),)
+EFFORTS = (_Effort(48, 4, 24, 8, 4, 3),)
 """A plan soon, then a good one."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
@@ -70,6 +71,8 @@ MOST = 20_000
 """Those that are priced at once otherwise, all that might take little more than the bound; of more the stage model gives it."""
 CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
+PRICED = 150_000
+"""Pipelines that are priced for the proof, in all."""
 KEPT = 3
 """Of those, pipelines that may be played."""
 SOLVED_PLAYS = 4
@@ -94,6 +97,7 @@ class _Search:
     pool: list[Draft] = field(default_factory=list)
     programmes: int = 0
     vain: int = 0
+    priced: int = 0
 
     @property
     def cutoff(self) -> float:
@@ -228,7 +232,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     for base in bases:
         claim(quick_bound(workshop, base, options(workshop, base), True), base)
     opened: set[Shape] = set()
-    while heap and heap[0][0] < search.target and search.left > 0:
+    while heap and heap[0][0] < search.target and search.left > 0 and search.priced < PRICED:
         bound, _, shape, orders = heapq.heappop(heap)
         if orders is not None:
             closer, settled = _closer(search, shape, orders, bound)
@@ -283,6 +287,7 @@ def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: flo
         rows = [order.pipelines(seconds, most) if order.exact else None for order in orders]
         if all(found is not None for found in rows):
             break
+    search.priced += sum(map(len, filter(None, rows)))
     found: list[Draft] = []
     try:
         for order, some in zip(orders, rows, strict=True):
@@ -301,7 +306,7 @@ def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
     """Play drafts of the pool, the best guesses first, until so many were not faster than the best plan."""
     idle = 0
     search.pool.sort(key=lambda draft: draft.guess)
-    while search.pool and idle < plays and search.left > 0 and worth(search.pool[0]):
+    while search.pool and idle < plays and worth(search.pool[0]):
         draft = search.pool.pop(0)
         if draft.seconds < search.cutoff:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
@@ -341,8 +346,13 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
         search.best = _any_plan(search)
     objective = step(search.best)
     bound = min([objective, *search.bounds, *open_bounds])
-    if is_mixed(search.best):
-        bound = min(bound, work_bound(search.workshop))
+    mixed_least = None
+    if search.question.machines or search.workshop.interrupted:
+        mixed_least = work_bound(search.workshop) if is_mixed(search.best) else None
+    elif len(list(search.question.clusters())) > 1:
+        mixed_least = mixed_bound(search.workshop, layouts(search.question), objective)
+    if mixed_least is not None and is_mixed(search.best):
+        bound = min(bound, mixed_least)
     gap = 1 - bound / objective
     certificate = Certificate(
         status="optimal" if gap <= OPTIMAL_GAP else "feasible",
@@ -351,6 +361,7 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
         gap=gap,
         solver="+".join(sorted(search.solvers)) or "closed form",
         seconds=search.question.time_limit,
+        mixed_lower_bound_s=mixed_least,
     )
     return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 

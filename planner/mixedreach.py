@@ -1,0 +1,109 @@
+"""How far plans with mixed stages get in a given time: a lower bound on the step of those that `planner.mixed` can lay out.
+
+Of a layout it is known where every replica of every stage stands. A replica of group g whose stage i holds k layers has time
+for floor((T - fill - tail) / (s + k c)) microbatches in T seconds; those of all replicas together must be all microbatches there
+are, which bounds k. As in `planner.reach` stages are filled from the last one to the first, and where layers are left over, no
+plan that stands so is done in T, whatever its schedule, its layers and the microbatches of its replicas. Messages count where
+those of the replicas of a node, there and back, leave it more slowly than the stage works; their latency does not, and each
+stage may share out the microbatches for itself: both err to the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from planner.classes import ClassOption
+from planner.linecosts import LineCosts
+from planner.lines import Run, Stand, strips
+from planner.reach import PRECISE
+from planner.shapes import Shape, splitting
+from planner.workshop import Workshop
+from sim.errors import PlanError
+
+
+def mixed_bound(workshop: Workshop, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float) -> float:
+    """A lower bound on the step of all plans that stand so, at most `cutoff`."""
+    costs, bound, shares = LineCosts(workshop), cutoff, dict[Shape, float]()
+    for shape, stands in layouts:
+        one = splitting(shape)
+        with suppress(PlanError):
+            layout = _Layout(costs, one, stands)
+            if not layout.within(bound, 0.0):
+                continue
+            if one not in shares:
+                shares[one] = min(
+                    ClassOption(workshop, cluster, replace(one, dp=1, ep=1), []).forward_share
+                    for cluster in workshop.question.clusters()
+                    if cluster.node.count >= one.tp * one.cp
+                )
+            low, high = 0.0, bound
+            if layout.within(bound, shares[one]):
+                while high - low > PRECISE * high:
+                    middle = (low + high) / 2
+                    low, high = (low, middle) if layout.within(middle, shares[one]) else (middle, high)
+                bound = low
+    return bound
+
+
+class _Layout:
+    """Stages that stand somewhere, and how fast each group of alike replicas does them. Raises PlanError where it cannot be."""
+
+    def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]):
+        self.costs, self.shape, self.stands = costs, shape, stands
+        self.layers = costs.workload.model.layers
+        self.total = costs.workload.global_batch_size // shape.microbatch_size
+        self.ends = [(place == 0, place == len(stands) - 1) for place in range(len(stands))]
+        groups = strips(stands)
+        self.counts = [group[0].count // shape.cp for group in groups]
+        ahead, back = ([self._leaves(groups, place, step) for place in range(len(stands))] for step in (1, -1))
+        self.lanes = [[a + b for a, b in zip(*both, strict=True)] for both in zip(ahead, back, strict=True)]
+        width = replace(shape, dp=1, ep=1, zero_shard_size=None) if shape.ep == 1 else shape
+        self.paces = [
+            [costs.line_seconds(width, (Run(group[place].cluster, group[place].first, shape.cp),), end) for group in groups]
+            for place, end in enumerate(self.ends)
+        ]
+
+    def within(self, seconds: float, forward: float) -> bool:
+        """Whether it cannot be ruled out that a plan takes no more than so many seconds.
+
+        `forward` is the least share of a layer's work that is forward; 0 leaves fill and tails out, which is quick."""
+        left = self.layers
+        for place in reversed(range(len(self.stands))):
+            most = self._memory(place) if forward else left
+            low, high = 0, min(left, most)
+            while low < high:
+                k = (low + high + 1) // 2
+                low, high = (k, high) if self._holds(place, k, left - k, seconds, forward) else (low, k - 1)
+            if not low:
+                return False
+            left -= low
+            if left <= 0:
+                return True
+        return False
+
+    def _memory(self, place: int) -> int:
+        shape = replace(self.shape, schedule="1f1b")
+        return self.costs.most(shape, self.stands[place], place, len(self.stands), 1)
+
+    def _holds(self, place: int, k: int, before: int, seconds: float, forward: float) -> bool:
+        """Whether the replicas of a stage of k layers have time for all microbatches."""
+        left, done = seconds, 0
+        if forward:
+            cost = self.costs.cost(self.shape, self.stands[place], k, self.ends[place])
+            left -= cost.tail(self.costs.config(self.shape, len(self.stands)))
+        for group, (count, (start, each)) in enumerate(zip(self.counts, self.paces[place], strict=True)):
+            fill = forward * before * min((paces[group][1] for paces in self.paces[:place]), default=0.0)
+            times = math.floor((left - fill) / (start + k * each))
+            if forward and self.lanes[place][group]:
+                times = min(times, math.floor(seconds / self.lanes[place][group]))
+            done += count * max(times, 0)
+        return done >= self.total
+
+    def _leaves(self, groups: tuple[tuple[Run, ...], ...], place: int, step: int) -> list[float]:
+        """Seconds that a microbatch's messages to the next (or the previous) stage take to leave a node, by group."""
+        if not 0 <= place + step < len(self.stands):
+            return [0.0] * len(groups)
+        return [self.costs.leaves(self.shape, group[place], group[place + step]) for group in groups]
