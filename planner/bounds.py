@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from contextlib import suppress
-from dataclasses import replace
 
 from planner.classes import ClassOption
 from planner.shapes import CHUNKS, Shape
@@ -38,59 +36,6 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     return bound
-
-
-def level_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], least: float) -> float:
-    """A lower bound on the step, not below `least`: the time in which whole layers find room on whole stages.
-
-    A stage of k layers takes its gathers, its slots and its tail; in this time the stages of all classes, each as large as it
-    can be, hold all layers. Where a class has more stages than lie on one node (two, if it is alone), some node carries the
-    pipeline's messages both ways; so either the step takes as long as they do, or all layers are on fewer stages.
-    """
-    m, bound = shape.microbatches(workshop.question.workload) * shape.vpp, math.inf
-    pinned = workshop.question.wishes.pp
-    for some in [[option] for option in classes] + ([classes] if len(classes) > 1 else []):
-        most = [min(option.capacity, pinned or option.capacity) for option in some]
-        if pinned and sum(most) < pinned:
-            continue
-        found = _level(workshop, some, most, least)
-        alone = len(some) == 1
-        paths = [m * (option.through if alone else option.through_crossing) for option in some]
-        few = [min(n, (1 + alone) * len(o.costs)) if path > 0 else n for n, o, path in zip(most, some, paths, strict=True)]
-        lanes = min((path for path in paths if path > 0), default=0.0)
-        if lanes > found:
-            found = max(found, min(lanes, _level(workshop, some, few, found)))
-        bound = min(bound, found)
-    return bound
-
-
-def _level(workshop: Workshop, classes: list[ClassOption], capacity: list[int], least: float) -> float:
-    """The least time, not below `least`, in which stages of these classes hold all layers; infinite where none does."""
-    layers, m = workshop.question.workload.model.layers, classes[0].microbatches
-
-    def seconds(option: ClassOption, size: int) -> float:
-        cost = replace(option.cost("middle", size), send_forward=0.0, send_backward=0.0, lane=0.0)
-        return cost.begin(0.0, option.config) + m * cost.slot + cost.tail(option.config)
-
-    sizes, heap, room = [], [], 0
-    for number, option in enumerate(classes):
-        first, step = seconds(option, 1), option.layer_seconds * m
-        size = min(max(math.floor((least - first) / step), 0), option.room("middle", ((1, 0),)), layers)
-        while size and seconds(option, size) > least:
-            size -= 1
-        sizes.append(size)
-        room += capacity[number] * size
-        heap.append((seconds(option, size + 1), number))
-    heapq.heapify(heap)
-    bound = least
-    while room < layers and heap:
-        bound, number = heapq.heappop(heap)
-        if sizes[number] >= min(layers, classes[number].room("middle", ((1, 0),))):
-            continue
-        sizes[number] += 1
-        room += capacity[number]
-        heapq.heappush(heap, (max(bound, seconds(classes[number], sizes[number] + 1)), number))
-    return bound if room >= layers else math.inf
 
 
 def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations, islice, pairwise, permutations, product
@@ -182,7 +181,7 @@ class Reach:
 
     def _could(self, counts: Sequence[int], seconds: float) -> bool:
         """Whether so many places hold all layers by their slots alone."""
-        return sum(map(operator.mul, counts, self.caps(seconds))) >= self.layers
+        return sum(count * most for count, most in zip(counts, self.caps(seconds), strict=True)) >= self.layers
 
     @functools.cached_property
     def first_tail(self) -> float:

@@ -1,15 +1,17 @@
 """certified: drafts of every shape under every schedule, the best of them played, and a certificate of how far the plan can
 be from the best.
 
-First the plan: all variants of all shapes are put in the order of a quick estimate, the first are sketched, the best sketches
-are drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Then the
-proof: every shape has a quick lower bound that holds under any schedule, those that are not above the plan so far have one
-for each schedule (`planner.bounds`), and the least of these are solved by the stage model (`planner.stages`), whose optimum is
-a bound and whose solution is one more plan to play. The least bound of all is the certificate: of pipelines of whole stages,
-each on one cluster. Plans with mixed stages (`planner.mixed`) are tried besides; where one of them is the best, the bound is
-also that of all work on all devices, which holds for every plan. The work is counted in sketches,
-programmes and simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a
-safety beyond that."""
+First a plan, soon: all variants of all shapes are put in the order of a quick estimate, the first are sketched, the best of
+these drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Plans with
+mixed stages (`planner.mixed`) are tried besides. Then the proof, which finds plans too. Shapes, the least bound first, pass
+ever closer questions: a quick bound under any schedule and under each (`planner.bounds`); how far pipelines reach in the time
+of the best plan (`planner.reach`); and where that leaves a doubt, all pipelines that are not ruled out are priced by the
+evaluator, a few thousand at once, and the best guesses among them are played. Where they are too many, or the evaluator does
+not hold the shape, the stage model (`planner.stages`) is solved.
+
+The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network. Plans with
+mixed stages have a bound of their own (`planner.mixedreach`). The work is counted in sketches, pipelines, programmes and simulations,
+not in seconds, so that the same question has the same answer on any machine; the time limit is a safety beyond that."""
 
 from __future__ import annotations
 
@@ -256,7 +258,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
 
 
 def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, tuple[Reach, ...]]:
-    """A variant with a bound of its pipelines (`planner.reach`) and the orders of classes in which they may be faster than that."""
+    """A variant, with a bound of its pipelines (`planner.reach`), and the orders of its classes that are not ruled out."""
     classes = options(search.workshop, shape)
     if search.question.wishes.pp in (None, 1):
         search.bounds += [_single(search, shape, option) for option in classes]
