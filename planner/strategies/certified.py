@@ -2,16 +2,17 @@
 be from the best.
 
 First a plan, soon: all variants of all shapes are put in the order of a quick estimate, the first are sketched, the best of
-these drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Plans with
-mixed stages (`planner.mixed`) are tried besides. Then the proof, which finds plans too. Shapes, the least bound first, pass
-ever closer questions: a quick bound under any schedule and under each (`planner.bounds`); how far pipelines reach in the time
-of the best plan (`planner.reach`); and where that leaves a doubt, all pipelines that are not ruled out are priced by the
+these drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Plans
+with mixed stages (`planner.mixed`) are tried besides. Then the proof, which finds plans too. Shapes, the least bound first,
+pass ever closer questions: a quick bound under any schedule and under each (`planner.bounds`); how far pipelines reach in the
+time of the best plan (`planner.reach`); and where that leaves a doubt, all pipelines that are not ruled out are priced by the
 evaluator, a few thousand at once, and the best guesses among them are played. Where they are too many, or the evaluator does
 not hold the shape, the stage model (`planner.stages`) is solved.
 
 The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network. Plans with
-mixed stages have a bound of their own (`planner.mixedreach`). The work is counted in sketches, pipelines, programmes and simulations,
-not in seconds, so that the same question has the same answer on any machine; the time limit is a safety beyond that."""
+mixed stages have a bound of their own (`planner.mixedreach`). The work is counted in sketches, pipelines, programmes and
+simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a safety beyond
+that."""
 
 from __future__ import annotations
 
