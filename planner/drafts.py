@@ -31,7 +31,7 @@ from sim.evaluator import Ints, Table
 from sim.recurrence import steps
 from sim.units import time_text
 
-EVERY = 500
+EVERY = 60
 """Pipelines of a shape over a set of classes, up to which all of them are priced."""
 LEVELS = 3
 """Levels of the slowest slot that are tried, from the lowest at which the layers fit."""

@@ -29,6 +29,8 @@ from sim.errors import PlanError
 
 PRECISE = 1e-3
 """A bound is sought until it is known to this share."""
+CLASSES = 4
+"""Of so many classes every order of every set is looked at."""
 COUNTS = 200
 """Where the schedule asks for so many places, ways to spread them over the classes that are looked at one by one."""
 
@@ -47,12 +49,18 @@ def reach_bound(orders: Sequence[Reach], least: float, cutoff: float) -> float:
     return low
 
 
-def reaches(workshop: Workshop, classes: Sequence[ClassOption]) -> list[Reach]:
-    """Pipelines of two or more places over every set of up to three classes, in every order; of more, in `orders` of all."""
+def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float) -> list[Reach]:
+    """Pipelines of two or more places over sets of classes in orders, those that are not ruled out to take so many seconds.
+
+    Every set in every order where they are few, else `orders` of all in which some classes may have no place."""
     if len(classes) > 3:
-        return [Reach(workshop, order, True) for order in orders(workshop, list(classes))]
+        loose = (Reach(workshop, order, True) for order in orders(workshop, list(classes)))
+        found = [reach for reach in loose if reach.within(seconds)]
+        if not found or len(classes) > CLASSES:
+            return found
     sets = (some for size in range(1, len(classes) + 1) for some in combinations(classes, size))
-    return [Reach(workshop, order) for some in sets for order in permutations(some)]
+    every = (Reach(workshop, order) for some in sets for order in permutations(some))
+    return [reach for reach in every if reach.within(seconds)]
 
 
 class Reach:

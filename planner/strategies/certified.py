@@ -45,23 +45,14 @@ from sim.errors import Infeasible, PlanError
 from sim.evaluator import evaluate
 from sim.plan import Certificate, MadeBy, Plan
 
-
-@dataclass(frozen=True, slots=True)
-class _Effort:
-    """How many shapes are looked at under every schedule, the best estimates first; how many of them are sketched whatever the
-    estimate of a schedule, and how many sketches of the best schedules besides; how many sketches are drafted, drafts bettered,
-    and drafts played without finding a faster plan."""
-
-    bases: int
-    whole: int
-    sketched: int
-    drafted: int
-    bettered: int
-    plays: int
-
-
-EFFORTS = (_Effort(48, 4, 24, 8, 4, 3),)
-"""A plan soon, then a good one."""
+BASES = 24
+"""Shapes that are looked at under every schedule for a first plan, the best estimates first."""
+SKETCHED = 12
+"""Of their variants, those that are sketched."""
+DRAFTED = 4
+"""Sketches that are drafted."""
+BETTERED = 2
+"""Of these, drafts that are bettered; and those that are played without finding a faster plan."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
 VARIABLES = 12_000
@@ -76,11 +67,13 @@ CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
 PRICED = 150_000
 """Pipelines that are priced for the proof, in all."""
-KEPT = 3
+KEPT = 4
 """Of those, pipelines that may be played."""
 SOLVED_PLAYS = 4
 """Solutions of stage programmes that are played, one after the other, without finding a faster plan."""
-LAST_PLAYS = 6
+LATE_PLAYS = 4
+"""Those of them where the time is up."""
+LAST_PLAYS = 20
 """Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
@@ -175,14 +168,8 @@ def _ask_others(search: _Search) -> None:
 def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
     of = {splitting(base): base for base in bases}
-    promising = _ranked(search, of, tails=False)
-    for effort in EFFORTS:
-        if search.left <= 0 and search.best is not None:
-            return
-        first = promising[: effort.bases]
-        ranked = _ranked(search, (variant for shape in first for variant in variants(search.question, of[shape])))
-        under_all = [variant for shape in first[: effort.whole] for variant in variants(search.question, of[shape])]
-        _draft(search, tuple(dict.fromkeys((*under_all, *ranked[: effort.sketched]))), effort)
+    promising = _ranked(search, of, tails=False)[:BASES]
+    _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])))[:SKETCHED])
     idle = 0
     for seconds, plan in mixed(search.workshop, "certified", search.cutoff) if search.left > 0 else ():
         if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
@@ -191,7 +178,7 @@ def _find(search: _Search, bases: list[Shape]) -> None:
         search.tell("playing mixed stages")
 
 
-def _draft(search: _Search, found: Iterable[Shape], effort: _Effort) -> None:
+def _draft(search: _Search, found: Iterable[Shape]) -> None:
     """Sketch shapes, draft the best sketches, play the best drafts."""
     sketched: list[Sketch] = []
     for shape in found:
@@ -200,13 +187,13 @@ def _draft(search: _Search, found: Iterable[Shape], effort: _Effort) -> None:
         sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
     sketched.sort(key=lambda sketch: sketch.seconds)
     search.tell(f"{len(sketched)} sketches")
-    drafted = sorted((sketch.drafted() for sketch in sketched[: effort.drafted]), key=lambda draft: draft.guess)
-    drafted[: effort.bettered] = [draft.bettered() for draft in drafted[: effort.bettered]]
+    drafted = sorted((sketch.drafted() for sketch in sketched[:DRAFTED]), key=lambda draft: draft.guess)
+    drafted[:BETTERED] = [draft.bettered() for draft in drafted[:BETTERED]]
     idle = 0
     for draft in sorted(drafted, key=lambda draft: draft.guess):
         if draft.seconds >= search.cutoff:
             continue
-        if idle >= effort.plays or (search.left <= 0 and search.best is not None):
+        if idle >= BETTERED or (search.left <= 0 and search.best is not None):
             break
         idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
         search.tell("playing drafts")
@@ -263,7 +250,7 @@ def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape
     classes = options(search.workshop, shape)
     if search.question.wishes.pp in (None, 1):
         search.bounds += [_single(search, shape, option) for option in classes]
-    orders = [order for order in reaches(search.workshop, classes) if order.within(search.target)]
+    orders = reaches(search.workshop, classes, search.target)
     return reach_bound(orders, bound, search.target), shape, tuple(orders)
 
 
@@ -287,7 +274,7 @@ def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: flo
     The evaluator prices all that might take little more than the bound; where they are too many, the stage model is solved.
     """
     for seconds, most in ((search.target, FEW), (min(search.target, bound * (1 + CLOSER)), MOST)):
-        rows = [order.pipelines(seconds, most) if order.exact else None for order in orders]
+        rows = [order.pipelines(seconds, most) for order in orders]
         if all(found is not None for found in rows):
             break
     search.priced += sum(map(len, filter(None, rows)))
@@ -301,6 +288,8 @@ def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: flo
         return max(bound, _solve(search, shape, options(search.workshop, shape))), True
     search.pool += [draft for draft in found if draft.seconds < search.cutoff]
     _play(search, lambda draft: draft.guess < search.cutoff, 1)
+    if not all(order.exact for order in orders):
+        return max(bound, _solve(search, shape, options(search.workshop, shape))), True
     least = min((draft.seconds for draft in found), default=math.inf)
     return min(least, seconds), least <= seconds
 
@@ -309,7 +298,7 @@ def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
     """Play drafts of the pool, the best guesses first, until so many were not faster than the best plan."""
     idle = 0
     search.pool.sort(key=lambda draft: draft.guess)
-    while search.pool and idle < plays and worth(search.pool[0]):
+    while search.pool and idle < (plays if search.left > 0 else min(plays, LATE_PLAYS)) and worth(search.pool[0]):
         draft = search.pool.pop(0)
         if draft.seconds < search.cutoff:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
@@ -349,11 +338,7 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
         search.best = _any_plan(search)
     objective = step(search.best)
     bound = min([objective, *search.bounds, *open_bounds])
-    mixed_least = None
-    if search.question.machines or search.workshop.interrupted:
-        mixed_least = work_bound(search.workshop) if is_mixed(search.best) else None
-    elif len(list(search.question.clusters())) > 1:
-        mixed_least = mixed_bound(search.workshop, layouts(search.question), objective)
+    mixed_least = _mixed_least(search, objective)
     if mixed_least is not None and is_mixed(search.best):
         bound = min(bound, mixed_least)
     gap = 1 - bound / objective
@@ -367,6 +352,18 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
         mixed_lower_bound_s=mixed_least,
     )
     return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
+
+
+def _mixed_least(search: _Search, cutoff: float) -> float | None:
+    """A lower bound on plans with mixed stages; None where there are none, or nobody asks."""
+    question, workshop = search.question, search.workshop
+    if len(list(question.clusters())) < 2:
+        return None
+    if question.machines or workshop.interrupted:
+        return work_bound(workshop) if search.best is not None and is_mixed(search.best) else None
+    if (question.wishes.ep or 1) > 1:  # the closer bound does not know how experts exchange tokens
+        return work_bound(workshop)
+    return mixed_bound(workshop, layouts(question), cutoff)
 
 
 def _any_plan(search: _Search) -> Plan:

@@ -123,7 +123,8 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
     workshop = Workshop(question)
     for shape in itertools.chain.from_iterable(variants(question, base) for base in shapes(question)):
         orders = {
-            tuple(option.cluster.name for option in reach.order): reach for reach in reaches(workshop, options(workshop, shape))
+            tuple(option.cluster.name for option in reach.order): reach
+            for reach in reaches(workshop, options(workshop, shape), math.inf)
         }
         least: dict[tuple[str, ...], float] = {}
         for stages in pipelines(question, shape):
