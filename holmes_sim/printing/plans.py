@@ -232,10 +232,9 @@ def certificate(plan: Plan, found: Certificate) -> str:
             f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least}, at which "
             f"all layers are computed where that takes least, and nothing waits."
         )
-    far = "optimal" if found.status == "optimal" else f"at most {found.gap:.1%} from the best"
+    best = "plan, however it mixes clusters in a stage" if is_mixed(plan) else "pipeline of whole stages, each on one cluster"
+    far = f"the best {best}" if found.status == "optimal" else f"at most {found.gap:.1%} from the best {best}"
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
-    if is_mixed(plan):
-        return f"Certificate: {far}; no plan, however it mixes clusters in a stage, takes less than {least}."
-    mixed = found.mixed_lower_bound_s
+    mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" None with stages across clusters takes less than {time_text(mixed)}." if mixed is not None else ""
-    return f"Certificate: {far}; no pipeline of whole stages, each on one cluster, takes less than {least}.{more}"
+    return f"Certificate: {far}; none takes less than {least}.{more}"
