@@ -239,6 +239,8 @@ class _Filling:
                 if k <= 0:
                     break
                 left -= k
+                if not left:
+                    return True
         return False
 
     def every(self, most: int) -> list[tuple[tuple[int, int], ...]]:

@@ -17,7 +17,7 @@ from planner.mixed import is_mixed, layouts, mixed, work_bound
 from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question, Wishes
-from planner.reach import reach_bound, reaches
+from planner.reach import Reach, reach_bound, reaches
 from planner.shapes import Shape, shapes, slots, variants
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
@@ -135,6 +135,9 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
                     least[order] = min(least.get(order, math.inf), step(play(plan)))
         for order, seconds in least.items():
             assert orders[order].within(seconds * (1 + 1e-9))
+            by_name = {option.cluster.name: option for option in options(workshop, shape)}
+            whole = (*order, *(name for name in by_name if name not in order))
+            assert Reach(workshop, tuple(by_name[name] for name in whole), loose=True).within(seconds * (1 + 1e-9))
             assert reach_bound([orders[order]], 0.0, 2 * seconds) <= seconds * (1 + 1e-9)
 
 
