@@ -73,8 +73,8 @@ SOLVED_PLAYS = 4
 """Solutions of stage programmes that are played, one after the other, without finding a faster plan."""
 LATE_PLAYS = 4
 """Those of them where the time is up."""
-LATE = 0.5
-"""Share of the time limit by which a search may be late and still ask other strategies for their plans."""
+LATE = 30.0
+"""Seconds by which a search may be late and still ask other strategies for their plans."""
 LAST_PLAYS = 20
 """Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
@@ -149,7 +149,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
         _find(search, bases)
         if not question.machines:  # on part of the fleet a plan is wanted, not a proof
             open_bounds = _prove(search, bases)
-            if -LATE * question.time_limit < search.left <= 0:
+            if -LATE < search.left <= 0:
                 _ask_others(search)
     except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
         if search.best is None:
