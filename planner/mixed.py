@@ -62,7 +62,7 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf) -> list[tu
     costs, places = LineCosts(workshop), layouts(question)
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
     rough = ((layout.seconds, place) for layout, place in laid if layout.seconds < below)
-    best = shortlist(rough, lambda place: _laid(costs, splitting(place[0]), place[1], True), LAID, math.inf)
+    best = shortlist(rough, lambda place: _whole(costs, *place), LAID, math.inf)
     found = [
         layout
         for one in best
@@ -163,6 +163,11 @@ def _by_replica(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]
 def _columns(clusters: Iterable[Cluster], replicas: list[int], cp: int, place: int) -> Stand:
     counts = zip(clusters, replicas, strict=True)
     return tuple(Run(cluster, place * count * cp, count * cp) for cluster, count in counts if count)
+
+
+def _whole(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[Layout]:
+    """A layout with its whole step; where weight gradients that wait lack memory, under one without them."""
+    return list(_laid(costs, splitting(shape), stands, True)) or list(_laid(costs, shape, stands, True))
 
 
 def _laid(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], whole: bool) -> Iterator[Layout]:
