@@ -24,8 +24,10 @@ ORDER = (
     "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep",
 )  # fmt: skip
 """Pinned dimensions, those first whose change disturbs least (a guess)."""
-MOST = 4096
-"""More nodes of a cluster, or more GiB of a device, than anybody would add."""
+MOST_NODES = 4096
+"""More nodes of a cluster than anybody would add."""
+MOST_MEMORY = 128
+"""More GiB of a device than its successors bring (a guess from those of the catalogue)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _others(question: Question, name: str) -> list[Any]:
 
 def _nodes(question: Question) -> Cure | None:
     """The fewest more nodes of one cluster."""
-    number, cluster = _fewest(question, _with_nodes)
+    number, cluster = _fewest(question, _with_nodes, MOST_NODES)
     words = f"{number} more {'nodes' if number > 1 else 'node'} in cluster {cluster.name}"
     return Cure(words, _with_nodes(question, cluster, number)) if number else None
 
@@ -145,7 +147,7 @@ def _with_nodes(question: Question, cluster: Cluster, number: int) -> Question:
 
 def _memory(question: Question) -> Cure | None:
     """The least more memory of the devices of one cluster, in whole GiB."""
-    number, cluster = _fewest(question, _with_memory)
+    number, cluster = _fewest(question, _with_memory, MOST_MEMORY)
     words = f"{number} GiB more memory on each {cluster.node.device.name} of cluster {cluster.name}"
     return Cure(words, _with_memory(question, cluster, number)) if number else None
 
@@ -155,11 +157,11 @@ def _with_memory(question: Question, cluster: Cluster, number: int) -> Question:
     return _with_cluster(question, replace(cluster, node=replace(cluster.node, device=device)))
 
 
-def _fewest(question: Question, changed: Callable[[Question, Cluster, int], Question]) -> tuple[int, Cluster]:
-    """Of which cluster the least number cures, the first of equals; 0 where none does."""
+def _fewest(question: Question, changed: Callable[[Question, Cluster, int], Question], most: int) -> tuple[int, Cluster]:
+    """Of which cluster the least number up to `most` cures, the first of equals; 0 where none does."""
     best = 0, question.topology.fleet.clusters[0]
     for cluster in question.clusters():
-        number = _least(functools.partial(changed, question, cluster), best[0] - 1 if best[0] else MOST)
+        number = _least(functools.partial(changed, question, cluster), best[0] - 1 if best[0] else most)
         best = (number, cluster) if number else best
     return best
 

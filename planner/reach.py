@@ -22,7 +22,7 @@ from itertools import combinations, islice, pairwise, permutations, product
 
 from planner.classes import ClassOption
 from planner.leaves import oversubscribed
-from planner.stages import orders
+from planner.stages import EVERY_ORDER, orders
 from planner.workshop import Stages, Workshop
 from sim import schedules
 from sim.errors import PlanError
@@ -53,7 +53,7 @@ def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float) 
     """Pipelines of two or more places over sets of classes in orders, those that are not ruled out to take so many seconds.
 
     Every set in every order where they are few, else `orders` of all in which some classes may have no place."""
-    if len(classes) > 3:
+    if len(classes) > EVERY_ORDER:
         loose = (Reach(workshop, order, True) for order in orders(workshop, list(classes)))
         found = [reach for reach in loose if reach.within(seconds)]
         if not found or len(classes) > CLASSES:

@@ -46,6 +46,8 @@ from planner.milp import Expression, Programme, Variable, count, total
 from planner.workshop import Workshop
 from sim.costs import StageCost
 
+EVERY_ORDER = 3
+"""Of so many classes every order is looked at."""
 NEVER = 1e6
 """Seconds that stand for a message that nothing can carry."""
 
@@ -63,7 +65,7 @@ class Assignment:
 
 def orders(workshop: Workshop, classes: list[ClassOption]) -> list[tuple[ClassOption, ...]]:
     """Orders of the classes along the pipeline: all of up to three, else the cheapest path over the borders, both ways."""
-    if len(classes) <= 3:
+    if len(classes) <= EVERY_ORDER:
         return list(permutations(classes))
     shape = classes[0].shape
 

@@ -34,9 +34,9 @@ from planner.mixed import is_mixed, layouts, mixed, work_bound
 from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
-from planner.reach import Reach, reach_bound, reaches
+from planner.reach import CLASSES, Reach, reach_bound, reaches
 from planner.shapes import Shape, shapes, splitting, variants
-from planner.stages import Assignment, alone, orders, solve
+from planner.stages import EVERY_ORDER, Assignment, alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
@@ -144,19 +144,20 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest plan found, with its certificate. Raises Infeasible where no plan fits."""
     search = _Search(question, workshop, time.monotonic() + question.time_limit)
     bases = list(shapes(question))
-    open_bounds = [0.0]
+    open_bounds, mixed_least = [0.0], None
     try:
         _find(search, bases)
         if not question.machines:  # on part of the fleet a plan is wanted, not a proof
             open_bounds = _prove(search, bases)
             if -LATE < search.left <= 0:
                 _ask_others(search)
+            mixed_least = _mixed_least(search)
     except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
         if search.best is None:
             raise
         workshop.interrupted = True
         open_bounds = [min(quick_bound(workshop, shape, options(workshop, shape), True) for shape in bases)]
-    return _answer(search, open_bounds)
+    return _answer(search, open_bounds, mixed_least)
 
 
 def _ask_others(search: _Search) -> None:
@@ -203,14 +204,14 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
 
 def _ranked(search: _Search, found: Iterable[Shape], tails: bool = True) -> list[Shape]:
     """Shapes in the order of a quick estimate, without those that do not fit."""
-    priced: list[tuple[float, int, Shape]] = []
+    estimates: list[tuple[float, int, Shape]] = []
     for shape in found:
-        if search.left <= 0 and priced:
+        if search.left <= 0 and estimates:
             break
         estimate = quick_estimate(search.workshop, shape, options(search.workshop, shape), tails)
         if estimate < math.inf:
-            priced.append((estimate, len(priced), shape))
-    return [shape for _, _, shape in sorted(priced)]
+            estimates.append((estimate, len(estimates), shape))
+    return [shape for _, _, shape in sorted(estimates)]
 
 
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
@@ -287,11 +288,11 @@ def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: flo
                 raise PlanError("too many")
             found += priced(search.workshop, shape, order.order, some, KEPT)
     except PlanError:
-        return max(bound, _solve(search, shape, options(search.workshop, shape))), True
+        return _solved(search, shape, bound), True
     search.pool += [draft for draft in found if draft.seconds < search.cutoff]
     _play(search, lambda draft: draft.guess < search.cutoff, 1)
     if not all(order.exact for order in orders):
-        return max(bound, _solve(search, shape, options(search.workshop, shape))), True
+        return _solved(search, shape, bound), True
     least = min((draft.seconds for draft in found), default=math.inf)
     return min(least, seconds), least <= seconds
 
@@ -304,6 +305,13 @@ def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
         draft = search.pool.pop(0)
         if draft.seconds < search.cutoff:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+
+
+def _solved(search: _Search, shape: Shape, bound: float) -> float:
+    """The bound after the stage model was solved; it is no closer where that looks at fewer orders than the bound does."""
+    classes = options(search.workshop, shape)
+    solved = _solve(search, shape, classes)
+    return bound if EVERY_ORDER < len(classes) <= CLASSES else max(bound, solved)
 
 
 def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
@@ -335,13 +343,13 @@ def _assignments(search: _Search, shape: Shape, classes: list[ClassOption], pp: 
             yield found
 
 
-def _answer(search: _Search, open_bounds: list[float]) -> Plan:
+def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None) -> Plan:
     if search.best is None:
         search.best = _any_plan(search)
     objective = step(search.best)
     bound = min([objective, *search.bounds, *open_bounds])
-    mixed_least = _mixed_least(search, objective)
-    if mixed_least is not None and is_mixed(search.best):
+    if is_mixed(search.best):
+        mixed_least = work_bound(search.workshop) if mixed_least is None else mixed_least
         bound = min(bound, mixed_least)
     gap = 1 - bound / objective
     certificate = Certificate(
@@ -356,16 +364,14 @@ def _answer(search: _Search, open_bounds: list[float]) -> Plan:
     return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
-def _mixed_least(search: _Search, cutoff: float) -> float | None:
-    """A lower bound on plans with mixed stages; None where there are none, or nobody asks."""
+def _mixed_least(search: _Search) -> float | None:
+    """A lower bound on plans with mixed stages, at most the best step; None where there are none, or no plan yet."""
     question, workshop = search.question, search.workshop
-    if len(list(question.clusters())) < 2:
+    if search.best is None or len(list(question.clusters())) < 2:
         return None
-    if question.machines or workshop.interrupted:
-        return work_bound(workshop) if search.best is not None and is_mixed(search.best) else None
     if (question.wishes.ep or 1) > 1:  # the closer bound does not know how experts exchange tokens
         return work_bound(workshop)
-    return mixed_bound(workshop, layouts(question), cutoff)
+    return mixed_bound(workshop, layouts(question), search.cutoff)
 
 
 def _any_plan(search: _Search) -> Plan:
