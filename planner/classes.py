@@ -9,6 +9,8 @@ import functools
 import math
 from dataclasses import replace
 
+from planner.leaves import oversubscribed
+from planner.question import Question
 from planner.shapes import Shape, slots
 from planner.workshop import Workshop
 from sim import memory, schedules
@@ -127,11 +129,8 @@ class ClassOption:
 
     @functools.cached_property
     def layer(self) -> tuple[float, float]:
-        """(forward, backward) seconds of one microbatch on one layer; without cp and ep it needs no gradient groups."""
-        if max(self.shape.cp, self.shape.ep) > 1:
-            one, two = (self.cost("middle", layers) for layers in (1, 2))
-            return two.forward - one.forward, two.backward - one.backward
-        ones, twos = ([costs.work(layers, False, False) for costs in self.costs] for layers in (1, 2))
+        """(forward, backward) seconds of one microbatch on one layer; they need no gradient groups."""
+        ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
         forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
         return forward, backward
 
@@ -175,9 +174,15 @@ def shape_alone(config: ParallelConfig) -> ParallelConfig:
 
 def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
     """Classes that can hold at least one stage of a shape."""
-    fitting = [
-        cluster
-        for cluster in workshop.question.clusters()
-        if cluster.node.count >= shape.tp and slots(cluster, shape.tp) >= shape.slots
-    ]
+    fitting = [cluster for cluster in workshop.question.clusters() if holds(workshop.question, cluster, shape)]
     return [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]
+
+
+def holds(question: Question, cluster: Cluster, shape: Shape) -> bool:
+    """Whether a stage of a shape has room on a cluster, and groups of a cp or ep that is not pinned all stand alike on it:
+    whole ones on a node, or each on whole nodes, no narrow spine between them."""
+    if cluster.node.count < shape.tp or slots(cluster, shape.tp) < shape.slots:
+        return False
+    per_node, wishes = cluster.node.count // shape.tp, question.wishes
+    free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.ep, wishes.ep)) if wished is None]
+    return not any(per_node % one and (one % per_node or oversubscribed(cluster)) for one in free)

@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.fitting import fitting, nearest
 from planner.question import Question, Wishes
-from planner.shapes import MICROBATCH_SIZES, shapes, slots
+from planner.shapes import MICROBATCH_SIZES, searched, slots
 from sim import schedules
 from sim.cluster import Cluster
 from sim.units import GIBI, size_text
@@ -45,7 +45,7 @@ def why_none(question: Question) -> str:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
         return f"{wished} needs a layer for each stage; {model.name} has {model.layers}"
     clusters = list(question.clusters())
-    longest = max(sum(slots(cluster, shape.tp) // shape.slots for cluster in clusters) for shape in shapes(question))
+    longest = max(sum(slots(cluster, shape.tp) // shape.slots for cluster in clusters) for shape in searched(question))
     if longest < (wishes.pp or 1):
         return f"pp {wishes.pp or 1} does not fit {question.topology.name}: its devices hold at most {longest} stages"
     short = nearest(question)

@@ -15,11 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from planner.classes import holds
 from planner.linecosts import LineCosts
 from planner.lines import Run, level
 from planner.placement import build
 from planner.question import Question
-from planner.shapes import Shape, shapes, slots
+from planner.shapes import Shape, searched, slots
 from planner.verify import fits
 from planner.workshop import Workshop
 from sim import schedules
@@ -89,17 +90,18 @@ def _leanest(question: Question) -> list[Shape]:
     """Shapes that need least memory: the smallest microbatches, wide tensor groups first; with weights sharded too."""
     found: dict[tuple[object, ...], Shape] = {}
     with suppress(Infeasible):
-        for shape in shapes(question):
+        for shape in searched(question):
             chunked = schedules.get(shape.schedule).CHUNKED  # it needs a number of microbatches that pp divides
-            found.setdefault((shape.tp, shape.dp, shape.recompute, chunked and shape.microbatch_size), shape)
-    first = sorted(found.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, shape.dp))
+            key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, chunked and shape.microbatch_size
+            found.setdefault(key, shape)
+    first = sorted(found.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
     sharded = [replace(s, zero_stage=3) for s in first if question.wishes.zero_stage is None and s.slots > 1]
     return first + sharded
 
 
 def _able(question: Question, shape: Shape) -> tuple[Cluster, ...]:
     """Clusters that can hold a stage."""
-    return tuple(c for c in question.clusters() if c.node.count >= shape.tp and slots(c, shape.tp) >= shape.slots)
+    return tuple(cluster for cluster in question.clusters() if holds(question, cluster, shape))
 
 
 def _pipelines(question: Question, shape: Shape, room: _Room) -> Iterator[Pipeline]:

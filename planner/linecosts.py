@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from planner.lines import Run, Stand, borders, devices
+from planner.lines import Run, Stand, borders, devices, unlike
 from planner.shapes import Shape, slot
 from planner.workshop import Workshop
 from sim import memory, schedules
@@ -29,6 +30,7 @@ class LineCosts:
         self._paces: dict[tuple[object, ...], Paces] = {}
         self._costs: dict[tuple[object, ...], StageCost] = {}
         self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
         self._pairs: dict[tuple[str, str, bool], Pace] = {}
         self._lanes: dict[tuple[object, ...], float] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
@@ -75,14 +77,31 @@ class LineCosts:
         return self._lines[key]
 
     def _both(self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
-        """Seconds of one microbatch; without cp and ep there is but `work`, which needs no paces of gradient groups.
-
-        Messages need no gather: shapes with tensor parallelism have sequence parallelism (`lowering.gathered_bytes`).
-        """
-        if max(shape.cp, shape.ep) > 1:
-            return self.cost(shape, stand, layers, ends, spec).both
+        """Seconds of one microbatch; they need no paces of gradient groups."""
         costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
-        return sum(costs.work(layers, *ends, (spec,) if spec else ()))
+        return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
+
+    def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
+        """`line_seconds` of one replica, on the first slots of a run, wherever the others and their experts stand."""
+        forward, backward = self.own_passes(shape, run, ends)
+        return forward[0] + backward[0], forward[1] + backward[1]
+
+    def least_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
+        """The least of both of all replicas of a run."""
+        every = [self.own_seconds(shape, one, ends) for one in unlike(run, shape.tp, shape.cp)]
+        return min(start for start, _ in every), min(each for _, each in every)
+
+    def own_passes(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The same, forward and backward apart."""
+        width = replace(shape, dp=1, zero_shard_size=None) if shape.ep == 1 else shape
+        stand = (Run(run.cluster, run.first, shape.cp),)
+        key = width, _geometry(stand, shape.tp), ends
+        if key not in self._own:
+            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._pace(width, stand, None))
+            ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
+            forward, backward = ((2 * one - two, two - one) for one, two in zip(ones, twos, strict=True))
+            self._own[key] = forward, backward
+        return self._own[key]
 
     def bytes_at(self, shape: Shape, stand: Stand, layers: int, place: int, pp: int, microbatches: int) -> tuple[float, float]:
         """(bytes of the fullest rank of a stage, memory of its smallest device). Raises PlanError."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -90,6 +91,13 @@ def _part(stand: Stand, start: int, end: int) -> Run:
     firsts = itertools.accumulate((run.count for run in stand), initial=0)
     before, run = next((before, run) for before, run in zip(firsts, stand, strict=False) if start < before + run.count)
     return Run(run.cluster, run.first + start - before, end - start)
+
+
+def unlike(run: Run, tp: int, width: int) -> list[Run]:
+    """Replicas of `width` slots each of a run, one for every way in which they can lie on nodes."""
+    per_node = run.cluster.node.count // tp
+    ways = min(run.count // width, per_node // math.gcd(per_node, width)) if width > 1 else 1
+    return [Run(run.cluster, run.first + i * width, width) for i in range(ways)]
 
 
 def borders(source: Stand, target: Stand, tp: int) -> tuple[tuple[Device, Device], ...]:

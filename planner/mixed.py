@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from planner.classes import ClassOption
 from planner.linecosts import LineCosts
 from planner.lines import Run, Stand, cut, devices, level, strips
 from planner.placement import assemble
 from planner.question import Question
-from planner.shapes import Shape, shapes, slots, splitting, variants
+from planner.shapes import Shape, searched, slots, splitting, variants
 from planner.shortlist import shortlist
 from planner.verify import fits
 from planner.workshop import Workshop
@@ -104,14 +103,16 @@ def work_bound(workshop: Workshop) -> float:
 
     A slot that takes t seconds for a layer does at most T / t of them in T seconds, and all together microbatches x layers.
     """
-    question, bound, seen = workshop.question, math.inf, set[Shape]()
-    for shape in shapes(question, across=True):
-        one = replace(shape, dp=1 if shape.ep == 1 else shape.ep, zero_shard_size=None)
+    question, bound, seen, costs = workshop.question, math.inf, set[Shape](), LineCosts(workshop)
+    for shape in searched(question, across=True):
+        one = splitting(replace(shape, dp=1 if shape.ep == 1 else shape.ep, zero_shard_size=None))
         if one in seen:
             continue
         seen.add(one)
-        able = [c for c in question.clusters() if c.node.count >= one.tp and slots(c, one.tp) >= one.slots]
-        rate = sum(slots(c, one.tp) / shape.cp / ClassOption(workshop, c, splitting(one), []).layer_seconds for c in able)
+        able = [c for c in question.clusters() if c.node.count >= one.tp and slots(c, one.tp) >= one.cp]
+        rate = sum(
+            slots(c, one.tp) / one.cp / costs.least_seconds(one, Run(c, 0, slots(c, one.tp)), (False, False))[1] for c in able
+        )
         if rate:
             total = question.workload.global_batch_size / shape.microbatch_size * question.workload.model.layers
             bound = min(bound, total / rate)
@@ -133,7 +134,7 @@ def _schedules(question: Question, shape: Shape) -> Iterator[Shape]:
 
 def _on_lines(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     clusters, layers, pinned = list(question.clusters()), question.workload.model.layers, question.wishes.pp
-    for shape in shapes(question, across=True):
+    for shape in searched(question, across=True):
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
             stands = cut(order, shape.tp, shape.slots)[: pinned or layers]
             if any(len(stand) > 1 for stand in stands) and pinned in (None, len(stands)):
@@ -144,7 +145,7 @@ def _by_replica(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]
     """Every replica on one cluster; dp follows from how many pipelines of pp places there is room for."""
     clusters, layers, wishes = list(question.clusters()), question.workload.model.layers, question.wishes
     seen: set[tuple[Shape, int]] = set()
-    for shape in shapes(question, across=True):
+    for shape in searched(question, across=True):
         room = [slots(cluster, shape.tp) // shape.cp for cluster in clusters]
         lengths = (pp for pp in range(1, min(layers, max(room)) + 1) if pp <= SHORT or layers % pp == 0)
         for pp in [wishes.pp] if wishes.pp else lengths:
@@ -218,10 +219,7 @@ def _lines_of(
     costs: LineCosts, shape: Shape, group: tuple[Run, ...], ends: list[tuple[bool, bool]]
 ) -> list[tuple[float, float]]:
     """Seconds of a microbatch on the stages of one replica, s + k c for k layers each."""
-    width = replace(shape, dp=1)
-    return [
-        costs.line_seconds(width, (Run(run.cluster, run.first, shape.cp),), end) for run, end in zip(group, ends, strict=True)
-    ]
+    return [costs.own_seconds(shape, run, end) for run, end in zip(group, ends, strict=True)]
 
 
 def _shared(slots: list[float], counts: list[int], total: int) -> list[int]:

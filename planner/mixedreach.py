@@ -15,11 +15,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from planner.classes import ClassOption
 from planner.linecosts import LineCosts
-from planner.lines import Run, Stand, strips
+from planner.lines import Run, Stand, strips, unlike
 from planner.reach import PRECISE
-from planner.shapes import Shape, splitting
+from planner.shapes import Shape, slots, splitting
 from planner.workshop import Workshop
 from sim.errors import PlanError
 
@@ -35,9 +34,11 @@ def mixed_bound(workshop: Workshop, layouts: Iterable[tuple[Shape, tuple[Stand, 
                 continue
             if one not in shares:
                 shares[one] = min(
-                    ClassOption(workshop, cluster, replace(one, dp=1, ep=1), []).forward_share
+                    forward / (forward + backward)
                     for cluster in workshop.question.clusters()
-                    if cluster.node.count >= one.tp * one.cp
+                    if slots(cluster, one.tp) >= one.cp
+                    for run in unlike(Run(cluster, 0, slots(cluster, one.tp)), one.tp, one.cp)
+                    for (_, forward), (_, backward) in [costs.own_passes(one, run, (False, False))]
                 )
             low, high = 0.0, bound
             if layout.within(bound, shares[one]):
@@ -60,10 +61,8 @@ class _Layout:
         self.counts = [group[0].count // shape.cp for group in groups]
         ahead, back = ([self._leaves(groups, place, step) for place in range(len(stands))] for step in (1, -1))
         self.lanes = [[a + b for a, b in zip(*both, strict=True)] for both in zip(ahead, back, strict=True)]
-        width = replace(shape, dp=1, ep=1, zero_shard_size=None) if shape.ep == 1 else shape
         self.paces = [
-            [costs.line_seconds(width, (Run(group[place].cluster, group[place].first, shape.cp),), end) for group in groups]
-            for place, end in enumerate(self.ends)
+            [costs.least_seconds(shape, group[place], end) for group in groups] for place, end in enumerate(self.ends)
         ]
 
     def within(self, seconds: float, forward: float) -> bool:

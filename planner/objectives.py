@@ -16,10 +16,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from planner.classes import ClassOption
+from planner.linecosts import LineCosts
+from planner.lines import Run
 from planner.mixed import work_bound
 from planner.question import Question
-from planner.shapes import Shape, shapes, slots, splitting
+from planner.shapes import Shape, searched, slots, splitting
 from planner.workshop import Workshop
 from sim import compute
 from sim.cluster import Cluster
@@ -75,25 +76,26 @@ def dominates(better: tuple[float, ...], worse: tuple[float, ...]) -> bool:
 
 def least(workshop: Workshop, objectives: tuple[str, ...]) -> tuple[float, ...]:
     """Lower bounds on the objectives of every plan of a question, infinite where none is. Raises Infeasible for no shape."""
-    question, seen = workshop.question, set[Shape]()
+    question, seen, costs = workshop.question, set[Shape](), LineCosts(workshop)
     best = dict.fromkeys(("cost", "energy"), math.inf)
-    for shape in shapes(question, across=True):
-        one = replace(shape, dp=1 if shape.ep == 1 else shape.ep, zero_shard_size=None)
+    for shape in searched(question, across=True):
+        one = splitting(replace(shape, dp=1 if shape.ep == 1 else shape.ep, zero_shard_size=None))
         if one in seen:
             continue
         seen.add(one)
         work = question.workload.global_batch_size / one.microbatch_size * question.workload.model.layers
         for cluster in question.clusters():
-            if cluster.node.count >= one.tp and slots(cluster, one.tp) >= one.slots:
-                usd, joules = _per_layer(workshop, cluster, one)
+            if cluster.node.count >= one.tp and slots(cluster, one.tp) >= one.cp:
+                usd, joules = _per_layer(costs, cluster, one)
                 best["cost"] = min(best["cost"], work * usd / question.workload.tokens)
                 best["energy"] = min(best["energy"], work * joules / question.workload.tokens)
     return tuple(work_bound(workshop) if objective == "step-time" else best[objective] for objective in objectives)
 
 
-def _per_layer(workshop: Workshop, cluster: Cluster, shape: Shape) -> tuple[float, float]:
-    """(USD, joules) of one layer and microbatch on a slot that never waits; 0 for what its devices do not state."""
-    option, device = ClassOption(workshop, cluster, splitting(shape), []), cluster.node.device
-    busy = sum(compute.layer_seconds(device, workshop.question.workload, option.config))
+def _per_layer(costs: LineCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
+    """(USD, joules) of one layer and microbatch on a replica that never waits; 0 for what its devices do not state."""
+    device = cluster.node.device
+    _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False))
+    busy = sum(compute.layer_seconds(device, costs.workload, costs.config(shape, 2)))
     devices = shape.tp * shape.cp
-    return devices * option.layer_seconds * (device.price or 0.0), devices * busy * (device.watts or 0.0)
+    return devices * seconds * (device.price or 0.0), devices * busy * (device.watts or 0.0)

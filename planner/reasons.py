@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from planner.bounds import quick_estimate
 from planner.classes import options
 from planner.drafts import Sketch, sketches
-from planner.shapes import Shape, shapes, splitting, variants
+from planner.shapes import Shape, searched, splitting, variants
 from planner.workshop import Workshop
 
 
@@ -27,7 +27,7 @@ class Verdict:
 def verdicts(workshop: Workshop, most: int) -> list[Verdict]:
     """A verdict on the `most` promising shapes and on all that lack memory, the fastest first."""
     every = [
-        (quick_estimate(workshop, splitting(s), options(workshop, splitting(s)), False), s) for s in shapes(workshop.question)
+        (quick_estimate(workshop, splitting(s), options(workshop, splitting(s)), False), s) for s in searched(workshop.question)
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
     found = [_verdict(workshop, shape) for shape in promising]

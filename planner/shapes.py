@@ -1,11 +1,12 @@
-"""Every (tp, dp, microbatch size, recomputation, schedule) that divides the model, the batch and the machines.
+"""Every (tp, dp, cp, ep, microbatch size, recomputation, schedule) that divides the model, the batch and the machines.
 
-pp is left to the stage model, which decides how many stages stand on which class of machines. cp and ep are as pinned, else 1.
+pp is left to the stage model, which decides how many stages stand on which class of machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.question import Question
@@ -21,7 +22,11 @@ CHUNKS = (2, 4)
 NOT_SEARCHED = ("gpipe", "1f1b-deepspeed")
 """Schedules that 1f1b beats in memory or in time; pin them where a runtime has no other."""
 RECOMPUTE = ("none", "full")
-"""With a fused attention core, selective recomputation is the same as none, so it is not searched unless it is pinned."""
+"""Plans have a fused attention core (`ParallelConfig.attention`), with which selective recomputation is the same as none: it is
+not searched unless it is pinned."""
+LEAST_TOKENS = 4096
+"""Tokens of a sequence that a rank has at least where cp is searched: with fewer, more replicas or tensor parallelism do what
+cp does and move less (a guess). Llama 3 left 8,192 (arXiv 2407.21783, table 4: cp 16 for 131,072)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +114,26 @@ def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
     return tuple(Device(cluster.name, node, place * tp + i) for i in range(tp))
 
 
+def searched(question: Question, across: bool = False) -> Iterator[Shape]:
+    """`shapes` under every cp and ep that is searched: powers of two, and all that divide the experts.
+
+    Raises Infeasible for none."""
+    found, wishes = False, question.wishes
+    _check_degrees(question.workload, wishes.cp or 1, wishes.ep or 1)
+    for cp in _context_degrees(question):
+        for ep in _expert_degrees(question):
+            with suppress(Infeasible):
+                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across):
+                    found = True
+                    yield shape
+    if not found:
+        raise Infeasible(_why_none(question))
+
+
 def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
-    """All shapes to try; replicas of a stage stand in one cluster, or anywhere if `across`. Raises Infeasible for none."""
+    """All shapes with cp and ep as pinned, else 1; replicas of a stage stand in one cluster, or anywhere if `across`.
+
+    Raises Infeasible for none."""
     found = False
     cp, ep, shards = question.wishes.cp or 1, question.wishes.ep or 1, question.wishes.zero_shard_size
     _check_degrees(question.workload, cp, ep)
@@ -125,6 +148,23 @@ def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
                     yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
     if not found:
         raise Infeasible(_why_none(question))
+
+
+def _context_degrees(question: Question) -> list[int]:
+    """1, and powers of two that leave a rank `LEAST_TOKENS`, unless pinned."""
+    if question.wishes.cp:
+        return [question.wishes.cp]
+    seq_len = question.workload.seq_len
+    powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
+    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
+
+
+def _expert_degrees(question: Question) -> list[int]:
+    """All divisors of the experts, unless pinned; only 1 where blocks of ranks share state, which is not modelled with more."""
+    experts = question.workload.model.experts
+    if question.wishes.ep or question.wishes.zero_shard_size or not experts:
+        return [question.wishes.ep or 1]
+    return [ep for ep in range(1, experts + 1) if experts % ep == 0]
 
 
 def _tensor_degrees(question: Question) -> list[int]:

@@ -143,12 +143,7 @@ class StageCosts:
         config = self.config
         shape = (self.workload, config, layers, first, last)
         specs = specs or self.paces.specs
-        times = list(self.work(layers, first, last, specs))
-        for direction, backward in enumerate((False, True)):
-            times[direction] += self.received(first, last, backward)
-            for operation, nbytes, count in lowering.expert_collectives(self.workload, config, layers, backward):
-                times[direction] += self.paces.seconds("ep", operation, nbytes, count)
-            times[direction] += self._ring(specs, layers, backward)
+        times = self.passes(layers, first, last, specs)
         sync: dict[str, list[Seconds]] = {}
         for group, operation, nbytes, count in synchronisation(*shape):
             seconds = sync.setdefault(group, [0.0, 0.0])
@@ -163,6 +158,24 @@ class StageCosts:
         return StageCost(
             times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
         )
+
+    def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
+        """(forward, backward) seconds of a stage for one microbatch: `alone`, and the exchange of tokens with experts."""
+        forward, backward = self.alone(layers, first, last, specs)
+        experts = [
+            sum(self.paces.seconds("ep", *one) for one in lowering.expert_collectives(self.workload, self.config, layers, way))
+            for way in (False, True)
+        ]
+        return forward + experts[0], backward + experts[1]
+
+    def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
+        """`work` of a replica with what its own ranks exchange besides: what it takes wherever the others stand."""
+        specs = specs or self.paces.specs
+        forward, backward = (
+            seconds + self.received(first, last, way) + self._ring(specs, layers, way)
+            for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
+        )
+        return forward, backward
 
     def received(self, first: bool, last: bool, backward: bool) -> Seconds:
         """What a stage does with a message before it computes: the gather of its slices (`lowering.gathered_bytes`)."""

@@ -2,7 +2,8 @@
 
 Seconds are those of `sim.costs`, stage by stage; `sim.recurrence` reckons the step. What it holds: every schedule, tp, cp, vpp,
 ZeRO 0 and 1 with and without overlap, interference of gradient collectives with compute (of exchanges around a cp ring it does
-not), mixed devices. What it does not: ZeRO 2 and 3, and gradients of dense weights and of experts that reduce side by side.
+not), mixed devices. Gradients of dense weights and of experts reduce side by side: the later of them counts. What it does not
+hold: ZeRO 2 and 3.
 """
 
 from __future__ import annotations
@@ -31,11 +32,6 @@ def check(config: ParallelConfig) -> None:
     if config.reduces_each_microbatch:
         raise PlanError(
             f"the evaluator does not hold zero_stage {config.zero_stage}, which reduces every microbatch; simulate it"
-        )
-    if config.ep > 1 and config.edp > 1:
-        raise PlanError(
-            f"the evaluator does not hold ep {config.ep} beside {config.edp} replicas of every expert, whose gradients "
-            f"reduce beside those of dense weights; simulate it"
         )
 
 
@@ -96,17 +92,21 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     shape = at.workload, config, layers, first, last
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(first, last, True)
-    slows = {True: 0.0, False: 0.0}
+    slows: dict[bool, list[float]] = {True: [], False: []}
     for group, operation, nbytes, _ in costs.synchronisation(*shape):
-        gathers = operation == "all_gather"
-        slows[gathers] = max(slows[gathers], at.paces.interference(group, operation, nbytes))
+        slows[operation == "all_gather"].append(at.paces.interference(group, operation, nbytes))
     gather, gathered = (cost.gather, 0.0) if config.gathers_ahead else (0.0, cost.gather)
     reduce, reduced = (cost.reduce, 0.0) if config.reduces_behind else (0.0, cost.reduce)
     forward, backward = (max(_compute(spec, at, layers, first, last, way) for spec in specs) for way in (False, True))
     return (
         cost.forward - received[0], cost.inputs - received[1], cost.weight, forward, backward - cost.weight, *received,
-        gather, reduce, float(cost.parts), reduced, gathered, slows[True], slows[False],
+        gather, reduce, float(cost.parts), reduced, gathered, _both(slows[True]), _both(slows[False]),
     )  # fmt: skip
+
+
+def _both(slows: list[float]) -> float:
+    """By what share collectives side by side slow compute at least, as long as one of them is under way."""
+    return min(slows, default=0.0)
 
 
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:

@@ -57,14 +57,29 @@ class Paces:
         return found
 
     def _inside(self, rows: tuple[int, ...]) -> dict[str, list[list[tuple[Device, ...]]]]:
-        devices, cp, ep = self._devices, self._config.cp, self._config.ep
-        rings = {_alike(devices[row]): devices[row] for row in rows}
-        blocks = {width: dict.fromkeys(row - row % width for row in rows) for width in (cp, ep)}
+        cp, ep = self._config.cp, self._config.ep
+        rings = {_alike(self._devices[row]): self._devices[row] for row in rows}
         return {
             "tp": [[ring] for ring in rings.values()],
-            "cp": [_columns(devices[first : first + cp]) for first in blocks[cp]],
-            "ep": [_columns(devices[first : first + ep]) for first in blocks[ep]],
+            "cp": self._unlike(cp, rows),
+            "ep": self._unlike(ep, rows),
         }
+
+    def _unlike(self, width: int, rows: tuple[int, ...]) -> list[list[tuple[Device, ...]]]:
+        """Groups of the blocks of so many replicas that some are in; of blocks that stand alike under their leaves only one."""
+        found: dict[object, list[tuple[Device, ...]]] = {}
+        for first in dict.fromkeys(row - row % width for row in rows):
+            block = self._devices[first : first + width]
+            flat = tuple(itertools.chain.from_iterable(block)) if width > 1 else ()
+            found.setdefault((_alike(flat), self._leaves(flat)), _columns(block))
+        return list(found.values())
+
+    def _leaves(self, devices: Devices) -> tuple[int, ...]:
+        """Leaf switches of devices, numbered as they come."""
+        leaves: dict[tuple[str, int], int] = {}
+        fabrics = ((d, self._fleet.cluster(d.cluster).fabric) for d in devices)
+        under = ((d.cluster, d.node // fabric.nodes_per_leaf if fabric else 0) for d, fabric in fabrics)
+        return tuple(leaves.setdefault(leaf, len(leaves)) for leaf in under)
 
     def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Paces of an operation, by protocol, under each collective that may be chosen; looked at when first asked for."""

@@ -35,7 +35,7 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
 from planner.reach import CLASSES, Reach, reach_bound, reaches
-from planner.shapes import Shape, shapes, splitting, variants
+from planner.shapes import Shape, searched, splitting, variants
 from planner.stages import EVERY_ORDER, Assignment, alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
@@ -143,7 +143,7 @@ class _Search:
 def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest plan found, with its certificate. Raises Infeasible where no plan fits."""
     search = _Search(question, workshop, time.monotonic() + question.time_limit)
-    bases = list(shapes(question))
+    bases = list(searched(question))
     open_bounds, mixed_least = [0.0], None
     try:
         _find(search, bases)
@@ -369,8 +369,6 @@ def _mixed_least(search: _Search) -> float | None:
     question, workshop = search.question, search.workshop
     if search.best is None or len(list(question.clusters())) < 2:
         return None
-    if (question.wishes.ep or 1) > 1:  # the closer bound does not know how experts exchange tokens
-        return work_bound(workshop)
     return mixed_bound(workshop, layouts(question), search.cutoff)
 
 
