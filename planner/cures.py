@@ -1,7 +1,7 @@
 """Why no plan fits, and the smallest change that would cure it; each change was asked before it is told.
 
-Changes come in the order of what they cost: one pinned dimension given another value, the nearest first; a degree pinned that
-is not searched; all pins taken away; another global batch size. These cost nothing but time. Then machines: the fewest more
+Changes come in the order of what they cost: one pinned dimension given another value, the nearest first; a cp pinned that is
+not searched; all pins taken away; another global batch size. These cost nothing but time. Then machines: the fewest more
 nodes of one cluster, or, where no number of nodes helps, the least more memory of its devices. A change cures where
 `planner.fitting` finds a plan with it, and what that finds `planner.strategies.certified` does not fail to find.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.fitting import fitting, nearest
 from planner.question import Question, Wishes
-from planner.shapes import MICROBATCH_SIZES, searched, slots
+from planner.shapes import LEAST_TOKENS, MICROBATCH_SIZES, searched, slots
 from sim import schedules
 from sim.cluster import Cluster
 from sim.units import GIBI, size_text
@@ -55,9 +55,10 @@ def why_none(question: Question) -> str:
             f"interleaved stages a multiple of pp microbatches"
         )
     shape, device = short.shape, short.pipeline[short.stage].node.device
+    more = "".join(f", {name} {getattr(shape, name)}" for name in ("cp", "ep") if getattr(shape, name) > 1)
     return (
         f"memory: {model.name} does not fit {question.topology.name}: {size_text(short.nbytes)} too much on stage "
-        f"{short.stage} of the nearest layout (tp {shape.tp}, pp {len(short.pipeline)}, dp {shape.dp}, microbatch size "
+        f"{short.stage} of the nearest layout (tp {shape.tp}, pp {len(short.pipeline)}, dp {shape.dp}{more}, microbatch size "
         f"{shape.microbatch_size}, recompute {shape.recompute}), {short.layers[short.stage]} layers on device {device.name} "
         f"with {size_text(device.memory)}"
     )
@@ -86,14 +87,13 @@ def _of_the_question(question: Question) -> Iterator[Cure]:
     pinned = {name: getattr(wishes, name) for name in ORDER if getattr(wishes, name) is not None}
     for name, value in pinned.items():
         free = _wished(question, name, None, f"leaving {_flag(name)} to the planner")
-        if name in ("cp", "ep") or fitting(free.question) is not None:  # else no value of it cures
+        if name == "cp" or fitting(free.question) is not None:  # else no value of it cures; not all of cp's are searched
             for other in _others(question, name):
                 yield _wished(question, name, other, f"{_flag(name)} {other} instead of {value}")
             yield free
-    for name in ("cp", "ep"):
-        for other in _others(question, name) if name not in pinned else ():
-            if other > 1:
-                yield _wished(question, name, other, f"{_flag(name)} {other}")
+    for other in _others(question, "cp") if "cp" not in pinned else ():
+        if question.workload.seq_len < other * LEAST_TOKENS:  # else it is searched
+            yield _wished(question, "cp", other, f"--cp {other}")
     if len(pinned) > 1:
         yield Cure(f"leaving {wishes} to the planner", replace(question, wishes=Wishes()))
     batch, unit = question.workload.global_batch_size, (wishes.dp or 1) * (wishes.microbatch_size or 1)

@@ -15,6 +15,7 @@ from typing import TypeAlias, TypeVar
 from planner.question import Question
 from planner.shapes import slot, slots
 from sim.cluster import Cluster, Device, DeviceSpec
+from sim.errors import PlanError
 
 ORDERS = 24
 """Orders of types of devices along a line that are tried: all of four types, the first of more (a guess)."""
@@ -84,6 +85,14 @@ def strips(stands: Sequence[Stand]) -> tuple[tuple[Run, ...], ...]:
     """Replicas that stand on one cluster at every stage, as long as they do: their run at each stage."""
     ends = sorted({end for stand in stands for end in itertools.accumulate(run.count for run in stand)})
     return tuple(tuple(_part(stand, start, end) for stand in stands) for start, end in itertools.pairwise([0, *ends]))
+
+
+def replicas(stands: Sequence[Stand], cp: int) -> tuple[tuple[Run, ...], ...]:
+    """Replicas that stand alike, each on one cluster at every stage. Raises PlanError where one's cp ranks do not."""
+    found = strips(stands)
+    if any(group[0].count % cp for group in found):
+        raise PlanError("a replica's cp ranks straddle clusters")
+    return found
 
 
 def _part(stand: Stand, start: int, end: int) -> Run:

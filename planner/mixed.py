@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.linecosts import LineCosts
-from planner.lines import Run, Stand, cut, devices, level, strips
+from planner.lines import Run, Stand, cut, devices, level, replicas
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, searched, slots, splitting, variants
@@ -105,7 +105,7 @@ def work_bound(workshop: Workshop) -> float:
     """
     question, bound, seen, costs = workshop.question, math.inf, set[Shape](), LineCosts(workshop)
     for shape in searched(question, across=True):
-        one = splitting(replace(shape, dp=1 if shape.ep == 1 else shape.ep, zero_shard_size=None))
+        one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one in seen:
             continue
         seen.add(one)
@@ -183,7 +183,7 @@ def _laid(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], whole: bool
         layers = level(lines, most, workload.model.layers, 1)
         if layers is None:
             return
-        groups = _replicas(stands, shape.cp)
+        groups = replicas(stands, shape.cp)
         slots = [
             max(s + k * c for k, (s, c) in zip(layers, _lines_of(costs, shape, group, ends), strict=True)) for group in groups
         ]
@@ -205,14 +205,6 @@ def _laid(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], whole: bool
             busy = max(m * (slot + slowest - max(slots)) for m, slot in zip(microbatches, slots, strict=True))
             seconds = busy + (pp - 1) / pp * fill + max(cost.tail(costs.config(shape, pp)) for cost in found)
         yield Layout(seconds, shape, stands, layers, per_replica)
-
-
-def _replicas(stands: tuple[Stand, ...], cp: int) -> tuple[tuple[Run, ...], ...]:
-    """Replicas that stand alike, each on one cluster at every stage. Raises PlanError where one's cp ranks do not."""
-    found = strips(stands)
-    if any(group[0].count % cp for group in found):
-        raise PlanError("a replica's cp ranks straddle clusters")
-    return found
 
 
 def _lines_of(

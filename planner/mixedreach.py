@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from planner.linecosts import LineCosts
-from planner.lines import Run, Stand, strips, unlike
+from planner.lines import Run, Stand, replicas, unlike
 from planner.reach import PRECISE
 from planner.shapes import Shape, slots, splitting
 from planner.workshop import Workshop
@@ -57,7 +57,7 @@ class _Layout:
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size
         self.ends = [(place == 0, place == len(stands) - 1) for place in range(len(stands))]
-        groups = strips(stands)
+        groups = replicas(stands, shape.cp)
         self.counts = [group[0].count // shape.cp for group in groups]
         ahead, back = ([self._leaves(groups, place, step) for place in range(len(stands))] for step in (1, -1))
         self.lanes = [[a + b for a, b in zip(*both, strict=True)] for both in zip(ahead, back, strict=True)]

@@ -79,7 +79,7 @@ def least(workshop: Workshop, objectives: tuple[str, ...]) -> tuple[float, ...]:
     question, seen, costs = workshop.question, set[Shape](), LineCosts(workshop)
     best = dict.fromkeys(("cost", "energy"), math.inf)
     for shape in searched(question, across=True):
-        one = splitting(replace(shape, dp=1 if shape.ep == 1 else shape.ep, zero_shard_size=None))
+        one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one in seen:
             continue
         seen.add(one)

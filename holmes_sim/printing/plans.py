@@ -14,8 +14,9 @@ from holmes_sim.printing.tables import STYLE, grid
 from planner.mixed import is_mixed
 from planner.reasons import Verdict
 from planner.search import Row
+from planner.shapes import Shape
 from sim import memory
-from sim.plan import OBJECTIVES, Certificate, Plan, Prediction
+from sim.plan import OBJECTIVES, Certificate, ParallelConfig, Plan, Prediction
 from sim.report import PlaceReport
 from sim.units import GIBI, GIGA, MEGA, time_text
 
@@ -37,18 +38,24 @@ def planned(answer: Planned) -> Group:
 
 def judged(plan: Plan, verdicts: Sequence[Verdict]) -> Group:
     """Why other layouts lost: what the best of each spends its step on, and how many lack memory."""
-    mine = plan.config.tp, plan.config.dp, plan.config.microbatch_size, plan.config.recompute
-    others = [v for v in verdicts if (v.shape.tp, v.shape.dp, v.shape.microbatch_size, v.shape.recompute) != mine]
+    mine = _degrees(plan.config)
+    others = [verdict for verdict in verdicts if _degrees(verdict.shape) != mine]
     fitting = [verdict for verdict in others if not math.isinf(verdict.seconds)]
     short = [verdict for verdict in others if math.isinf(verdict.seconds)]
     table = grid("Why no other layout", "layout", "about", "why")
     for verdict in [*fitting, *short[: max(LISTED - len(fitting), SHORT)]]:
         shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
         full = "" if shape.recompute == "none" else f", recompute {shape.recompute}"
-        words = f"tp {shape.tp}, dp {shape.dp}, mb {shape.microbatch_size}{full}"
+        more = "".join(f", {key} {getattr(shape, key)}" for key in ("cp", "ep") if getattr(shape, key) > 1)
+        words = f"tp {shape.tp}, dp {shape.dp}{more}, mb {shape.microbatch_size}{full}"
         table.add_row(words if about == "-" else f"{words}, {shape.schedule}", about, verdict.why)
     told = f"{len(short)} layouts lack memory. " if short else ""
     return Group(Text(), table, Text(f"{told}Seconds are those of an idle network; what is best by them was played."))
+
+
+def _degrees(one: ParallelConfig | Shape) -> tuple[object, ...]:
+    """What tells layouts apart here: all but pp and the schedule."""
+    return one.tp, one.dp, one.cp, one.ep, one.microbatch_size, one.recompute
 
 
 def simulated(run: Simulated) -> Group:

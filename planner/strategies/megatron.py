@@ -12,7 +12,7 @@ import functools
 from planner.classes import ClassOption
 from planner.placement import assemble
 from planner.question import Question
-from planner.shapes import Shape, shapes, slot, slots
+from planner.shapes import Shape, searched, slot, slots
 from planner.verify import fastest
 from planner.workshop import Workshop
 from sim.cluster import Device
@@ -38,7 +38,7 @@ def _ranked(question: Question, workshop: Workshop) -> list[tuple[float, Shape, 
     """(seconds, shape, pp) of every even layout over all devices, as if all devices were the slowest."""
     layers, found = question.workload.model.layers, []
     clusters = list(question.clusters())
-    for shape in shapes(question, across=True):
+    for shape in searched(question, across=True):
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
