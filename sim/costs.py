@@ -150,7 +150,10 @@ class StageCosts:
             seconds[operation == "all_gather"] += self.paces.seconds(group, operation, nbytes, count)
         optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
         weight = max(weight_seconds(spec, self.workload, config, layers, last) for spec in specs)
-        reduce, gather = (max((both[way] for both in sync.values()), default=0.0) for way in (0, 1))
+        beside = config.reduces_behind, config.gathers_ahead  # else a rank waits for one group after the other
+        reduce, gather = (
+            (max if beside[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
+        )
         reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
         buckets = lowering.buckets(*shape)
@@ -220,7 +223,7 @@ def synchronisation(
 ) -> tuple[tuple[str, str, Bytes, float], ...]:
     """(kind of group, operation, payload, count) of the gradient collectives of one stage in one step.
 
-    By bucket where overlapped. Groups of two kinds reduce side by side: the later of them decides, at least.
+    By bucket where overlapped: then groups of two kinds reduce side by side, and the later of them decides, at least.
     """
     shape = (workload, config, layers, first, last)
     buckets = lowering.buckets(*shape)

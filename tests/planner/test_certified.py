@@ -18,13 +18,14 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question, Wishes
 from planner.reach import Reach, reach_bound, reaches
-from planner.shapes import Shape, shapes, slots, variants
+from planner.shapes import Shape, searched, slots, variants
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
 from sim import costs, memory
 from sim.cluster import Fleet, Trunk
 from sim.errors import Infeasible, PlanError
 from sim.model import Model, Workload
+from sim.plan import Plan
 from sim.topology import Topology, load
 
 SEEDS = range(50)
@@ -60,16 +61,54 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
     return instance
 
 
-def asked(machines: Fleet, shaped: Model, batch: int) -> Question:
-    workload = Workload(shaped, batch, 64, "bf16")
+@pytest.fixture(scope="session")
+def wide(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
+    """A seed -> a question about one or two clusters of up to eight devices, with experts or long sequences or both."""
+
+    def instance(seed: int) -> Question:
+        rng = random.Random(seed)
+        seq_len = rng.choice([64, 64, 8192, 16384])
+        experts = rng.choice([0, 2, 4, 6]) if seq_len > 64 else rng.choice([2, 4, 6])
+        speed = 128 if seq_len > 64 else 1
+
+        def cluster(name: str, nodes: int):
+            nics = (make_nic("ethernet", rng.choice([1e6, 3e6]) * speed, latency=rng.choice([3e-3, 2e-2])),)
+            if rng.random() < 0.6:
+                nics = (make_nic("roce", 2e7 * speed, latency=3e-3), *nics)
+            room = rng.choice([10e6, 24e6, 1e9]) * (20 if seq_len > 64 else 1)
+            spec = make_device(
+                f"chip-{name}", rng.choice([1e9, 5e9]) * speed, 5e8 * speed, memory=room + memory.WORKSPACE + memory.OUTSIDE
+            )
+            wire = make_wire(bandwidth=rng.choice([2e7, 1e8]) * speed, latency=rng.choice([0.0, 3e-3]))
+            return make_cluster(name, nodes=nodes, devices=rng.choice([1, 2, 4]), nics=nics, spec=spec, intra_node=wire)
+
+        number = rng.choice([1, 1, 2])
+        clusters = [cluster(name, rng.randint(1, 2 if number > 1 else 4)) for name in "ab"[:number]]
+        trunks = (Trunk(("a", "b"), "ethernet", rng.choice([1e5, 1e7]) * speed, 1e-2),) if number > 1 else ()
+        shape = {"experts": experts, "experts_per_token": rng.choice([1, 2])} if experts else {}
+        shaped = make_model(rng.randint(1, 3), 96, tied_embeddings=rng.random() < 0.4, **shape)
+        return asked(make_fleet(*clusters, trunks=trunks), shaped, rng.choice([1, 2, 4, 6]), seq_len)
+
+    return instance
+
+
+def asked(machines: Fleet, shaped: Model, batch: int, seq_len: int = 64) -> Question:
+    workload = Workload(shaped, batch, seq_len, "bf16")
     topology = Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
     return Question(topology, workload, Wishes(tp=1, microbatch_size=1, recompute="none"), time_limit=30.0)
 
 
 def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Every pipeline of whole stages in which each cluster's stages stand together: all orders, sizes and lengths."""
+    """Every pipeline of whole stages in which each cluster's stages stand together: all orders, sizes and lengths.
+
+    Groups of cp and of ep stand on a part of a node, or on whole nodes."""
     layers = question.workload.model.layers
-    room = {cluster.name: slots(cluster, shape.tp) // shape.slots for cluster in question.clusters()}
+    able = [
+        cluster
+        for cluster in question.clusters()
+        if all(cluster.node.count % width == 0 or width % cluster.node.count == 0 for width in (shape.cp, shape.ep))
+    ]
+    room = {cluster.name: slots(cluster, shape.tp) // shape.slots for cluster in able}
     names = [name for name, capacity in room.items() if capacity]
     for some in range(1, len(names) + 1):
         for order in itertools.permutations(names, some):
@@ -82,7 +121,7 @@ def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int
 def brute(question: Question) -> float:
     """The fastest step that the engine plays; plans whose closed form is not below it need no play. Infinite for none."""
     found = []
-    for base in shapes(question):
+    for base in searched(question):
         for shape in variants(question, base):
             for stages in pipelines(question, shape):
                 try:
@@ -101,7 +140,28 @@ def brute(question: Question) -> float:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_faster_than_certified_and_no_bound_is_above_it(made, seed):
-    question = made(seed)
+    as_good_as_brute_force(made(seed))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_so_it_is_with_experts_and_with_long_sequences(wide, seed):
+    as_good_as_brute_force(wide(seed))
+
+
+def test_the_best_of_those_have_experts_and_sequences_divided(wide):
+    """The brute force above is not idle: in some of its questions cp, in some ep, in some both are more than 1."""
+    found = {(plan.config.cp > 1, plan.config.ep > 1) for plan in map(planned, map(wide, range(20))) if plan is not None}
+    assert {(True, False), (False, True)} <= found
+
+
+def planned(question: Question) -> Plan | None:
+    with suppress(Infeasible):
+        return strategies.get("certified").plan(question, Workshop(question))
+    return None
+
+
+def as_good_as_brute_force(question: Question) -> None:
+    """What certified plans is as fast as the fastest of all plans, or faster with mixed stages; no bound is above it."""
     best = brute(question)
     try:
         plan = strategies.get("certified").plan(question, Workshop(question))
@@ -121,7 +181,7 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
     """The fastest pipeline over some classes, in some order, is not ruled out for its own seconds; and no bound is above it."""
     question = made(seed)
     workshop = Workshop(question)
-    for shape in itertools.chain.from_iterable(variants(question, base) for base in shapes(question)):
+    for shape in itertools.chain.from_iterable(variants(question, base) for base in searched(question)):
         orders = {
             tuple(option.cluster.name for option in reach.order): reach
             for reach in reaches(workshop, options(workshop, shape), math.inf)
@@ -142,8 +202,9 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(made, seed):
-    question = made(seed)
+@pytest.mark.parametrize("kind", ["made", "wide"])
+def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed, request):
+    question = request.getfixturevalue(kind)(seed)
     workshop = Workshop(question)
     bound, closer = work_bound(workshop), mixed_bound(workshop, layouts(question), 1e9)
     assert bound <= closer * (1 + 2e-3)  # it is sought to that share

@@ -250,6 +250,22 @@ def test_keys_and_values_around_a_ring_take_what_they_take_in_the_engine(
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
 
 
+@pytest.mark.parametrize("zero_stage", [0, 1])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("layers", [(4,), (3, 1)])
+def test_gradients_of_experts_beside_dense_ones_take_what_they_take_in_the_engine(
+    zero_stage: int, overlap: bool, layers: tuple[int, ...], make: dict[str, Make]
+) -> None:
+    """Two replicas of every expert, four of dense weights, on wires that take time but have room for both."""
+    card = make["nic"](bandwidth=FREE, latency=2e-3)
+    plan = make["plan"](
+        make["fleet"](make["cluster"](nodes=4 * len(layers), nics=(card,))), dp=4, ep=2, pp=len(layers), microbatches=3,
+        layers=layers, shape={"experts": 4, "experts_per_token": 2}, zero_stage=zero_stage,
+        overlap_grad_reduce=overlap, overlap_param_gather=overlap,
+    )  # fmt: skip
+    assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
+
+
 def held(plan: Plan) -> bool:
     """Whether the evaluator holds a plan."""
     try:
@@ -308,9 +324,6 @@ def test_what_is_not_held_is_refused(make: dict[str, Make]) -> None:
     machines = make["fleet"](make["cluster"](nodes=4))
     with pytest.raises(PlanError, match="zero_stage 3, which reduces every microbatch; simulate it"):
         evaluate([make["plan"](machines, dp=2, zero_stage=3)])
-    experts = {"experts": 4, "experts_per_token": 2}
-    with pytest.raises(PlanError, match="ep 2 beside 2 replicas of every expert"):
-        evaluate([make["plan"](machines, dp=4, ep=2, shape=experts)])
     uneven = make["plan"](machines, dp=2, microbatches=(1, 2))
     with pytest.raises(PlanError, match="equal num_microbatches; evaluate plans"):
         Table([PlanCosts(uneven).at(0, (0,))], np.zeros((1, 1)))
