@@ -4,8 +4,8 @@ Of a layout it is known where every replica of every stage stands. A replica of 
 for floor((T - fill - tail) / (s + k c)) microbatches in T seconds; those of all replicas together must be all there are, which
 bounds k. As in `planner.reach` stages are filled from the last one to the first, and where layers are left over, no
 plan that stands so is done in T, whatever its schedule, its layers and the microbatches of its replicas. Messages count where
-those of the replicas of a node, there and back, leave it more slowly than the stage works; their latency does not, and each
-stage may share out the microbatches for itself: both err to the safe side.
+those of the replicas of a node, there and back, leave it more slowly than the stage works; their latency does not, nor the
+exchange of tokens with experts, and each stage may share out the microbatches for itself: all err to the safe side.
 """
 
 from __future__ import annotations

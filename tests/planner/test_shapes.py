@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from planner.classes import holds
 from planner.question import Question, Wishes
-from planner.shapes import Shape, shapes, slot, slots
+from planner.shapes import Shape, searched, shapes, slot, slots
+from sim.cluster import Fabric
 from sim.errors import Infeasible
 from sim.model import Workload
 from sim.topology import Topology
@@ -149,6 +152,59 @@ def test_pinned_cp_and_ep_divide_what_is_left(asked, make_cluster):
     found = list(shapes(question))
     assert {(s.tp, s.dp) for s in found} == {(1, 2), (1, 4), (2, 2)}
     assert {(s.cp, s.ep, s.slots) for s in found} == {(2, 4, 4), (2, 4, 8)}
+
+
+def divided(question: Question) -> set[tuple[int, int]]:
+    """(cp, ep) of the shapes that are searched."""
+    return {(shape.cp, shape.ep) for shape in searched(question)}
+
+
+def test_short_sequences_without_experts_are_not_divided(asked, make_cluster):
+    wide = asked(make_cluster("a", nodes=2, devices=8), batch=16)
+    assert list(searched(wide)) == list(shapes(wide))
+    assert divided(wide) == {(1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "degrees"), [(4096, {1}), (8192, {1, 2}), (12288, {1, 2}), (16380, {1, 2}), (131072, {1, 2, 4, 8, 16})]
+)
+def test_cp_leaves_a_rank_4096_tokens_in_two_chunks(asked, make_cluster, seq_len, degrees):
+    """Of 131,072 tokens cp 32 leaves 4,096, but there are 16 devices."""
+    question = asked(make_cluster("a", nodes=2, devices=8))
+    question = replace(question, workload=replace(question.workload, seq_len=seq_len))
+    assert {cp for cp, _ in divided(question)} == degrees
+
+
+def test_ep_divides_experts_and_replicas(asked, make_cluster):
+    """12 experts on up to 8 replicas, which divide a batch of 24: 1, 2, 3, 4, 6, 8 of them."""
+    question = asked(make_cluster("a", nodes=2, devices=4), batch=24, experts=12, experts_per_token=2)
+    assert {ep for _, ep in divided(question)} == {1, 2, 3, 4, 6}
+    assert all(shape.dp % shape.ep == 0 for shape in searched(question))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "degrees"),
+    [
+        (Wishes(ep=2), {(1, 2), (2, 2)}), (Wishes(cp=1), {(1, 1), (1, 2), (1, 4)}), (Wishes(cp=4), {(4, 1), (4, 2), (4, 4)}),
+        (Wishes(zero_shard_size=2), {(1, 1), (2, 1)}),
+    ],
+)  # fmt: skip
+def test_pinned_degrees_are_kept_in_the_search(asked, make_cluster, wishes, degrees):
+    question = asked(make_cluster("a", nodes=2, devices=4), wishes=wishes, experts=4, experts_per_token=1)
+    assert divided(replace(question, workload=replace(question.workload, seq_len=8192))) == degrees
+
+
+def test_groups_that_are_searched_stand_alike_on_nodes(asked, make_cluster):
+    """Nodes of six devices: groups of 4 would lie on one node here and on two there; pinned they may."""
+    question = asked(make_cluster("a", nodes=4, devices=6), batch=12, experts=12, experts_per_token=1)
+    (six,) = question.clusters()
+    held = {ep for ep in (1, 2, 3, 4, 6, 12) if holds(question, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=ep))}
+    assert held == {1, 2, 3, 6, 12}
+    pinned = replace(question, wishes=Wishes(ep=4))
+    assert holds(pinned, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=4))
+    narrow = replace(six, fabric=Fabric(nodes_per_leaf=2, oversubscription=4.0))
+    assert not holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=12))
+    assert holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=6))
 
 
 def test_no_device_has_the_precision(asked):
