@@ -43,6 +43,7 @@ class Shape:
     cp: int = 1
     ep: int = 1
     zero_shard_size: int | None = None
+    overlap_param_gather: bool = True
 
     @property
     def slots(self) -> int:
@@ -78,6 +79,7 @@ class Shape:
             zero_stage=self.zero_stage,
             zero_shard_size=self.zero_shard_size,
             recompute=self.recompute,
+            overlap_param_gather=self.overlap_param_gather,
             sequence_parallel=self.tp > 1,
             gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
         )
@@ -101,6 +103,15 @@ def variants(question: Question, shape: Shape) -> Iterator[Shape]:
                     yield replace(shape, schedule=name, vpp=vpp)
     if wishes.zero_stage is None and shape.slots > 1:
         yield replace(shape, zero_stage=3)
+
+
+def overlaps(shape: Shape) -> tuple[Shape, ...]:
+    """The shape with its weights gathered ahead of the next step's forwards, and, where that is a choice, behind the optimizer.
+
+    Ahead they hide behind forwards of the stage and of those before it; behind, where backwards of those before are still to
+    come, which take longer. Reductions are always overlapped."""
+    chosen = shape.slots > 1 and shape.zero_stage in (1, 2)
+    return (shape, replace(shape, overlap_param_gather=False)) if chosen else (shape,)
 
 
 def slots(cluster: Cluster, tp: int) -> int:

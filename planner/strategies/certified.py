@@ -35,7 +35,7 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
 from planner.reach import CLASSES, Reach, reach_bound, reaches
-from planner.shapes import Shape, searched, splitting, variants
+from planner.shapes import Shape, overlaps, searched, splitting, variants
 from planner.stages import EVERY_ORDER, Assignment, alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
@@ -198,7 +198,8 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
             continue
         if idle >= BETTERED or (search.left <= 0 and search.best is not None):
             break
-        idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+        better = [search.offer(shape, draft.stages) for shape in overlaps(draft.shape)]
+        idle = 0 if any(better) else idle + 1
         search.tell("playing drafts")
 
 
@@ -235,11 +236,12 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
                 claim(closer, shape, orders)
             search.tell(f"{len(search.bounds)} layouts settled")
         elif shape in opened:
-            reaching = _reaching(search, shape, bound)
-            if reaching[0] < search.target:
-                claim(*reaching)
-            else:
-                search.bounds.append(search.target)
+            for one in overlaps(shape):
+                reaching = _reaching(search, one, bound)
+                if reaching[0] < search.target:
+                    claim(*reaching)
+                else:
+                    search.bounds.append(search.target)
         else:
             for variant in variants(search.question, shape):
                 opened.add(variant)

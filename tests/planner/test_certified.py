@@ -18,7 +18,7 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question, Wishes
 from planner.reach import Reach, reach_bound, reaches
-from planner.shapes import Shape, searched, slots, variants
+from planner.shapes import Shape, overlaps, searched, slots, variants
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
 from sim import costs, memory
@@ -122,7 +122,7 @@ def brute(question: Question) -> float:
     """The fastest step that the engine plays; plans whose closed form is not below it need no play. Infinite for none."""
     found = []
     for base in searched(question):
-        for shape in variants(question, base):
+        for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
             for stages in pipelines(question, shape):
                 try:
                     plan = build(question, shape, stages, "by hand")
@@ -181,7 +181,8 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
     """The fastest pipeline over some classes, in some order, is not ruled out for its own seconds; and no bound is above it."""
     question = made(seed)
     workshop = Workshop(question)
-    for shape in itertools.chain.from_iterable(variants(question, base) for base in searched(question)):
+    every = itertools.chain.from_iterable(variants(question, base) for base in searched(question))
+    for shape in itertools.chain.from_iterable(map(overlaps, every)):
         orders = {
             tuple(option.cluster.name for option in reach.order): reach
             for reach in reaches(workshop, options(workshop, shape), math.inf)

@@ -9,7 +9,7 @@ import pytest
 
 from planner.classes import holds
 from planner.question import Question, Wishes
-from planner.shapes import Shape, searched, shapes, slot, slots
+from planner.shapes import Shape, overlaps, searched, shapes, slot, slots
 from sim.cluster import Fabric
 from sim.errors import Infeasible
 from sim.model import Workload
@@ -205,6 +205,15 @@ def test_groups_that_are_searched_stand_alike_on_nodes(asked, make_cluster):
     narrow = replace(six, fabric=Fabric(nodes_per_leaf=2, oversubscription=4.0))
     assert not holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=12))
     assert holds(question, narrow, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=6))
+
+
+@pytest.mark.parametrize(("dp", "zero", "choices"), [(1, 1, 1), (2, 0, 1), (2, 1, 2), (2, 3, 1)])
+def test_when_weights_are_gathered_is_a_choice_where_they_are(asked, dp, zero, choices):
+    """One replica and ZeRO 0 gather nothing, ZeRO 3 gathers ahead of every use."""
+    question = asked()
+    found = [one.config(question.workload, 1) for one in overlaps(Shape(1, dp, 1, "none", "1f1b", 1, zero))]
+    assert [config.overlap_param_gather for config in found] == [True, False][:choices]
+    assert len({config.gathers_ahead for config in found}) == choices
 
 
 def test_no_device_has_the_precision(asked):
