@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from planner.lines import Run, Stand, borders, devices
+from planner.lines import Run, Stand, borders, rows
 from planner.shapes import Shape, slot
 from planner.workshop import Workshop
 from sim import memory, schedules
@@ -56,9 +56,7 @@ class LineCosts:
         key = _geometry(stand, shape.tp), groups, spec and spec.name
         if key not in self._paces:
             if spec is None:
-                flat = devices((stand,), shape.tp)
-                rows = tuple(flat[i : i + shape.tp] for i in range(0, len(flat), shape.tp))
-                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows, self.workshop.capacities)
+                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.workshop.capacities)
             else:
                 own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
                 self._paces[key] = self._pace(shape, stand, None).among(own)

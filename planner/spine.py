@@ -23,6 +23,7 @@ from sim.costs import StageCost, StageCosts
 from sim.paces import Paces
 from sim.plan import Plan, embedding_groups
 from sim.routes import Capacities, Pace, capacity, member, path, protocols, ways
+from sim.rows import Rows
 from sim.units import Seconds
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -136,8 +137,8 @@ class SpineCosts(costs.PlanCosts):
         """Costs of stages on the devices of a place, with no spine."""
         key = self._lies(place)
         if key not in self._idle_paces:
-            devices = costs.place_devices(self.plan, place)
-            self._idle_paces[key] = Paces(self.flat, self.plan.config, devices, self.idle)
+            rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
+            self._idle_paces[key] = Paces(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:

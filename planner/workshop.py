@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
+from planner.lines import Run, rows
 from planner.question import Question
 from planner.shapes import Shape, slot, slots, splitting
 from sim.cluster import Cluster, Device, Fleet, common_transport
@@ -61,8 +62,8 @@ class Workshop:
             per_node = cluster.node.count // shape.tp
             ways = max(1, min(per_node // math.gcd(per_node, shape.slots), slots(cluster, shape.tp) // shape.slots))
             firsts = (index * shape.slots % per_node for index in range(ways))  # each from the first node of a leaf
-            stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(shape.slots)) for first in firsts)
-            self._paces[key] = tuple(Paces(self.fleet, config, s, self.capacities) for s in stages)
+            stages = (rows((Run(cluster, first, shape.slots),), shape.tp) for first in firsts)
+            self._paces[key] = tuple(Paces(self.fleet, config, stage, self.capacities) for stage in stages)
         return self._paces[key]
 
     def costs(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:

@@ -14,6 +14,7 @@ from sim.model import Workload
 from sim.paces import Paces
 from sim.plan import ParallelConfig, Plan, embedding_groups, gradient_groups
 from sim.routes import Capacities, Pace, group_ways, message_route, pace
+from sim.rows import Rows
 from sim.units import Bytes, Seconds
 
 
@@ -280,8 +281,8 @@ class PlanCosts:
 
     def _paces_of(self, place: int) -> Paces:
         if place not in self._paces:
-            devices = place_devices(self.plan, place)
-            facts = self.plan.fleet, self.plan.config, devices, self.capacities, self._chosen[place], self._rings
+            rows = Rows.of(self.plan.fleet, place_devices(self.plan, place))
+            facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[place], self._rings
             self._paces[place] = Paces(*facts)
         return self._paces[place]
 
@@ -374,7 +375,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _alone(config, width)
-        paces = Paces(plan.fleet, alone, (ring,), Capacities(plan.fleet))
+        paces = Paces(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate
