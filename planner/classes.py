@@ -131,9 +131,7 @@ class ClassOption:
         if max(self.shape.cp, self.shape.ep) > 1:
             one, two = (self.cost("middle", layers) for layers in (1, 2))
             return two.forward - one.forward, two.backward - one.backward
-        ones, twos = ([costs.work(layers, False, False) for costs in self.costs] for layers in (1, 2))
-        forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
-        return forward, backward
+        return self._workshop.layer(self.cluster, self.shape)
 
     @property
     def layer_seconds(self) -> float:

@@ -5,6 +5,7 @@ pp is left to the stage model, which decides how many stages stand on which clas
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -58,6 +59,7 @@ class Shape:
         """Microbatches of which as many are in flight as of all of them."""
         return microbatches if microbatches <= 2 * pp or self.schedule == "gpipe" else 2 * pp
 
+    @functools.lru_cache(maxsize=64)  # the classes of a shape ask for the same one; a large one has a number for each replica
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
         """The configuration with a pipeline of pp places."""
         return ParallelConfig(

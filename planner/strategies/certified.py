@@ -171,8 +171,8 @@ def _ask_others(search: _Search) -> None:
 def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
     of = {splitting(base): base for base in bases}
-    promising = _ranked(search, of, tails=False)[:BASES]
-    _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])))[:SKETCHED])
+    promising = _ranked(search, of, BASES, tails=False)
+    _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])), SKETCHED))
     idle = 0
     for seconds, plan in mixed(search.workshop, "certified", search.cutoff) if search.left > 0 else ():
         if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
@@ -202,16 +202,27 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
         search.tell("playing drafts")
 
 
-def _ranked(search: _Search, found: Iterable[Shape], tails: bool = True) -> list[Shape]:
-    """Shapes in the order of a quick estimate, without those that do not fit."""
-    estimates: list[tuple[float, int, Shape]] = []
+def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
+    """The first shapes in the order of a quick estimate, so many at most, without those that do not fit.
+
+    A shape waits with an estimate that leaves out messages, and is never above the other, until it is the first by that."""
+    workshop, heap = search.workshop, list[tuple[float, int, Shape, bool]]()
     for shape in found:
-        if search.left <= 0 and estimates:
+        if search.left <= 0 and heap:
             break
-        estimate = quick_estimate(search.workshop, shape, options(search.workshop, shape), tails)
-        if estimate < math.inf:
-            estimates.append((estimate, len(estimates), shape))
-    return [shape for _, _, shape in sorted(estimates)]
+        least = quick_estimate(workshop, shape, options(workshop, shape), False, False)
+        if least < math.inf:
+            heap.append((least, len(heap), shape, False))
+    heapq.heapify(heap)
+    ranked: list[Shape] = []
+    while heap and len(ranked) < most:
+        _, index, shape, known = heapq.heappop(heap)
+        if known or search.left <= 0:
+            ranked.append(shape)
+        else:
+            estimate = quick_estimate(workshop, shape, options(workshop, shape), tails)
+            heapq.heappush(heap, (estimate, index, shape, True))
+    return ranked
 
 
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
