@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -43,14 +44,14 @@ Stand: TypeAlias = tuple[Run, ...]
 """Where one stage stands: its replicas in order."""
 
 
-def cut(clusters: Iterable[Cluster], tp: int, width: int) -> tuple[Stand, ...]:
-    """Stages of `width` slots each along the clusters; slots left over at the end stay idle."""
+def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[Stand, ...]:
+    """Stages of `width` slots each along the clusters, so many at most; slots left over at the end stay idle."""
     stands: list[Stand] = []
     runs: list[Run] = []
     room = width
     for cluster in clusters:
         first, left = 0, slots(cluster, tp)
-        while left:
+        while left and len(stands) < most:
             count = min(left, room)
             runs.append(Run(cluster, first, count))
             first, left, room = first + count, left - count, room - count

@@ -135,7 +135,7 @@ def _on_lines(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     clusters, layers, pinned = list(question.clusters()), question.workload.model.layers, question.wishes.pp
     for shape in shapes(question, across=True):
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
-            stands = cut(order, shape.tp, shape.slots)[: pinned or layers]
+            stands = cut(order, shape.tp, shape.slots, pinned or layers)
             if any(len(stand) > 1 for stand in stands) and pinned in (None, len(stands)):
                 yield shape, stands
 

@@ -22,7 +22,7 @@ from sim.cluster import Device, Fleet
 from sim.costs import StageCost, StageCosts
 from sim.paces import Paces
 from sim.plan import Plan, embedding_groups
-from sim.routes import Capacities, Pace, capacity, member, path, protocols, ways
+from sim.routes import Capacities, capacity, member, path, protocols, ways
 from sim.rows import Rows
 from sim.units import Seconds
 
@@ -108,7 +108,7 @@ class SpineCosts(costs.PlanCosts):
         self.rings = {config.place(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
         self._stages: dict[tuple[object, ...], StageCost] = {}
         self._idle_paces: dict[tuple[object, ...], Paces] = {}
-        self._messages: dict[tuple[object, ...], Pace] = {}
+
         self._tables()
         self.loads = self._loads(self.leaves)
 

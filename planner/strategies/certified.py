@@ -23,7 +23,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from planner.bounds import quick_bound, quick_estimate
 from planner.classes import ClassOption, options
@@ -372,7 +372,7 @@ def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None
         seconds=search.question.time_limit,
         mixed_lower_bound_s=mixed_least,
     )
-    return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
+    return search.best.saying(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
 def _mixed_least(search: _Search) -> float | None:
