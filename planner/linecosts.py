@@ -66,7 +66,11 @@ class LineCosts:
         self, shape: Shape, stand: Stand, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
         """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
-        key = shape, _geometry(stand, shape.tp), ends, spec and spec.name
+        kept: object = _geometry(stand, shape.tp), shape.dp, shape.cp, shape.ep
+        if max(shape.cp, shape.ep) == 1:  # where its replicas stand, and how many they are, is all the same
+            kept = tuple(dict.fromkeys(run.cluster.name for run in stand))
+        degrees = shape.tp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
+        key = kept, degrees, shape.zero_shard_size, ends, spec and spec.name
         if key not in self._lines:
             one, two = (self._both(shape, stand, layers, ends, spec) for layers in (1, 2))
             self._lines[key] = 2 * one - two, two - one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -19,12 +20,16 @@ from sim.paces import Paces
 from sim.plan import Plan
 from sim.routes import Capacities, Pace, member, ways
 
+SOON = 2.0
+"""Seconds that a quick strategy has in any case."""
+
 
 class Workshop:
     """What many shapes and strategies share, built once for a question. `progress` is told now and then how far things are."""
 
     def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
         self.question, self.progress = question, progress
+        self.deadline = time.monotonic() + question.time_limit
         self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
         self.interrupted = False
         self.played: list[Plan] = []  # what certified has played, for objectives other than the step time
@@ -41,6 +46,10 @@ class Workshop:
         self._hops: dict[tuple[object, ...], Pace | None] = {}
         self._tied: dict[tuple[str, str, int, int, int], tuple[Pace, ...]] = {}
         self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
+
+    def until(self) -> float:
+        """When a quick strategy that begins now should be done: by the deadline, or soon where that is near or over."""
+        return max(self.deadline, time.monotonic() + SOON)
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
         """What a strategy answers, thought out once; raises again what it raised."""

@@ -67,14 +67,20 @@ CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
 PRICED = 150_000
 """Pipelines that are priced for the proof, in all."""
+FOLLOWING = 3
+"""Plans that are built or played after the search: those of two other strategies, and the best one for the report."""
 KEPT = 4
 """Of those, pipelines that may be played."""
 SOLVED_PLAYS = 4
 """Solutions of stage programmes that are played, one after the other, without finding a faster plan."""
 LATE_PLAYS = 4
-"""Those of them where the time is up."""
+"""Those of them where the time is up; none where one takes long."""
+LONG = 1.0
+"""Seconds of building and playing a plan that are long."""
 LATE = 30.0
 """Seconds by which a search may be late and still ask other strategies for their plans."""
+MIXED_PROOF = 3.0
+"""Seconds that the bound of plans with mixed stages has in any case; then a simpler one has to do."""
 LAST_PLAYS = 20
 """Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
@@ -96,6 +102,7 @@ class _Search:
     programmes: int = 0
     vain: int = 0
     priced: int = 0
+    longest: float = 0.0
 
     @property
     def cutoff(self) -> float:
@@ -120,6 +127,7 @@ class _Search:
         if (shape, stages) in self.seen:
             return False
         self.seen.add((shape, stages))
+        begun = time.monotonic()
         try:
             plan = build(self.question, shape, stages, "certified")
         except PlanError:
@@ -129,7 +137,15 @@ class _Search:
         with suppress(PlanError):  # what the evaluator does not hold is played in any case
             if evaluate([plan])[0] >= self.cutoff:
                 return False
-        return self.keep(play(plan))
+        better = self.keep(play(plan))
+        self.spare(time.monotonic() - begun)
+        return better
+
+    def spare(self, seconds: float) -> None:
+        """Leave time for what follows the search, where playing a plan takes so many seconds: other strategies play theirs."""
+        if seconds > self.longest:
+            self.deadline -= FOLLOWING * (seconds - self.longest)
+            self.longest = seconds
 
     def keep(self, played: Plan) -> bool:
         """Keep a played plan if it is the fastest so far."""
@@ -174,7 +190,7 @@ def _find(search: _Search, bases: list[Shape]) -> None:
     promising = _ranked(search, of, BASES, tails=False)
     _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])), SKETCHED))
     idle = 0
-    for seconds, plan in mixed(search.workshop, "certified", search.cutoff) if search.left > 0 else ():
+    for seconds, plan in mixed(search.workshop, "certified", search.cutoff, search.deadline) if search.left > 0 else ():
         if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
             break
         idle = 0 if search.keep(play(plan)) else idle + 1
@@ -312,7 +328,8 @@ def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
     """Play drafts of the pool, the best guesses first, until so many were not faster than the best plan."""
     idle = 0
     search.pool.sort(key=lambda draft: draft.guess)
-    while search.pool and idle < (plays if search.left > 0 else min(plays, LATE_PLAYS)) and worth(search.pool[0]):
+    late = LATE_PLAYS if search.longest < LONG else 0
+    while search.pool and idle < (plays if search.left > 0 else min(plays, late)) and worth(search.pool[0]):
         draft = search.pool.pop(0)
         if draft.seconds < search.cutoff:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
@@ -382,7 +399,8 @@ def _mixed_least(search: _Search) -> float | None:
         return None
     if (question.wishes.ep or 1) > 1:  # the closer bound does not know how experts exchange tokens
         return work_bound(workshop)
-    return mixed_bound(workshop, layouts(question), search.cutoff)
+    found = mixed_bound(workshop, layouts(question), search.cutoff, max(search.deadline, time.monotonic() + MIXED_PROOF))
+    return work_bound(workshop) if found is None else found
 
 
 def _any_plan(search: _Search) -> Plan:
