@@ -20,7 +20,7 @@ from sim.paces import Paces
 from sim.plan import Plan
 from sim.routes import Capacities, Pace, member, ways
 
-SOON = 2.0
+SOON = 5.0
 """Seconds that a quick strategy has in any case."""
 
 

@@ -142,9 +142,10 @@ class _Search:
         return better
 
     def spare(self, seconds: float) -> None:
-        """Leave time for what follows the search, where playing a plan takes so many seconds: other strategies play theirs."""
-        if seconds > self.longest:
-            self.deadline -= FOLLOWING * (seconds - self.longest)
+        """Leave time for what follows the search, where playing a plan takes long: other strategies play theirs."""
+        if seconds > max(self.longest, LONG):
+            most = self.question.time_limit / FOLLOWING
+            self.deadline -= min(FOLLOWING * seconds, most) - min(FOLLOWING * self.longest, most)
             self.longest = seconds
 
     def keep(self, played: Plan) -> bool:
@@ -287,6 +288,9 @@ def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape
 def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
     """The least that a pipeline of one place takes, which is played if it might be the fastest; infinite where it does not."""
     layers = option.workload.model.layers
+    least = option.microbatches * layers * option.layer_seconds
+    if least >= search.cutoff:
+        return least
     try:
         held = option.room("only", schedules.in_flight(shape.schedule, 0, 1, shape.enough(option.microbatches, 1), shape.vpp))
         seconds = priced(search.workshop, shape, (option,), [((0, layers),)], 1)[0].seconds if held >= layers else math.inf
