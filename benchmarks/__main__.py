@@ -1,7 +1,8 @@
 """`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes.
 
 `python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
-every shipped topology by every strategy, a minute or more for each of them. Neither is among what runs unasked.
+every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks planning` plans fleets of up
+to a hundred thousand devices. None of them is among what runs unasked.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import engine, evaluator, scale, strategies
+from benchmarks import engine, evaluator, planning, scale, strategies
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
 from planner.strategies import names
@@ -46,8 +47,16 @@ def show_strategies() -> None:
         print(line, flush=True)
 
 
+def show_planning() -> None:
+    """Seconds, gap and memory by fleet."""
+    print(f"{'plan: devices':<14}{'kinds':>6}{'seconds':>10}{'of cores':>11}{'gap':>9}{'memory':>10}{'step':>10}")
+    for row in planning.measure():
+        times = f"{row.seconds:>8.1f} s{row.cpu_seconds:>9.1f} s"
+        print(f"{row.devices:<14,}{row.kinds:>6}{times}{row.gap:>9.2%}{row.peak_bytes / 2**20:>6.0f} MiB{row.step_s:>8.2f} s")
+
+
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
-PARTS = UNASKED | {"peers": tables.show, "strategies": show_strategies}
+PARTS = UNASKED | {"peers": tables.show, "planning": show_planning, "strategies": show_strategies}
 
 
 def main(asked: list[str]) -> None:

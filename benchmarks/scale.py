@@ -62,7 +62,7 @@ def topology(kinds: tuple[tuple[str, str, str, str], ...], devices: int) -> str:
         for index in range(len(kinds) - 1):
             between, wide = f"[c{index}, c{index + 1}]", devices * 25 // len(kinds)
             lines.append(f"  - {{between: {between}, type: ethernet, bandwidth: {wide} Gbit/s, latency: 20 us}}")
-    batch = devices // (TP * PP) * MICROBATCHES
+    batch = max(devices // (TP * PP), 1) * MICROBATCHES
     lines.append(f"workload: {{model: gpt-175b, global_batch_size: {batch}, seq_len: 2048, precision: bf16}}")
     return "\n".join(lines) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from contextlib import suppress
 
@@ -28,7 +29,8 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
         if pinned in (None, most):
             share = min(option.forward_share, 1 / CHUNKS[-1]) if any_schedule else option.waited_for
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
-    speeds = sorted((1 / c.layer_seconds for c in classes for _ in range(c.capacity)), reverse=True)[: pinned or layers]
+    alike = ([1 / option.layer_seconds] * min(option.capacity, layers) for option in classes)
+    speeds = sorted(itertools.chain(*alike), reverse=True)[: pinned or layers]
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
         waits = not any_schedule and not schedules.get(shape.schedule).OVERLAPS_SENDS
         pairs = [(a, b) for a in classes for b in classes if a is not b]
@@ -52,35 +54,37 @@ def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
     return m * last + (layers - last) * waits
 
 
-def quick_estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool = True) -> float:
+def quick_estimate(
+    workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool = True, messages: bool = True
+) -> float:
     """A guess at the step of a shape without solving, to begin with what is promising: on all classes, or on one alone.
 
     Layers by speed over all stages: the slowest stage for every microbatch (a message over the dearest border included), each
-    stage once, the longest tail unless `tails` are left out, which take longest to reckon. Infinite where such stages do not
-    fit their memory.
+    stage once, the longest tail unless `tails` are left out, which take longest to reckon. Without `messages` either, it is
+    less or the same, and soon had. Infinite where such stages do not fit their memory.
     """
     sets = [[option] for option in classes] + ([classes] if len(classes) > 1 else [])
-    return min((_estimate(workshop, shape, some, tails) for some in sets), default=math.inf)
+    return min((_estimate(workshop, shape, some, tails, messages) for some in sets), default=math.inf)
 
 
-def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool) -> float:
+def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool, messages: bool) -> float:
     """The guess for pipelines over these classes."""
     layers, m = workshop.question.workload.model.layers, shape.microbatches(workshop.question.workload)
     speed = sum(option.capacity / option.layer_seconds for option in classes)
     stages = shape.places(m, min(sum(option.capacity for option in classes), max(layers // shape.vpp, 1)))
     in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.enough(m, stages), shape.vpp)
     slowest = fill = tail = 0.0
-    through = _fullest(workshop, shape, classes)
+    through = _fullest(workshop, shape, classes) if messages else 0.0
     for option in classes:
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
         if option.room("middle", in_flight) < size:
             return math.inf
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
-        others = (other.cluster for other in classes if other is not option)
+        others = (other.cluster for other in classes if other is not option and messages)
         border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
         between = max(border, through) if option.waits else max(border, through) * shape.vpp
         both = forward + backward
-        waits = both + max(2 * option.message, between) if option.waits else max(both, between)
+        waits = both + max(2 * option.message if messages else 0.0, between) if option.waits else max(both, between)
         slowest = max(slowest, waits)
         fill += min(option.capacity, stages) * (2 * forward if option.splits else both) / shape.vpp
         if tails:

@@ -130,6 +130,8 @@ class ClassOption:
     @functools.cached_property
     def layer(self) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer; they need no gradient groups."""
+        if max(self.shape.cp, self.shape.ep) == 1:
+            return self._workshop.layer(self.cluster, self.shape)
         ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
         forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
         return forward, backward

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.lines import Run, Stand, borders, devices, unlike
+from planner.lines import Run, Stand, borders, rows, unlike
 from planner.shapes import Shape, slot
 from planner.workshop import Workshop
 from sim import memory, schedules
@@ -58,9 +58,7 @@ class LineCosts:
         key = _geometry(stand, shape.tp), groups, spec and spec.name
         if key not in self._paces:
             if spec is None:
-                flat = devices((stand,), shape.tp)
-                rows = tuple(flat[i : i + shape.tp] for i in range(0, len(flat), shape.tp))
-                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows, self.workshop.capacities)
+                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.workshop.capacities)
             else:
                 own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
                 self._paces[key] = self._pace(shape, stand, None).among(own)
@@ -70,7 +68,11 @@ class LineCosts:
         self, shape: Shape, stand: Stand, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
         """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
-        key = shape, _geometry(stand, shape.tp), ends, spec and spec.name
+        kept: object = _geometry(stand, shape.tp), shape.dp, shape.cp, shape.ep
+        if max(shape.cp, shape.ep) == 1:  # where its replicas stand, and how many they are, is all the same
+            kept = tuple(dict.fromkeys(run.cluster.name for run in stand))
+        degrees = shape.tp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
+        key = kept, degrees, shape.zero_shard_size, ends, spec and spec.name
         if key not in self._lines:
             one, two = (self._both(shape, stand, layers, ends, spec) for layers in (1, 2))
             self._lines[key] = 2 * one - two, two - one

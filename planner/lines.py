@@ -16,6 +16,7 @@ from planner.question import Question
 from planner.shapes import slot, slots
 from sim.cluster import Cluster, Device, DeviceSpec
 from sim.errors import PlanError
+from sim.rows import KEPT, Rows, block_nodes, joined
 
 ORDERS = 24
 """Orders of types of devices along a line that are tried: all of four types, the first of more (a guess)."""
@@ -44,14 +45,14 @@ Stand: TypeAlias = tuple[Run, ...]
 """Where one stage stands: its replicas in order."""
 
 
-def cut(clusters: Iterable[Cluster], tp: int, width: int) -> tuple[Stand, ...]:
-    """Stages of `width` slots each along the clusters; slots left over at the end stay idle."""
+def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[Stand, ...]:
+    """Stages of `width` slots each along the clusters, so many at most; slots left over at the end stay idle."""
     stands: list[Stand] = []
     runs: list[Run] = []
     room = width
     for cluster in clusters:
         first, left = 0, slots(cluster, tp)
-        while left:
+        while left and len(stands) < most:
             count = min(left, room)
             runs.append(Run(cluster, first, count))
             first, left, room = first + count, left - count, room - count
@@ -65,6 +66,25 @@ def devices(stands: Iterable[Stand], tp: int) -> tuple[Device, ...]:
     """The device of every rank of a pipeline of such stages."""
     runs = itertools.chain.from_iterable(stands)
     return tuple(d for run in runs for index in range(run.first, run.first + run.count) for d in slot(run.cluster, tp, index))
+
+
+def rows(stand: Stand, tp: int) -> Rows:
+    """The slots of a stage, one a row; of the many blocks of a run that are alike, three."""
+    return joined(_rows(run, tp) for run in stand)
+
+
+def _rows(run: Run, tp: int) -> Rows:
+    block = block_nodes(run.cluster) * (run.cluster.node.count // tp)
+    head = min(-run.first % block, run.count)
+    many = (run.count - head) // block
+    left = max(many - KEPT, 0)
+    cut = head + (KEPT - 1) * block
+    listed = [*range(cut), *range(cut + left * block, run.count)] if left else range(run.count)
+
+    def slots_of(indices: Iterable[int]) -> tuple[tuple[Device, ...], ...]:
+        return tuple(slot(run.cluster, tp, run.first + index) for index in indices)
+
+    return Rows(slots_of(listed), ((head + block, cut, left),) if left else (), lambda: slots_of(range(run.count)))
 
 
 def types(question: Question) -> dict[DeviceSpec, list[Cluster]]:

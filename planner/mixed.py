@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -52,16 +53,17 @@ class Layout:
     microbatches: tuple[int, ...]
 
 
-def mixed(workshop: Workshop, strategy: str, below: float = math.inf) -> list[tuple[float, Plan]]:
+def mixed(workshop: Workshop, strategy: str, below: float = math.inf, deadline: float = math.inf) -> list[tuple[float, Plan]]:
     """Plans with mixed stages that fit and might take less than `below` seconds, each with its step on an idle network.
 
-    The fastest first; of plans that stand alike only the best.
+    The fastest first; of plans that stand alike only the best. Beyond the deadline, a time of `time.monotonic`, no more are
+    looked for than one.
     """
     question = workshop.question
-    costs, places = LineCosts(workshop), layouts(question)
+    costs, places = LineCosts(workshop), itertools.takewhile(lambda _: time.monotonic() < deadline, layouts(question))
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
     rough = ((layout.seconds, place) for layout, place in laid if layout.seconds < below)
-    best = shortlist(rough, lambda place: _whole(costs, *place), LAID, math.inf)
+    best = shortlist(rough, lambda place: _whole(costs, *place), LAID, deadline)
     found = [
         layout
         for one in best
@@ -75,7 +77,7 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf) -> list[tu
         size = layout.shape.tp * layout.shape.slots * len(layout.stands)
         if len(layout.stands) * max(layout.microbatches) > PLAYABLE:
             continue
-        if ranks + size > RANKS and len(priced) >= 2:
+        if (ranks + size > RANKS and len(priced) >= 2) or (priced and time.monotonic() > deadline):
             break
         ranks += size
         with suppress(PlanError):
@@ -136,7 +138,7 @@ def _on_lines(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     clusters, layers, pinned = list(question.clusters()), question.workload.model.layers, question.wishes.pp
     for shape in searched(question, across=True):
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
-            stands = cut(order, shape.tp, shape.slots)[: pinned or layers]
+            stands = cut(order, shape.tp, shape.slots, pinned or layers)
             if any(len(stand) > 1 for stand in stands) and pinned in (None, len(stands)):
                 yield shape, stands
 
@@ -191,9 +193,9 @@ def _laid(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], whole: bool
         microbatches = _shared(slots, counts, total)
         if not microbatches:
             return
-        per_replica = tuple(m for m, count in zip(microbatches, counts, strict=True) for _ in range(count))
-        if sum(per_replica) != total:
+        if sum(m * count for m, count in zip(microbatches, counts, strict=True)) != total:
             return
+        per_replica = tuple(itertools.chain.from_iterable(map(itertools.repeat, microbatches, counts)))
         fill = sum(s + k * c for k, (s, c) in zip(layers, lines, strict=True))
         seconds = max(m * slot for m, slot in zip(microbatches, slots, strict=True)) + (pp - 1) / pp * fill
         if whole:
@@ -219,8 +221,8 @@ def _shared(slots: list[float], counts: list[int], total: int) -> list[int]:
 
     Replicas of a group have equally many; what is left goes, group by group, to those done soonest. Empty where it cannot be.
     """
-    share = [1] * len(slots)
-    left = total - sum(counts)
+    share = _early(slots, counts, total)
+    left = total - sum(count * given for count, given in zip(counts, share, strict=True))
     while left > 0:
         able = [i for i, count in enumerate(counts) if count <= left]
         if not able:
@@ -229,3 +231,16 @@ def _shared(slots: list[float], counts: list[int], total: int) -> list[int]:
         share[best] += 1
         left -= counts[best]
     return share if left == 0 else []
+
+
+def _early(slots: list[float], counts: list[int], total: int) -> list[int]:
+    """What every replica of each group has been given at a time when there is enough left for any group; at least 1."""
+    seconds = (total - 2 * max(counts)) / sum(count / slot for count, slot in zip(counts, slots, strict=True))
+    share = []
+    for slot in slots:
+        given = max(int(seconds / slot) - 1, 1)
+        while (given + 1) * slot <= seconds:
+            given += 1
+        share.append(given)
+    left = total - sum(count * given for count, given in zip(counts, share, strict=True))
+    return share if left >= max(counts) else [1] * len(slots)

@@ -11,6 +11,7 @@ exchange of tokens with experts, and each stage may share out the microbatches f
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,10 +24,14 @@ from planner.workshop import Workshop
 from sim.errors import PlanError
 
 
-def mixed_bound(workshop: Workshop, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float) -> float:
-    """A lower bound on the step of all plans that stand so, at most `cutoff`."""
+def mixed_bound(
+    workshop: Workshop, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float, deadline: float = math.inf
+) -> float | None:
+    """A lower bound on the step of all plans that stand so, at most `cutoff`; None where time ends before."""
     costs, bound, shares = LineCosts(workshop), cutoff, dict[Shape, float]()
     for shape, stands in layouts:
+        if time.monotonic() > deadline:
+            return None
         one = splitting(shape)
         with suppress(PlanError):
             layout = _Layout(costs, one, stands)

@@ -19,6 +19,7 @@ from sim.errors import PlanError
 from sim.paces import Paces
 from sim.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
 from sim.routes import Capacities
+from sim.rows import Rows
 
 
 def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str) -> Plan:
@@ -98,7 +99,7 @@ def _with_collectives(plan: Plan) -> Plan:
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = Paces(plan.fleet, config, costs.place_devices(plan, place), capacities)
+        paces = Paces(plan.fleet, config, Rows.of(plan.fleet, costs.place_devices(plan, place)), capacities)
         stage_costs = costs.StageCosts(plan.workload, config, paces)
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:

@@ -5,6 +5,7 @@ pp is left to the stage model, which decides how many stages stand on which clas
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -66,23 +67,28 @@ class Shape:
 
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
         """The configuration with a pipeline of pp places."""
-        return ParallelConfig(
-            tp=self.tp,
-            pp=pp,
-            dp=self.dp,
-            cp=self.cp,
-            ep=self.ep,
-            vpp=self.vpp,
-            schedule=self.schedule,
-            microbatch_size=self.microbatch_size,
-            num_microbatches=(self.microbatches(workload),) * self.dp,
-            zero_stage=self.zero_stage,
-            zero_shard_size=self.zero_shard_size,
-            recompute=self.recompute,
-            overlap_param_gather=self.overlap_param_gather,
-            sequence_parallel=self.tp > 1,
-            gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
-        )
+        return _config(self, workload, pp)
+
+
+@functools.lru_cache(maxsize=64)  # the classes of a shape ask for the same one; a large one has a number for each replica
+def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
+    return ParallelConfig(
+        tp=shape.tp,
+        pp=pp,
+        dp=shape.dp,
+        cp=shape.cp,
+        ep=shape.ep,
+        vpp=shape.vpp,
+        schedule=shape.schedule,
+        microbatch_size=shape.microbatch_size,
+        num_microbatches=(shape.microbatches(workload),) * shape.dp,
+        zero_stage=shape.zero_stage,
+        zero_shard_size=shape.zero_shard_size,
+        recompute=shape.recompute,
+        overlap_param_gather=shape.overlap_param_gather,
+        sequence_parallel=shape.tp > 1,
+        gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+    )
 
 
 def splitting(shape: Shape) -> Shape:

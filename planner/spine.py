@@ -22,7 +22,8 @@ from sim.cluster import Device, Fleet
 from sim.costs import StageCost, StageCosts
 from sim.paces import Paces
 from sim.plan import Plan, embedding_groups
-from sim.routes import Capacities, Pace, capacity, member, path, protocols, ways
+from sim.routes import Capacities, capacity, member, path, protocols, ways
+from sim.rows import Rows
 from sim.units import Seconds
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -107,7 +108,7 @@ class SpineCosts(costs.PlanCosts):
         self.rings = {config.place(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
         self._stages: dict[tuple[object, ...], StageCost] = {}
         self._idle_paces: dict[tuple[object, ...], Paces] = {}
-        self._messages: dict[tuple[object, ...], Pace] = {}
+
         self._tables()
         self.loads = self._loads(self.leaves)
 
@@ -136,8 +137,8 @@ class SpineCosts(costs.PlanCosts):
         """Costs of stages on the devices of a place, with no spine."""
         key = self._lies(place)
         if key not in self._idle_paces:
-            devices = costs.place_devices(self.plan, place)
-            self._idle_paces[key] = Paces(self.flat, self.plan.config, devices, self.idle)
+            rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
+            self._idle_paces[key] = Paces(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 
 from sim import costs, memory
@@ -23,7 +22,7 @@ def fits(plan: Plan) -> bool:
 
 def play(plan: Plan) -> Plan:
     """The plan with the prediction that its simulation gives."""
-    return replace(plan, prediction=predict(plan, simulate(plan)))
+    return plan.saying(prediction=predict(plan, simulate(plan)))
 
 
 def step(plan: Plan) -> float:

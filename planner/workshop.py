@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
+from planner.lines import Run, rows
 from planner.question import Question
 from planner.shapes import Shape, slot, slots, splitting
 from sim.cluster import Cluster, Device, Fleet, common_transport
@@ -18,12 +20,16 @@ from sim.paces import Paces
 from sim.plan import Plan
 from sim.routes import Capacities, Pace, member, ways
 
+SOON = 5.0
+"""Seconds that a quick strategy has in any case."""
+
 
 class Workshop:
     """What many shapes and strategies share, built once for a question. `progress` is told now and then how far things are."""
 
     def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
         self.question, self.progress = question, progress
+        self.deadline = time.monotonic() + question.time_limit
         self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
         self.interrupted = False
         self.played: list[Plan] = []  # what certified has played, for objectives other than the step time
@@ -35,10 +41,15 @@ class Workshop:
         self.open_capacities = Capacities(self.open)
         self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
+        self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
         self._hops: dict[tuple[object, ...], Pace | None] = {}
         self._tied: dict[tuple[str, str, int, int, int], tuple[Pace, ...]] = {}
         self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
+
+    def until(self) -> float:
+        """When a quick strategy that begins now should be done: by the deadline, or soon where that is near or over."""
+        return max(self.deadline, time.monotonic() + SOON)
 
     def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
         """What a strategy answers, thought out once; raises again what it raised."""
@@ -61,8 +72,8 @@ class Workshop:
             per_node = cluster.node.count // shape.tp
             ways = max(1, min(per_node // math.gcd(per_node, shape.slots), slots(cluster, shape.tp) // shape.slots))
             firsts = (index * shape.slots % per_node for index in range(ways))  # each from the first node of a leaf
-            stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(shape.slots)) for first in firsts)
-            self._paces[key] = tuple(Paces(self.fleet, config, s, self.capacities) for s in stages)
+            stages = (rows((Run(cluster, first, shape.slots),), shape.tp) for first in firsts)
+            self._paces[key] = tuple(Paces(self.fleet, config, stage, self.capacities) for stage in stages)
         return self._paces[key]
 
     def costs(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
@@ -72,6 +83,16 @@ class Workshop:
             config = key[1].config(self.question.workload, 2)
             self._costs[key] = tuple(StageCosts(self.question.workload, config, paces) for paces in self.paces(cluster, shape))
         return self._costs[key]
+
+    def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
+        """(forward, backward) seconds of one microbatch on one layer; without cp and ep the same for any number of replicas."""
+        one = replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
+        key = cluster.name, one
+        if key not in self._layers:
+            ones, twos = ([costs.work(k, False, False) for costs in self.costs(cluster, one)] for k in (1, 2))
+            forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
+            self._layers[key] = forward, backward
+        return self._layers[key]
 
     def least(self, cluster: Cluster, shape: Shape) -> dict[tuple[str, int], StageCost]:
         """Where the least costs of a cluster's stages by role and layers are kept, for all schedules."""
@@ -97,7 +118,7 @@ class Workshop:
             ends = [(i, i + 1) for i in range(min(per_node, slots(source, shape.tp) // shape.slots - 1))]
         for i, j in ends:
             with suppress(PlanError):
-                pairs = _hop(source, i, target, j, shape, nic)
+                pairs = _hop(fleet.cluster(source.name), i, fleet.cluster(target.name), j, shape, nic)
                 chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y, *_ in pairs)
                 yield messages_pace(fleet, chosen, self.open_capacities, tuple(many for *_, many in pairs))
 
@@ -217,21 +238,14 @@ class Workshop:
 
     def _tied_paces(self, first: Cluster, last: Cluster, shape: Shape) -> tuple[Pace, ...]:
         """Paces of the ways in which end stages on two clusters can sum, none where nothing joins them."""
-        fleet = self.open
-        a, b = _stage_devices(first, shape, 0), _stage_devices(last, shape, 1 if first == last else 0)
-        ends = []
-        for p, q in zip(a, b, strict=True):
-            for x, y in zip(p, q, strict=True):
-                try:
-                    nic, _ = common_transport(fleet, (x, y))
-                except PlanError:
-                    return ()
-                ends.append(member((x, y), nic, "ring"))
-        return tuple(way.pace for way in ways(fleet, tuple(ends), "all_reduce", self.open_capacities))
-
-
-def _stage_devices(cluster: Cluster, shape: Shape, index: int) -> tuple[tuple[Device, ...], ...]:
-    return tuple(slot(cluster, shape.tp, index * shape.slots + d) for d in range(shape.slots))
+        a, b = (self.open.cluster(cluster.name) for cluster in (first, last))
+        pairs = _hop(a, 0, b, 1 if a == b else 0, shape, "")
+        try:
+            ends = tuple(member((x, y), common_transport(self.open, (x, y))[0], "ring") for x, y, *_ in pairs)
+        except PlanError:
+            return ()
+        times = tuple(many for *_, many in pairs)
+        return tuple(way.pace for way in ways(self.open, ends, "all_reduce", self.open_capacities, times))
 
 
 Stages: TypeAlias = tuple[Cluster, int, int]
@@ -246,7 +260,10 @@ def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: st
     Without leaf switches the first nodes stand for all: replicas lie on them as on the others, and share but trunks with them.
     """
     whole = source.fabric or target.fabric  # nodes of a leaf share its uplinks
-    many = shape.slots if whole else min(shape.slots, 3 * max(source.node.count, target.node.count) // shape.tp)
+    widths = {cluster.node.count // shape.tp for cluster in (source, target)}
+    even = len(widths) == 1 and shape.slots % max(widths) == 0  # all begin with a node, so one of them stands for all
+    some = max(widths) if even else 3 * max(source.node.count, target.node.count) // shape.tp
+    many = shape.slots if whole else min(shape.slots, some)
     ends = (source, i * shape.slots), (target, j * shape.slots)
     stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(many)) for cluster, first in ends)
     each, more = divmod(shape.slots, many)

@@ -6,14 +6,20 @@ the planner needs, so this is the only cost model there is.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from sim import compute, lowering, memory, schedules
 from sim.cluster import Device, DeviceSpec, Fleet
 from sim.model import Workload
 from sim.paces import Paces
+from sim.pairs import Pairs
 from sim.plan import ParallelConfig, Plan, embedding_groups, gradient_groups
-from sim.routes import Capacities, Pace, group_ways, message_route, pace
+from sim.rings import Sites
+from sim.routes import Capacities, Pace, member, message_route, pace, protocols
+from sim.rows import Rows
 from sim.units import Bytes, Seconds
 
 
@@ -275,6 +281,7 @@ class PlanCosts:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
         self._paces: dict[int, Paces] = {}
+        self._messages: dict[tuple[object, ...], Pace] = {}
         self._among: dict[tuple[int, tuple[int, ...]], Paces] = {}
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
@@ -288,6 +295,10 @@ class PlanCosts:
             return replace(cost, lane=ahead * (1 if entry else config.vpp))
         return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
 
+    @functools.cached_property
+    def _sites(self) -> Sites:
+        return Sites(self.plan)
+
     def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
         """Costs of stages on the devices of a pipeline place, of replicas that are alike."""
         if (place, alike) not in self._among:
@@ -296,8 +307,8 @@ class PlanCosts:
 
     def _paces_of(self, place: int) -> Paces:
         if place not in self._paces:
-            devices = place_devices(self.plan, place)
-            facts = self.plan.fleet, self.plan.config, devices, self.capacities, self._chosen[place], self._rings
+            rows = Rows.of(self.plan.fleet, place_devices(self.plan, place))
+            facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[place], self._rings
             self._paces[place] = Paces(*facts)
         return self._paces[place]
 
@@ -310,10 +321,14 @@ class PlanCosts:
     def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
         """Seconds of the messages of alike replicas from one pipeline place to another, side by side on an idle network."""
         plan, config = self.plan, self.plan.config
-        width = config.tp * config.dp_cp
-        chains = [tp + config.tp * dp_cp for dp_cp in alike for tp in range(config.tp)]
-        pairs = tuple((plan.placement[c + source * width], plan.placement[c + target * width], self._nics[c]) for c in chains)
-        return messages_pace(plan.fleet, pairs, self.capacities).seconds(lowering.message_bytes(plan.workload, config))
+        key: tuple[object, ...] = source, target, alike
+        if key not in self._messages:
+            width = config.tp * config.dp_cp
+            chains = (config.tp * np.array(alike)[:, None] + np.arange(config.tp)).ravel()
+            nics = [self._nics[chain] for chain in chains.tolist()]
+            pairs = Pairs(plan, self._sites, chains + source * width, chains + target * width, nics)
+            self._messages[key] = pairs.pace("send_recv", self.capacities)
+        return self._messages[key].seconds(lowering.message_bytes(plan.workload, config))
 
     def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
         """Closed form of a step for a class of replicas: its latest stage, fed by the stages before it."""
@@ -359,8 +374,18 @@ def tied_seconds(plan: Plan) -> Seconds:
     nbytes = lowering.tied_bytes(plan.workload, plan.config)
     if not nbytes:
         return 0.0
-    ways = group_ways(plan, embedding_groups(plan.groups), "all_reduce", Capacities(plan.fleet))
-    return min(way.pace.seconds(nbytes) for way in ways)
+    groups, capacities = embedding_groups(plan.groups), Capacities(plan.fleet)
+    ends = np.array([group.ranks for group in groups])
+    nics = [group.nic for group in groups for _ in range(2)]
+    pairs = Pairs(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
+    kinds = dict.fromkeys((pairs.firsts // 2).tolist())
+    members = (member(tuple(plan.placement[rank] for rank in groups[one].ranks), groups[one].nic, "ring") for one in kinds)
+    found = []
+    for protocol in protocols(plan.fleet, tuple(members), "all_reduce"):
+        there, back = (pairs.path(way, "all_reduce", protocol) for way in (0, 1))
+        latency = max(there.overhead, back.overhead) + (there.latency + back.latency)
+        found.append(Pace(latency, pairs.per_byte("all_reduce", capacities, protocol)))
+    return min(one.seconds(nbytes) for one in found)
 
 
 def step_seconds(plan: Plan) -> Seconds:
@@ -390,7 +415,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _alone(config, width)
-        paces = Paces(plan.fleet, alone, (ring,), Capacities(plan.fleet))
+        paces = Paces(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate

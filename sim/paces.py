@@ -10,68 +10,83 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sim import collectives
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.plan import ParallelConfig
-from sim.routes import Capacities, Devices, Hosts, Member, Pace, by_host, member, ways
+from sim.routes import Capacities, Devices, Hosts, Member, Pace, member, ways
+from sim.rows import Again, Rows
 from sim.units import Bytes, Seconds
+
+INSIDE = ("tp", "cp", "ep")
+"""Kinds of groups that other replicas have no part in."""
 
 
 class Paces:
-    """Paces of a stage's groups on given devices: `devices[d][t]` is the device of dp_cp index d, tensor-parallel rank t.
+    """Paces of a stage's groups on given devices: row d, column t is the device of dp_cp index d, tensor-parallel rank t.
 
     By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
-    A ring goes on in the order of ranks; `rings` tells of groups, given in that order, for which it does not.
+    A ring goes on in the order of ranks; `rings` tells of groups, given in that order, for which it does not. Rings over rows
+    of which some stand for others (`sim.rows`) are looked at on these alone.
     """
 
     def __init__(
         self,
         fleet: Fleet,
         config: ParallelConfig,
-        devices: tuple[tuple[Device, ...], ...],
+        rows: Rows,
         capacities: Capacities,
         chosen: Mapping[str, str] | None = None,
         rings: Mapping[Devices, Devices] | None = None,
     ):
-        self.specs = tuple(dict.fromkeys(fleet.spec(device) for replica in devices for device in replica))
+        self.specs = tuple(dict.fromkeys(fleet.spec(device) for row in rows.kept for device in row))
         self._fleet, self._capacities, self._chosen = fleet, capacities, chosen or {}
-        self._config, self._devices, self._rings = config, devices, rings or {}
-        self._blocks: dict[str, list[list[tuple[Device, ...]]]] = {  # groups that run side by side
-            **self._inside(tuple(range(len(devices)))),
-            "dp": [_columns(devices)],
-            "edp": [[group for i in range(config.ep) for group in _columns(devices[i :: config.ep])]],
-        }
+        self._config, self._rows, self._rings = config, rows, rings or {}
+        self._some: tuple[int, ...] | None = None
         self._shards = {"dp": config.shards}
-        self._known: dict[str, dict[str, dict[str, tuple[Pace, ...]]]] = {kind: {} for kind in self._blocks}
+        self._known: dict[str, dict[str, dict[str, tuple[Pace, ...]]]] = {kind: {} for kind in ("dp", "edp", *INSIDE)}
         self._slowing: dict[tuple[str, str, str], float] = {}
 
     def among(self, rows: tuple[int, ...]) -> Paces:
         """The same for some dp_cp indices: of tp, cp and ep groups those that they are in; gradients go over all of them."""
-        if len(rows) == len(self._devices):
+        if len(rows) == len(self._rows):
             return self
-        found, inside = copy.copy(self), self._inside(rows)
-        found._blocks = self._blocks | inside
-        found._known = self._known | {kind: {} for kind in inside}
+        found = copy.copy(self)
+        found._some = rows
+        found._known = self._known | {kind: {} for kind in INSIDE}
         return found
 
-    def _inside(self, rows: tuple[int, ...]) -> dict[str, list[list[tuple[Device, ...]]]]:
-        cp, ep = self._config.cp, self._config.ep
-        rings = {_alike(self._devices[row]): self._devices[row] for row in rows}
-        return {
-            "tp": [[ring] for ring in rings.values()],
-            "cp": self._unlike(cp, rows),
-            "ep": self._unlike(ep, rows),
-        }
+    def _blocks(self, kind: str, short: bool) -> list[list[Member]]:
+        """Groups that run side by side, block by block, each as a ring; alike blocks once."""
+        config, some = self._config, self._some
+        if kind == "tp":
+            like = range(len(self._rows.kept)) if some is None else dict.fromkeys(self._rows.like[row] for row in some)
+            rings = {_alike(self._rows.kept[row]): self._rows.kept[row] for row in like}
+            return [[self._member(ring, kind)] for ring in rings.values()]
+        if kind == "dp" and short:
+            return [[self._member(column, kind, self._rows.again) for column in _columns(self._rows.kept)]]
+        if kind in ("dp", "edp"):
+            rows = self._rows.all()
+            parts = [rows] if kind == "dp" else [rows[i :: config.ep] for i in range(config.ep)]
+            return [[self._member(column, kind) for part in parts for column in _columns(part)]]
+        return self._unlike(config.cp if kind == "cp" else config.ep, kind)
 
-    def _unlike(self, width: int, rows: tuple[int, ...]) -> list[list[tuple[Device, ...]]]:
+    def _member(self, devices: Devices, kind: str, again: Again = ()) -> Member:
+        nic, _ = common_transport(self._fleet, devices)
+        ring = self._rings.get(devices, devices)
+        return replace(member(ring, nic, "ring", devices, 0 if again else self._shards.get(kind, 0)), again=_hosts(ring, again))
+
+    def _unlike(self, width: int, kind: str) -> list[list[Member]]:
         """Groups of the blocks of so many replicas that some are in; of blocks that stand alike under their leaves only one."""
-        found: dict[object, list[tuple[Device, ...]]] = {}
-        for first in dict.fromkeys(row - row % width for row in rows):
-            block = self._devices[first : first + width]
+        rows, found = self._rows.all(), dict[object, list[Member]]()
+        for first in dict.fromkeys(row - row % width for row in (self._some or range(len(rows)))):
+            block = rows[first : first + width]
             flat = tuple(itertools.chain.from_iterable(block)) if width > 1 else ()
-            found.setdefault((_alike(flat), self._leaves(flat)), _columns(block))
+            key = _alike(flat), self._leaves(flat)
+            if key not in found:
+                found[key] = [self._member(column, kind) for column in _columns(block)]
         return list(found.values())
 
     def _leaves(self, devices: Devices) -> tuple[int, ...]:
@@ -90,14 +105,15 @@ class Paces:
 
     def _options(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
         """Groups of a block run side by side and share NICs; of blocks the slowest decides."""
-        blocks = [[(devices, common_transport(self._fleet, devices)[0]) for devices in block] for block in self._blocks[kind]]
+        whole = self._shards.get(kind, len(self._rows)) == len(self._rows)
+        able = kind == "dp" and whole and not self._rings and bool(self._rows.again)
+        blocks = {short: self._blocks(kind, short) for short in (able,)}
         found = {}
-        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, by_host(blocks[0][0][0])):
-            shards = self._shards.get(kind, 0)
-            joined = [
-                [member(self._rings.get(devices, devices), nic, name, devices, shards) for devices, nic in block]
-                for block in blocks
-            ]
+        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, blocks[able][0][0].hosts):
+            short = able and collectives.doer(name, operation) == "ring"
+            if short not in blocks:
+                blocks[short] = self._blocks(kind, short)
+            joined = [[replace(group, collective=name) for group in block] for block in blocks[short]]
             together = [side for block in joined for side in _side_by_side(block, operation)]
             sides = [ways(self._fleet, side, operation, self._capacities) for side in together]
             options = [tuple(way.pace for way in side) for side in sides]
@@ -129,6 +145,13 @@ class Paces:
 
 def _columns(rows: tuple[tuple[Device, ...], ...]) -> list[tuple[Device, ...]]:
     return list(zip(*rows, strict=True))
+
+
+def _hosts(ring: Devices, again: Again) -> Again:
+    """What stands again, by hosts instead of by ranks of a ring."""
+    number = {host: index for index, host in enumerate(dict.fromkeys((d.cluster, d.node) for d in ring))}
+    at = [number[d.cluster, d.node] for d in (ring if again else ())]
+    return tuple((at[first], at[past - 1] + 1, times) for first, past, times in again)
 
 
 def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:

@@ -9,6 +9,7 @@ divides cp x dp, and cp x dp / ep ranks hold the same experts.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -241,6 +242,13 @@ class Plan:
         _check_stages(self)
         _check_placement(self)
         _check_groups(self)
+
+    def saying(self, **said: Prediction | Certificate | MadeBy) -> Plan:
+        """The plan with another prediction, certificate or maker: nothing that would have to be checked again."""
+        found = copy.copy(self)
+        for name, what in said.items():
+            object.__setattr__(found, name, what)
+        return found
 
     @property
     def fleet(self) -> Fleet:

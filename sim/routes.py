@@ -20,10 +20,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+
 from sim import collectives
 from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Protocol, trunk_between, trunk_path
+from sim.collectives import ring
 from sim.errors import PlanError
 from sim.plan import Group, Plan
+from sim.rows import Again
 from sim.units import BytesPerSecond, Seconds
 
 LinkName: TypeAlias = tuple[str | int, ...]
@@ -74,6 +78,8 @@ class Member:
 
     Where blocks of the group share state (`zero_shard_size`), `blocks` are those, and `copies` join what they hold alike: a
     gradient is reduce_scattered in each block, then all_reduced among copies; weights are gathered in each block.
+
+    Of a long ring some hosts may be left out that others stand for: `again` as in `sim.rows`, of `hosts`.
     """
 
     hosts: Hosts
@@ -81,6 +87,7 @@ class Member:
     collective: str
     blocks: tuple[Hosts, ...] = ()
     copies: tuple[Hosts, ...] = ()
+    again: Again = ()
 
 
 def member(ring: Devices, nic: str, collective: str, ranked: Devices = (), shards: int = 0) -> Member:
@@ -255,8 +262,36 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
     return Route(tuple(legs), overhead, interference)
 
 
+def ring_route(fleet: Fleet, hosts: Hosts, again: Again, nic: str, operation: str, protocol: str = "") -> Route:
+    """`collective_route` of a ring of which some hosts are left out: it has the links of those that are listed."""
+    flat = [device for members in hosts for device in members]
+    near = [tuple(device.index for device in members) for members in hosts]
+    firsts = list(itertools.accumulate((len(members) for members in hosts), initial=0))
+    of = [host for host, members in enumerate(hosts) for _ in members]
+    ranks = len(flat) + sum((firsts[b] - firsts[a]) * times for a, b, times in again)
+    share, steps, repeats = ring.edge(operation, ranks)
+    use, overhead, interference = dict[LinkName, float](), 0.0, 0.0
+    latencies = np.empty(len(flat))
+    for i, (source, target) in enumerate(zip(flat, flat[1:] + flat[:1], strict=True)):
+        at, to = of[i], of[i + 1] if i + 1 < len(flat) else 0
+        step = path(fleet, nic, source, target, operation, near[at], near[to], len(hosts[at]), ranks, protocol)
+        for link, weight in step.use:
+            use[link] = use.get(link, 0.0) + weight * share / share
+        latencies[i] = steps * step.latency
+        overhead = max(overhead, step.overhead)
+        interference = max(interference, step.interference)
+    parts, done = [], 0
+    for a, b, times in again:
+        parts += [latencies[done : firsts[b]], np.tile(latencies[firsts[a] : firsts[b]], times)]
+        done = firsts[b]
+    latency = float(np.cumsum(np.concatenate([*parts, latencies[done:]]))[-1])  # one after the other, as where all are listed
+    return Route((Leg(tuple(use.items()), share * repeats, latency),), overhead, interference)
+
+
 def member_route(fleet: Fleet, group: Member, operation: str, protocol: str) -> Route:
     """Route of a collective of a group under a protocol of its links, in blocks and among their copies where it has such."""
+    if group.again:
+        return ring_route(fleet, group.hosts, group.again, group.nic, operation, protocol)
     if not group.blocks:
         return collective_route(fleet, group.hosts, group.nic, group.collective, operation, protocol)
 

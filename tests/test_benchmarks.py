@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import evaluator, scale, strategies
+from benchmarks import evaluator, planning, scale, strategies
 from benchmarks.__main__ import main
 from planner.search import Row
 from sim.folding import fold
 from sim.plan import Plan, Prediction
 from sim.recurrence import steps
+from sim.topology import load
 
 Make = Callable[..., Any]
 
@@ -49,6 +50,23 @@ def test_a_simulation_is_measured_in_a_process_of_its_own() -> None:
     assert uniform.peak_bytes > 2**20
 
 
+def test_planning_is_measured_in_a_process_of_its_own() -> None:
+    """Sixteen A100s, whose plan is proven."""
+    (row,) = planning.measure(((16, scale.UNIFORM, "gpt-1.7b", 64),))
+    assert (row.devices, row.kinds) == (16, 1)
+    assert row.seconds > 0 and row.cpu_seconds > 0 and row.step_s > 0
+    assert 0 <= row.gap < 0.03
+    assert row.peak_bytes > 2**20
+
+
+def test_fleets_that_are_planned_have_eight_devices_a_node(tmp_path: Path) -> None:
+    for devices, kinds, _, _ in planning.FLEETS:
+        path = tmp_path / "topology.yaml"
+        path.write_text(scale.topology(kinds, devices), encoding="utf-8")
+        fleet = load(path).fleet
+        assert (fleet.devices, len({cluster.node.device.name for cluster in fleet.clusters})) == (devices, len(kinds))
+
+
 def test_candidates_are_splits_of_all_layers() -> None:
     classes, layers = evaluator.splits(50, 8, 1, 96)
     assert (layers.sum(axis=1) == 96).all() and (layers >= 1).all()
@@ -80,5 +98,5 @@ def test_strategies_are_measured_topology_by_topology() -> None:
 
 
 def test_an_unknown_part_is_one_line() -> None:
-    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, strategies"):
+    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, planning, strategies"):
         main(["speed"])

@@ -23,7 +23,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from planner.bounds import quick_bound, quick_estimate
 from planner.classes import ClassOption, options
@@ -67,14 +67,20 @@ CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
 PRICED = 150_000
 """Pipelines that are priced for the proof, in all."""
+FOLLOWING = 3
+"""Plans that are built or played after the search: those of two other strategies, and the best one for the report."""
 KEPT = 4
 """Of those, pipelines that may be played."""
 SOLVED_PLAYS = 4
 """Solutions of stage programmes that are played, one after the other, without finding a faster plan."""
 LATE_PLAYS = 4
-"""Those of them where the time is up."""
+"""Those of them where the time is up; none where one takes long."""
+LONG = 1.0
+"""Seconds of building and playing a plan that are long."""
 LATE = 30.0
 """Seconds by which a search may be late and still ask other strategies for their plans."""
+MIXED_PROOF = 3.0
+"""Seconds that the bound of plans with mixed stages has in any case; then a simpler one has to do."""
 LAST_PLAYS = 20
 """Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
@@ -96,6 +102,7 @@ class _Search:
     programmes: int = 0
     vain: int = 0
     priced: int = 0
+    longest: float = 0.0
 
     @property
     def cutoff(self) -> float:
@@ -120,6 +127,7 @@ class _Search:
         if (shape, stages) in self.seen:
             return False
         self.seen.add((shape, stages))
+        begun = time.monotonic()
         try:
             plan = build(self.question, shape, stages, "certified")
         except PlanError:
@@ -129,7 +137,16 @@ class _Search:
         with suppress(PlanError):  # what the evaluator does not hold is played in any case
             if evaluate([plan])[0] >= self.cutoff:
                 return False
-        return self.keep(play(plan))
+        better = self.keep(play(plan))
+        self.spare(time.monotonic() - begun)
+        return better
+
+    def spare(self, seconds: float) -> None:
+        """Leave time for what follows the search, where playing a plan takes long: other strategies play theirs."""
+        if seconds > max(self.longest, LONG):
+            most = self.question.time_limit / FOLLOWING
+            self.deadline -= min(FOLLOWING * seconds, most) - min(FOLLOWING * self.longest, most)
+            self.longest = seconds
 
     def keep(self, played: Plan) -> bool:
         """Keep a played plan if it is the fastest so far."""
@@ -171,10 +188,10 @@ def _ask_others(search: _Search) -> None:
 def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
     of = {splitting(base): base for base in bases}
-    promising = _ranked(search, of, tails=False)[:BASES]
-    _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])))[:SKETCHED])
+    promising = _ranked(search, of, BASES, tails=False)
+    _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])), SKETCHED))
     idle = 0
-    for seconds, plan in mixed(search.workshop, "certified", search.cutoff) if search.left > 0 else ():
+    for seconds, plan in mixed(search.workshop, "certified", search.cutoff, search.deadline) if search.left > 0 else ():
         if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
             break
         idle = 0 if search.keep(play(plan)) else idle + 1
@@ -203,16 +220,27 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
         search.tell("playing drafts")
 
 
-def _ranked(search: _Search, found: Iterable[Shape], tails: bool = True) -> list[Shape]:
-    """Shapes in the order of a quick estimate, without those that do not fit."""
-    estimates: list[tuple[float, int, Shape]] = []
+def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
+    """The first shapes in the order of a quick estimate, so many at most, without those that do not fit.
+
+    A shape waits with an estimate that leaves out messages, and is never above the other, until it is the first by that."""
+    workshop, heap = search.workshop, list[tuple[float, int, Shape, bool]]()
     for shape in found:
-        if search.left <= 0 and estimates:
+        if search.left <= 0 and heap:
             break
-        estimate = quick_estimate(search.workshop, shape, options(search.workshop, shape), tails)
-        if estimate < math.inf:
-            estimates.append((estimate, len(estimates), shape))
-    return [shape for _, _, shape in sorted(estimates)]
+        least = quick_estimate(workshop, shape, options(workshop, shape), False, False)
+        if least < math.inf:
+            heap.append((least, len(heap), shape, False))
+    heapq.heapify(heap)
+    ranked: list[Shape] = []
+    while heap and len(ranked) < most:
+        _, index, shape, known = heapq.heappop(heap)
+        if known or search.left <= 0:
+            ranked.append(shape)
+        else:
+            estimate = quick_estimate(workshop, shape, options(workshop, shape), tails)
+            heapq.heappush(heap, (estimate, index, shape, True))
+    return ranked
 
 
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
@@ -262,6 +290,9 @@ def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape
 def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
     """The least that a pipeline of one place takes, which is played if it might be the fastest; infinite where it does not."""
     layers = option.workload.model.layers
+    least = option.microbatches * layers * option.layer_seconds
+    if least >= search.cutoff:
+        return least
     try:
         held = option.room("only", schedules.in_flight(shape.schedule, 0, 1, shape.enough(option.microbatches, 1), shape.vpp))
         seconds = priced(search.workshop, shape, (option,), [((0, layers),)], 1)[0].seconds if held >= layers else math.inf
@@ -303,7 +334,8 @@ def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
     """Play drafts of the pool, the best guesses first, until so many were not faster than the best plan."""
     idle = 0
     search.pool.sort(key=lambda draft: draft.guess)
-    while search.pool and idle < (plays if search.left > 0 else min(plays, LATE_PLAYS)) and worth(search.pool[0]):
+    late = LATE_PLAYS if search.longest < LONG else 0
+    while search.pool and idle < (plays if search.left > 0 else min(plays, late)) and worth(search.pool[0]):
         draft = search.pool.pop(0)
         if draft.seconds < search.cutoff:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
@@ -363,7 +395,7 @@ def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None
         seconds=search.question.time_limit,
         mixed_lower_bound_s=mixed_least,
     )
-    return replace(search.best, certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
+    return search.best.saying(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
 def _mixed_least(search: _Search) -> float | None:
@@ -371,7 +403,8 @@ def _mixed_least(search: _Search) -> float | None:
     question, workshop = search.question, search.workshop
     if search.best is None or len(list(question.clusters())) < 2:
         return None
-    return mixed_bound(workshop, layouts(question), search.cutoff)
+    found = mixed_bound(workshop, layouts(question), search.cutoff, max(search.deadline, time.monotonic() + MIXED_PROOF))
+    return work_bound(workshop) if found is None else found
 
 
 def _any_plan(search: _Search) -> Plan:

@@ -44,6 +44,7 @@ from sim.lowering import gradient_bytes, message_bytes
 from sim.paces import Paces
 from sim.plan import Plan
 from sim.routes import Pace
+from sim.rows import Rows
 from sim.units import Seconds
 
 DIVIDED = 48
@@ -108,7 +109,8 @@ def _tuned(question: Question, workshop: Workshop) -> Iterator[tuple[Seconds, Sh
 def _layer_seconds(question: Question, workshop: Workshop, shape: Shape, cluster: Cluster) -> Seconds:
     """Seconds of a microbatch on a layer, forward and backward, with its tensor-parallel collectives."""
     config = shape.config(question.workload, 2)
-    paces = Paces(question.topology.fleet, config, (slot(cluster, shape.tp, 0),), workshop.capacities)
+    rows = Rows.of(question.topology.fleet, (slot(cluster, shape.tp, 0),))
+    paces = Paces(question.topology.fleet, config, rows, workshop.capacities)
     two, one = (StageCosts(question.workload, config, paces).work(layers, False, False) for layers in (2, 1))
     return sum(two) - sum(one)
 

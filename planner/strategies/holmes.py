@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import time
 
 from planner.classes import ClassOption, options
 from planner.placement import build
@@ -28,15 +29,18 @@ PLAYED = 3
 
 def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest layout that the rule gives. Raises Infeasible where none fits."""
-    ranked = []
+    ranked: list[tuple[float, Shape, tuple[tuple[str, int], ...]]] = []
+    deadline = workshop.until()
     for shape in shapes(question):
+        if ranked and time.monotonic() > deadline:
+            break
         classes = options(workshop, shape)
         stages = _stages(question, classes)
         if stages is not None:
             ranked.append((_seconds(workshop, shape, classes, stages), shape, stages))
     ranked.sort(key=lambda item: item[0])
     builders = (functools.partial(build, question, shape, stages, "holmes") for _, shape, stages in ranked)
-    best = fastest(builders, RANKED, PLAYED)
+    best = fastest(builders, RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch")
     return best

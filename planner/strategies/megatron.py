@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 
 from planner.classes import ClassOption
+from planner.linecosts import LineCosts
+from planner.lines import cut
 from planner.placement import assemble
 from planner.question import Question
 from planner.shapes import Shape, searched, slot, slots
 from planner.verify import fastest
 from planner.workshop import Workshop
 from sim.cluster import Device
-from sim.errors import Infeasible
+from sim.errors import Infeasible, PlanError
 from sim.plan import Plan
 
 RANKED = 8
@@ -25,8 +27,9 @@ PLAYED = 2
 
 def plan(question: Question, workshop: Workshop) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
+    deadline, costs = workshop.until(), LineCosts(workshop)
     ranked = sorted(_ranked(question, workshop), key=lambda item: item[0])
-    best = fastest((functools.partial(_build, question, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED)
+    best = fastest((functools.partial(_build, question, costs, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible(
             "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory"
@@ -53,7 +56,14 @@ def _ranked(question: Question, workshop: Workshop) -> list[tuple[float, Shape, 
     return found
 
 
-def _build(question: Question, shape: Shape, pp: int) -> Plan:
+def _build(question: Question, costs: LineCosts, shape: Shape, pp: int) -> Plan:
+    """The plan of a layout. Raises PlanError where it cannot be, or a place lacks memory."""
+    stands = cut(question.clusters(), shape.tp, shape.slots)
+    m = shape.microbatches(question.workload)
+    for place, stand in enumerate(stands):
+        needed, there = costs.bytes_at(shape, stand, question.workload.model.layers // pp, place, pp, m)
+        if needed > there:
+            raise PlanError(f"stage {place} needs {needed:.3g} bytes")
     devices: list[Device] = []
     for cluster in question.clusters():
         for index in range(slots(cluster, shape.tp)):

@@ -63,5 +63,10 @@ def get(name: str) -> Collective:
 @functools.lru_cache(maxsize=1024)  # every protocol, operation and stage of a shape asks for the same ones
 def rounds(name: str, operation: str, hosts: Hosts) -> tuple[Round, ...]:
     """Rounds of an operation; a collective that cannot do it leaves it to the ring, as NCCL does, or else to all_to_all."""
-    able = (get(one) for one in (name, "ring", "all_to_all") if operation in get(one).OPERATIONS)
-    return next(able).rounds(operation, hosts)
+    return get(doer(name, operation)).rounds(operation, hosts)
+
+
+@functools.cache
+def doer(name: str, operation: str) -> str:
+    """The collective that does an operation where one is chosen."""
+    return next(one for one in (name, "ring", "all_to_all") if operation in get(one).OPERATIONS)

@@ -15,7 +15,12 @@ def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
     2310.01889). A piece of the buffer walks over the edges one by one, so each edge's latency is paid repeats / n times.
     """
     ring = [rank for host in hosts for rank in host]
-    n = len(ring)
-    repeats = 2 * (n - 1) if operation == "all_reduce" else n - 1
+    share, steps, repeats = edge(operation, len(ring))
     pairs = zip(ring, ring[1:] + ring[:1], strict=True)
-    return (Round(tuple(Transfer(a, b, 1 / n, repeats / n) for a, b in pairs), repeats),)
+    return (Round(tuple(Transfer(a, b, share, steps) for a, b in pairs), repeats),)
+
+
+def edge(operation: str, n: int) -> tuple[float, float, int]:
+    """Share and steps of each transfer of a ring of n ranks, and how often its round repeats."""
+    repeats = 2 * (n - 1) if operation == "all_reduce" else n - 1
+    return 1 / n, repeats / n, repeats

@@ -1,0 +1,73 @@
+"""Seconds, gap and memory of `holmes-sim plan` on fleets of 96, of a thousand and of a hundred thousand devices.
+
+Machines of eight devices each, in equal shares of several kinds of devices and NICs. 96 devices of three kinds train GPT 7.5B
+with a batch of 768; 1,024 of four kinds (the mixed machine of `benchmarks.scale`) and 100,352 of eight train GPT-3 175B with
+the batch of `benchmarks.scale`. Each fleet is planned in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import scale
+
+EIGHT = (
+    *scale.MIXED,
+    ("b200-sxm-180gb", "nvlink5", "infiniband", "400 Gbit/s"),
+    ("h800-sxm5-80gb", "nvlink4-h800", "roce", "200 Gbit/s"),
+    ("a100-sxm4-40gb", "nvlink3", "infiniband", "100 Gbit/s"),
+    ("h100-pcie-80gb", "pcie5", "ethernet", "100 Gbit/s"),
+)
+FLEETS = ((96, scale.MIXED[:3], "gpt-7.5b", 768), (1024, scale.MIXED, "", 0), (100_352, EIGHT, "", 0))
+"""(devices, kinds, model, batch) of every fleet; without a model the workload of `benchmarks.scale`."""
+TIME_LIMIT = 30.0
+"""Seconds of search that are allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One planning: seconds of the clock and of all cores, gap to the bound, step planned, most memory held (bytes)."""
+
+    devices: int
+    kinds: int
+    seconds: float
+    cpu_seconds: float
+    gap: float
+    step_s: float
+    peak_bytes: float
+
+
+def measure(fleets: tuple[tuple[int, tuple[tuple[str, str, str, str], ...], str, int], ...] = FLEETS) -> list[Row]:
+    """Plan every fleet, each in a fresh process as a user would."""
+    rows = []
+    for devices, kinds, model, batch in fleets:
+        with tempfile.TemporaryDirectory() as folder:
+            given = Path(folder) / "topology.yaml"
+            given.write_text(scale.topology(kinds, devices), encoding="utf-8")
+            rows.append(
+                _row(devices, len(kinds), given, ("--model", model, "--global-batch-size", str(batch)) if model else ())
+            )
+    return rows
+
+
+def _row(devices: int, kinds: int, given: Path, asked: tuple[str, ...]) -> Row:
+    command = [sys.executable, "-m", "holmes_sim.cli", "plan", str(given), *asked, "--time-limit", str(TIME_LIMIT), "--json"]
+    begun = time.perf_counter()
+    with (given.parent / "result.json").open("w+", encoding="utf-8") as result:
+        process = subprocess.Popen(command, stdout=result)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if status:
+            raise SystemExit(f"planning {devices} devices of {kinds} kinds failed")
+        result.seek(0)
+        plan = json.load(result)
+    peak = used.ru_maxrss * 1024.0  # kibibytes on Linux
+    gap, step = plan["certificate"]["gap"], plan["prediction"]["step_s"]
+    return Row(devices, kinds, seconds, used.ru_utime + used.ru_stime, gap, step, peak)
