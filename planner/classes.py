@@ -1,10 +1,12 @@
 """What a class of alike machines offers to a shape: how many stages, at what cost, in how much memory.
 
-Machines of one cluster are alike. Costs are closed forms of `sim.costs` on the devices of the cluster's first stage.
+Machines of one cluster are alike. Costs are closed forms of `sim.costs` on the devices of stages that fill one
+node after the other.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from dataclasses import replace
@@ -68,6 +70,16 @@ class ClassOption:
     def through_crossing(self) -> float:
         """That of a pipeline that leaves it."""
         return self.throughs[1]
+
+    @functools.cached_property
+    def alone(self) -> tuple[ClassOption, ...]:
+        """The class as a pipeline of one place may have it: its stage fills its nodes or, where that differs, lies evenly."""
+        spread = self._workshop.spread(self.cluster, self.shape)
+        if spread is None:
+            return (self,)
+        other = copy.copy(self)
+        other.costs, other._least, other._costs = (spread,), {}, {}
+        return self, other
 
     def cost(self, role: str, layers: int) -> StageCost:
         """Costs of a stage in a role: first, middle, last, or only."""
@@ -165,7 +177,9 @@ def _least(costs: list[StageCost]) -> StageCost:
     """Of stages that lie otherwise on their nodes, the least of every cost: what none of them can beat."""
     if len(costs) == 1:
         return costs[0]
-    least = {name: min(getattr(cost, name) for cost in costs) for name in ("forward", "backward", "reduce", "gather")}
+    least = {
+        name: min(getattr(cost, name) for cost in costs) for name in ("forward", "backward", "reduce", "gather", "traffic")
+    }
     return replace(costs[0], **least)
 
 

@@ -1,18 +1,22 @@
 """Stages on clusters -> Plan: the device of every rank, the NIC and the collective of every group.
 
 Tensor-parallel groups stand inside a node, the replicas of a stage side by side under one fabric, stages one after the other:
-each stage takes the next free slots of its cluster. Where a cluster's spine is narrower than its leaves, its nodes then
-change places (`planner.leaves`). Every group gets the fastest NIC that all its members share, and the collective that needs
-the least time in a step.
+each stage takes the next free slots of its cluster. Slots fill one node after the other or, if asked for, lie evenly on the
+fewest nodes: a ring is as slow as its host with the fewest NICs. Where a cluster's spine is narrower than its leaves, its
+nodes then change places (`planner.leaves`). Every group gets the fastest NIC that all its members share, and the collective
+that needs the least time in a step.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planner import leaves
 from planner.question import Question
-from planner.shapes import Shape, slot
+from planner.shapes import Shape, slot, spread
 from sim import __version__, costs
 from sim.cluster import Device
 from sim.errors import PlanError
@@ -22,16 +26,15 @@ from sim.routes import Capacities
 from sim.rows import Rows
 
 
-def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str) -> Plan:
+def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
     """The plan of a pipeline given as (cluster, layers) of every place. Raises PlanError where it cannot be."""
-    fleet = question.topology.fleet
-    taken: dict[str, int] = {}
-    devices: list[Device] = []
-    for name, _ in stages:
-        start = taken.get(name, 0)
-        taken[name] = start + shape.slots
-        for replica in range(shape.slots):
-            devices += slot(fleet.cluster(name), shape.tp, start + replica)
+    fleet, seats = question.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
+    for name, number in Counter(name for name, _ in stages).items():
+        cluster, taken = fleet.cluster(name), number * shape.slots
+        lies = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
+        seats[name] = iter(lies)
+    slots = (devices for name, _ in stages for devices in itertools.islice(seats[name], shape.slots))
+    devices = list(itertools.chain.from_iterable(slots))
     plan = _plain(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
     standing = leaves.arranged(plan)
     return _with_collectives(plan if standing == plan.placement else replace(plan, placement=standing))

@@ -6,6 +6,7 @@ pp is left to the stage model, which decides how many stages stand on which clas
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -129,6 +130,22 @@ def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
     """Devices of a slot; slots fill one node after the other."""
     node, place = divmod(index, cluster.node.count // tp)
     return tuple(Device(cluster.name, node, place * tp + i) for i in range(tp))
+
+
+def uneven(cluster: Cluster, shape: Shape, stages: int) -> bool:
+    """Whether so many stages, on nodes filled one after the other, leave the last node two slots or more shorter than others.
+
+    Groups of cp and of ep stand on whole parts of nodes; so their stages are not spread otherwise."""
+    per_node, taken = cluster.node.count // shape.tp, stages * shape.slots
+    return shape.cp == shape.ep == 1 and taken > per_node and -taken % per_node > 1
+
+
+def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], ...]:
+    """Devices of so many slots, evenly on the fewest nodes that hold them: some, the first, have one more than others."""
+    nodes = math.ceil(taken / (cluster.node.count // tp))
+    each, more = divmod(taken, nodes)
+    places = ((node, place) for node in range(nodes) for place in range(each + (node < more)))
+    return tuple(tuple(Device(cluster.name, node, place * tp + i) for i in range(tp)) for node, place in places)
 
 
 def searched(question: Question, across: bool = False) -> Iterator[Shape]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from planner.lines import Run, rows
 from planner.question import Question
-from planner.shapes import Shape, slot, slots, splitting
+from planner.shapes import Shape, slot, slots, splitting, spread, uneven
 from sim.cluster import Cluster, Device, Fleet, common_transport
 from sim.costs import StageCost, StageCosts, messages_pace
 from sim.errors import HolmesError, Infeasible, PlanError
@@ -19,6 +19,7 @@ from sim.lowering import message_bytes, tied_bytes
 from sim.paces import Paces
 from sim.plan import Plan
 from sim.routes import Capacities, Pace, member, ways
+from sim.rows import Rows
 
 SOON = 5.0
 """Seconds that a quick strategy has in any case."""
@@ -83,6 +84,17 @@ class Workshop:
             config = key[1].config(self.question.workload, 2)
             self._costs[key] = tuple(StageCosts(self.question.workload, config, paces) for paces in self.paces(cluster, shape))
         return self._costs[key]
+
+    def spread(self, cluster: Cluster, shape: Shape) -> StageCosts | None:
+        """Costs of a stage that lies evenly on its nodes, alone on a cluster; None where it does so when it fills them."""
+        if not uneven(cluster, shape, 1):
+            return None
+        config = splitting(shape).config(self.question.workload, 2)
+        key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
+        if key not in self._paces:
+            rows = Rows.of(self.fleet, spread(cluster, shape.tp, shape.slots))
+            self._paces[key] = (Paces(self.fleet, config, rows, self.capacities),)
+        return StageCosts(self.question.workload, config, *self._paces[key])
 
     def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer; without cp and ep the same for any number of replicas."""

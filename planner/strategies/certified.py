@@ -9,10 +9,11 @@ time of the best plan (`planner.reach`); and where that leaves a doubt, all pipe
 evaluator, a few thousand at once, and the best guesses among them are played. Where they are too many, or the evaluator does
 not hold the shape, the stage model (`planner.stages`) is solved.
 
-The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network. Plans with
-mixed stages have a bound of their own (`planner.mixedreach`). The work is counted in sketches, pipelines, programmes and
-simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a safety beyond
-that."""
+The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network, that fill one
+node after the other; those of one place may lie evenly on their nodes too. Every pipeline that is played was priced both ways
+(`planner.placement`). Plans with mixed stages have a bound of their own (`planner.mixedreach`). The work is counted in
+sketches, pipelines, programmes and simulations, not in seconds, so that the same question has the same answer on any machine;
+the time limit is a safety beyond that."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ import heapq
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,12 +37,13 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
 from planner.reach import CLASSES, Reach, reach_bound, reaches
-from planner.shapes import Shape, overlaps, searched, splitting, variants
+from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
 from planner.stages import EVERY_ORDER, Assignment, alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
 from sim import schedules
+from sim.costs import step_seconds
 from sim.errors import Infeasible, PlanError
 from sim.evaluator import evaluate
 from sim.plan import Certificate, MadeBy, Plan
@@ -128,18 +131,28 @@ class _Search:
             return False
         self.seen.add((shape, stages))
         begun = time.monotonic()
-        try:
-            plan = build(self.question, shape, stages, "certified")
-        except PlanError:
+        plan = self.laid(shape, stages)
+        if plan is None:
             return False
-        if not fits(plan):
-            return False
-        with suppress(PlanError):  # what the evaluator does not hold is played in any case
-            if evaluate([plan])[0] >= self.cutoff:
-                return False
         better = self.keep(play(plan))
         self.spare(time.monotonic() - begun)
         return better
+
+    def laid(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> Plan | None:
+        """The plan of a pipeline, its nodes filled one after the other or evenly, whichever is faster on an idle network.
+
+        None where it cannot be built, does not fit or is not faster than the best."""
+        counts = Counter(name for name, _ in stages)
+        clusters = self.question.topology.fleet.cluster
+        found: list[Plan] = []
+        for evenly in (False, True) if any(uneven(clusters(name), shape, n) for name, n in counts.items()) else (False,):
+            with suppress(PlanError):
+                found += filter(fits, [build(self.question, shape, stages, "certified", evenly)])
+        try:
+            seconds, _, plan = min(zip(evaluate(found), itertools.count(), found, strict=False), default=(math.inf, 0, None))
+        except PlanError:  # what the evaluator does not hold is played in any case
+            return min(found, key=step_seconds)
+        return plan if seconds < self.cutoff else None
 
     def spare(self, seconds: float) -> None:
         """Leave time for what follows the search, where playing a plan takes long: other strategies play theirs."""
@@ -295,10 +308,11 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
         return least
     try:
         held = option.room("only", schedules.in_flight(shape.schedule, 0, 1, shape.enough(option.microbatches, 1), shape.vpp))
-        seconds = priced(search.workshop, shape, (option,), [((0, layers),)], 1)[0].seconds if held >= layers else math.inf
+        drafts = [priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0] for way in option.alone if held >= layers]
+        seconds = min((draft.seconds for draft in drafts), default=math.inf)
     except PlanError:  # what the evaluator does not hold
-        single = alone(option, search.cutoff)
-        seconds = single.seconds if single is not None else math.inf
+        singles = filter(None, (alone(way, search.cutoff) for way in option.alone))
+        seconds = min((single.seconds for single in singles), default=math.inf)
     if seconds < search.cutoff:
         search.offer(shape, ((option.cluster.name, layers),))
     return seconds
@@ -365,7 +379,7 @@ def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
 def _assignments(search: _Search, shape: Shape, classes: list[ClassOption], pp: int | None) -> Iterator[Assignment | float]:
     """What the stage model says, order by order; a bound alone where it ran out of time."""
     if pp in (None, 1):
-        yield from (found for found in (alone(option, search.cutoff) for option in classes) if found is not None)
+        yield from filter(None, (alone(way, search.cutoff) for option in classes for way in option.alone))
     for order in orders(search.workshop, classes) if pp != 1 else []:
         search.programmes += 1
         try:

@@ -6,8 +6,11 @@ import itertools
 import json
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +32,7 @@ from sim.plan import Plan
 from sim.topology import Topology, load
 
 SEEDS = range(50)
+TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
 
 @pytest.fixture(scope="session")
@@ -213,6 +217,65 @@ def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed, re
         assert is_mixed(plan)
         assert max(bound, closer) <= step(play(plan)) * (1 + 1e-9)
         assert sum(plan.config.num_microbatches) == question.workload.global_batch_size
+
+
+@pytest.fixture(scope="session")
+def loose(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
+    """A seed -> a question about nodes of three or four devices, each with a slow NIC of its own, that batches do not fill."""
+
+    def instance(seed: int, **wishes: int) -> Question:
+        rng = random.Random(seed)
+        count = rng.choice([3, 4])
+        nics = (make_nic("ethernet", rng.choice([1e6, 3e6]), latency=3e-4, count=count),)
+        spec = make_device("chip", 1e9, 1e9, memory=1e9 + memory.WORKSPACE + memory.OUTSIDE)
+        machines = make_cluster("c", rng.choice([2, 3]), count, nics, spec, make_wire(bandwidth=1e8, latency=1e-4))
+        question = asked(make_fleet(machines), make_model(rng.choice([1, 3])), rng.choice([5, 7, 10]))
+        return replace(question, wishes=replace(question.wishes, **wishes))
+
+    return instance
+
+
+def lying(question: Question, evenly: bool) -> float:
+    """The fastest step of a pipeline of one place."""
+    best = math.inf
+    for base in searched(question):
+        for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
+            with suppress(PlanError):
+                plan = build(question, shape, (("c", question.workload.model.layers),), "by hand", evenly)
+                best = min(best, step(play(plan)) if fits(plan) else math.inf)
+    return best
+
+
+def test_of_one_place_nodes_filled_and_nodes_evenly_used_are_both_looked_at(loose):
+    """No plan of either is faster than certified, and its bound is above neither; in some questions the even one is faster."""
+    gains = []
+    for seed in range(8):
+        question = loose(seed, pp=1)
+        plan = strategies.get("certified").plan(question, Workshop(question))
+        filled, even = (lying(question, evenly) for evenly in (False, True))
+        assert step(plan) == pytest.approx(min(filled, even), rel=1e-9)
+        assert plan.certificate is not None
+        assert plan.certificate.lower_bound_s <= min(filled, even) * (1 + 1e-9)
+        gains.append(filled / even)
+    assert max(gains) > 1.05
+
+
+def test_stages_that_fit_into_nodes_stand_inside_them(loose):
+    """Three stages of three replicas on three nodes of four: filled ones would make two of the rings cross a slow network."""
+    question = replace(loose(1, dp=3, pp=3), workload=replace(loose(1).workload, global_batch_size=6))
+    question = replace(question, workload=replace(question.workload, model=replace(question.workload.model, layers=3)))
+    plan = strategies.get("certified").plan(question, Workshop(question))
+    assert [device.node for device in plan.placement] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_ring_is_not_made_slower_by_a_node_with_few_of_its_devices():
+    """61 replicas on 8 nodes of 8: DT-FM deals them over the nodes, and certified knows that too."""
+    topology = load(TOPOLOGIES / "peers" / "dtfm-0-datacenter.yaml")
+    question = Question(topology, topology.workload, time_limit=30.0)
+    plan, theirs = (strategies.get(name).plan(question, Workshop(question)) for name in ("certified", "dt_fm"))
+    assert step(plan) <= step(theirs) * (1 + 1e-9)
+    assert step(plan) == pytest.approx(3.245197, rel=1e-6)
+    assert Counter(Counter(device.node for device in plan.placement).values()) == {8: 5, 7: 3}
 
 
 def test_another_cluster_never_makes_a_plan_slower(tmp_path):

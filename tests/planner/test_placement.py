@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.placement import assemble, build
 from planner.question import Question
-from planner.shapes import Shape
+from planner.shapes import Shape, slot, spread, uneven
 from sim import costs
 from sim.cluster import Trunk
 from sim.errors import PlanError
@@ -49,6 +52,36 @@ def test_tensor_parallel_groups_stand_inside_a_node_and_replicas_side_by_side(qu
     assert {(g.kind, g.nic, g.transport) for g in plan.groups} == {
         ("tp", "intra_node", "intra_node"), ("dp", "intra_node", "intra_node"), ("pp", "infiniband", "rdma"),
     }  # fmt: skip
+
+
+def test_slots_that_do_not_fill_their_nodes_can_lie_evenly_on_them(make_cluster, make_fleet, make_model):
+    """Three stages of three on nodes of four: each inside a node, and not one on two of them. Seven stand as four and three."""
+    workload = Workload(make_model(12), 6, 64, "bf16")
+    machines = make_fleet(make_cluster("c", 5, 4))
+    topology = Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
+    shape, stages = Shape(1, 3, 1, "none", "1f1b", 1, 1), (("c", 4),) * 3
+    filled, even = (build(Question(topology, workload), shape, stages, "by hand", evenly) for evenly in (False, True))
+    assert [(device.node, device.index) for device in even.placement] == [(n, d) for n in range(3) for d in range(3)]
+    assert [device.node for device in filled.placement] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    assert [(d.node, d.index) for pair in spread(make_cluster("c", 5, 8), 2, 6) for d in pair] == [
+        (node, index) for node in range(2) for index in range(6)
+    ]  # fmt: skip
+    assert Counter(row[0].node for row in spread(make_cluster("c", 5, 4), 1, 14)) == {0: 4, 1: 4, 2: 3, 3: 3}
+
+
+@given(nodes=st.integers(1, 6), per_node=st.integers(1, 8), data=st.data())
+def test_slots_lie_evenly_on_the_fewest_nodes(make_cluster, nodes, per_node, data):
+    """In order, each once; nodes differ by one slot at most; where they would differ from filled ones, `uneven` says so."""
+    cluster, taken = make_cluster("c", nodes, per_node), data.draw(st.integers(1, nodes * per_node))
+    lies = spread(cluster, 1, taken)
+    filled = tuple(slot(cluster, 1, index) for index in range(taken))
+    counts = Counter(row[0].node for row in lies)
+    places = [(row[0].node, row[0].index) for row in lies]
+    assert len(places) == taken and places == sorted(set(places))
+    assert max(index for _, index in places) < per_node
+    assert set(counts) == {row[0].node for row in filled}
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert uneven(cluster, Shape(1, taken, 1, "none", "1f1b", 1, 1), 1) == (lies != filled)
 
 
 def test_stages_take_the_next_free_slots_of_their_cluster(question):
