@@ -262,8 +262,11 @@ def test_of_one_place_nodes_filled_and_nodes_evenly_used_are_both_looked_at(loos
 
 def test_stages_that_fit_into_nodes_stand_inside_them(loose):
     """Three stages of three replicas on three nodes of four: filled ones would make two of the rings cross a slow network."""
-    question = replace(loose(1, dp=3, pp=3), workload=replace(loose(1).workload, global_batch_size=6))
-    question = replace(question, workload=replace(question.workload, model=replace(question.workload.model, layers=3)))
+    question = loose(7, dp=3, pp=3)
+    model = replace(question.workload.model, layers=3)
+    question = replace(question, workload=replace(question.workload, model=model, global_batch_size=6))
+    (cluster,) = question.clusters()
+    assert (cluster.nodes, cluster.node.count) == (3, 4)
     plan = strategies.get("certified").plan(question, Workshop(question))
     assert [device.node for device in plan.placement] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
