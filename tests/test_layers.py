@@ -15,7 +15,7 @@ NAMES = [str(file.relative_to(ROOT)) for file in FILES]
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "yaml": ("sim/documents.py",),
-    "pydantic": ("sim/documents.py", "sim/schema.py", "sim/planfile.py", "sim/cases.py"),
+    "pydantic": ("sim/documents.py", "sim/schema.py", "sim/planfile.py", "sim/cases.py", "sim/timeline.py"),
     "networkx": ("sim/cluster.py", "planner/strategies/dt_fm.py"),
     "simpy": ("sim/network.py", "sim/engine.py"),
     "pulp": ("planner/milp.py",),
