@@ -7,7 +7,7 @@ A timeline may be simulated or measured; both have this type and this file form.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -81,6 +81,13 @@ class Timeline:
         return tuple(sorted((s for s in self.spans if s.rank == shown), key=lambda s: (s.start, s.end)))
 
 
+def stretched(timeline: Timeline, factor: float) -> Timeline:
+    """The same, every second of it taking `factor` seconds."""
+    spans = tuple(span._replace(start=factor * span.start, end=factor * span.end) for span in timeline.spans)
+    steps = tuple(factor * seconds for seconds in timeline.steps_s)
+    return replace(timeline, step_s=factor * timeline.step_s, spans=spans, steps_s=steps, scale=factor * timeline.scale)
+
+
 def to_json(timeline: Timeline) -> str:
     """A Chrome trace (object form): one process per class of ranks, one thread per lane, times in microseconds."""
     events: list[dict[str, object]] = []
@@ -92,10 +99,8 @@ def to_json(timeline: Timeline) -> str:
         for tid, lane in enumerate(LANES):
             events.append({"ph": "M", "name": "thread_name", "pid": shown, "tid": tid, "args": {"name": lane}})
     for span in timeline.spans:
-        numbers = {"stage": span.stage, "microbatch": span.microbatch}
-        arguments = {key: number for key, number in numbers.items() if number >= 0} | (
-            {"group": span.group} if span.group else {}
-        )
+        belongs = {"stage": span.stage, "microbatch": span.microbatch, "group": span.group}
+        arguments = {key: value for key, value in belongs.items() if value not in (-1, "")}
         events.append(
             {"ph": "X", "name": span.name, "cat": span.kind, "pid": span.rank, "tid": LANES.index(span.lane),
              "ts": span.start / MICRO, "dur": span.seconds / MICRO, "args": arguments}
