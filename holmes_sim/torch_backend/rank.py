@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import torch.distributed as dist
 
 from holmes_sim import files
 from holmes_sim.torch_backend import clocks, groups, suited
+from holmes_sim.torch_backend.asked import COMPUTE, HOST, Asked, node_of
 from holmes_sim.torch_backend.paced import Paced
 from holmes_sim.torch_backend.player import Player
 from holmes_sim.torch_backend.real import Real
@@ -36,22 +36,6 @@ CONNECT = 45.0
 """Seconds within which a group must connect."""
 LONGEST = 1800.0
 """Seconds that any exchange may take."""
-HOST = "HOLMES_SIM_HOST"
-"""Where set, the node of the plan that this host is, `ib/node0`."""
-COMPUTE = ("real", "paced")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """How a plan is to be run: timed steps behind one that is not; whether ranks compute or wait `scale` times the model's
-    seconds; where rank 0 writes the timeline; where each rank writes its weights (a folder; for tests)."""
-
-    steps: int = 3
-    compute: str = "real"
-    scale: float = 1.0
-    output: str = ""
-    weights: str = ""
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +71,10 @@ def check(plan: Plan, launch: Launch, asked: Asked) -> None:
         raise HolmesError(f"rank {launch.rank} stands on {given}, the plan has it on {node}")
 
 
-def node_of(plan: Plan, rank: int) -> str:
-    """The node of a rank, `ib/node0`."""
-    device = plan.placement[rank]
-    return f"{device.cluster}/node{device.node}"
-
-
 def main(arguments: list[str]) -> None:
     """`python -m holmes_sim.torch_backend.rank PLAN '{"steps": 3}'`: run, and exit."""
     try:
-        asked = Asked(**json.loads(arguments[1])) if len(arguments) > 1 else Asked()
+        asked = Asked.read(arguments[1]) if len(arguments) > 1 else Asked()
         run(planfile.load(Path(arguments[0])), asked)
     except HolmesError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -123,7 +101,6 @@ def run(plan: Plan, asked: Asked) -> Timeline | None:
     except HolmesError as error:
         watch.fail(str(error))
     except Exception as error:
-        import traceback; open('/tmp/tb','a').write(traceback.format_exc())
         lines = str(error).strip().splitlines() or [type(error).__name__]
         watch.fail(f"rank {launch.rank} ({plan.placement[launch.rank]}): {type(error).__name__}: {lines[0]}")
     raise SystemExit(1)
@@ -213,11 +190,6 @@ def _gathered(
     if asked.output:
         files.write(Path(asked.output), timeline.to_json(found))
     return found
-
-
-def words(asked: Asked) -> str:
-    """What is asked, as the second argument of this module."""
-    return json.dumps(asdict(asked))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
 from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE  # noqa: E402
 from holmes_sim.torch_backend.products import Tensors  # noqa: E402
-from holmes_sim.torch_backend.rank import Asked  # noqa: E402
+from holmes_sim.torch_backend.asked import Asked  # noqa: E402
 from holmes_sim.torch_backend.real import samples  # noqa: E402
 
 STEPS = 3
