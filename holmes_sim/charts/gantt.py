@@ -33,7 +33,7 @@ HEIGHTS = {
 """Heights within a row: the bar, and thin strips below it for what goes on beside it."""
 
 
-def height(rows: int) -> float:
+def row_height(rows: int) -> float:
     """Inches of a row where there are so many."""
     return min(max(5.5 / rows, 0.3), 0.85)
 

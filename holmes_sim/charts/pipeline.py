@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from holmes_sim.charts import gantt
+from holmes_sim.charts.gantt import bars, legend, numbers, row_height
 from holmes_sim.charts.style import DPI, WIDTH, listed
 from sim import report
 from sim.breakdown import breakdown, place_of, total
@@ -52,13 +52,13 @@ def timeline(timeline: Timeline) -> Figure:
 def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels: Sequence[str], title: str) -> Figure:
     ranks = [group[0] for group in rows]
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = Figure(figsize=(WIDTH, 1.9 + gantt.height(len(rows)) * len(rows)), dpi=DPI, layout=space)
+    figure = Figure(figsize=(WIDTH, 1.9 + row_height(len(rows)) * len(rows)), dpi=DPI, layout=space)
     axes = figure.add_subplot(xlim=(0.0, timeline.step_s), xlabel="time in the step (s)")
-    drawn = gantt.bars(axes, pp, timeline.spans, ranks, labels)
+    drawn = bars(axes, pp, timeline.spans, ranks, labels)
     figure.suptitle(title, fontsize=11)
-    figure.legend(handles=gantt.legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
+    figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
     figure.draw_without_rendering()  # settles the layout, so that what fits is known
-    gantt.numbers(axes, timeline.spans, ranks)
+    numbers(axes, timeline.spans, ranks)
     return figure
 
 
