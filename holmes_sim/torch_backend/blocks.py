@@ -9,7 +9,7 @@ where the model has them, else rotary ones (Su et al., arXiv 2104.09864). There 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,11 @@ def drawn(seed: int, name: str, shape: tuple[int, ...], center: float = 0.0) -> 
 
 class Block(nn.Module):
     """A part of the model that a stage runs as one. `alike` names weights that tensor-parallel ranks hold whole."""
+
+    words: Tensor
+    positions: Tensor
+    qkv: Tensor
+    up: Tensor
 
     def __init__(self, model: Model, tensors: Tensors, seed: int, name: str):
         super().__init__()
@@ -120,9 +125,9 @@ class Layer(Block):
         x = x + self._within(self._attend, self.normed(x, "norm1"), "projection")
         return x + self._within(self._mlp, self.normed(x, "norm2"), "down")
 
-    def _within(self, work: object, x: Tensor, last: str) -> Tensor:
+    def _within(self, work: Callable[[Tensor], Tensor], x: Tensor, last: str) -> Tensor:
         """A region that is cut over tensor-parallel ranks, up to and with its last product."""
-        x = work(enter(x, self.tensors))  # type: ignore[operator]
+        x = work(enter(x, self.tensors))
         x = leave(product(x, getattr(self, last), None, self.tensors), self.tensors)
         return x + getattr(self, f"{last}_bias") if self.model.mlp == "gelu" else x
 

@@ -29,7 +29,9 @@ class Segment:
     gradients they sum where each saw a slice of the sequence.
     """
 
-    def __init__(self, weights: list[nn.Parameter], config: ParallelConfig, precision: str, shard: int, tied: bool, alike: bool):
+    def __init__(
+        self, weights: list[nn.Parameter], config: ParallelConfig, precision: str, shard: int, tied: bool, alike: bool
+    ):
         self.tied, self.alike, self.shard = tied, alike, shard
         self.shards = config.dp_cp if config.zero_stage >= 1 else 1
         sizes = [weight.numel() for weight in weights]
@@ -126,9 +128,7 @@ def _all(parts: list[Callable[[], None]]) -> Callable[[], None]:
     return work
 
 
-def bucket(
-    weights: Iterable[tuple[nn.Parameter, bool, bool]], config: ParallelConfig, precision: str, shard: int
-) -> Bucket:
+def bucket(weights: Iterable[tuple[nn.Parameter, bool, bool]], config: ParallelConfig, precision: str, shard: int) -> Bucket:
     """A bucket of (weight, tied, alike) of its blocks."""
     kinds: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for weight, tied, alike in weights:

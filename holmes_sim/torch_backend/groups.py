@@ -47,40 +47,42 @@ def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]
 
 
 def build(plan: Plan, rank: int, seconds: float, longest: float) -> dict[str, dist.ProcessGroup]:
-    """Process groups by kind, whose exchanges may take `longest` seconds. Raises HolmesError for one that does not connect within
-    so many seconds."""
+    """Process groups by kind, whose exchanges may take `longest` seconds.
+
+    Raises HolmesError for one that does not connect within so many seconds."""
     known, found = interfaces(), dict[str, dist.ProcessGroup]()
     for group in groups_of(plan, rank):
-        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        names = known.get(group.nic, [])
-        options._devices = [_device(name) for name in names or [""]]
-        options._timeout = timedelta(seconds=seconds)
-        options._threads = 2
-        made = dist.new_group(
-            list(group.ranks),
-            backend="gloo",
-            timeout=timedelta(seconds=seconds),
-            pg_options=options,
-            use_local_synchronization=True,
-            sort_ranks=False,
-            group_desc=group.kind,
-        )
-        found[group.kind] = made
-        _greet(made, group)
-        made.set_timeout(timedelta(seconds=longest))
+        try:
+            found[group.kind] = _built(group, known.get(group.nic, []), timedelta(seconds=seconds))
+        except RuntimeError as error:
+            told = str(error).splitlines()[0].rsplit("] ", 1)[-1]
+            raise HolmesError(
+                f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic} cannot connect: {told}"
+            ) from None
+        found[group.kind].set_timeout(timedelta(seconds=longest))
     return found
+
+
+def _built(group: Group, names: list[str], within: timedelta) -> dist.ProcessGroup:
+    """A group that has connected, before anything is timed."""
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [_device(name) for name in names or [""]]
+    options._timeout = within
+    made: dist.ProcessGroup | None = dist.new_group(
+        list(group.ranks),
+        backend="gloo",
+        timeout=within,
+        pg_options=options,
+        use_local_synchronization=True,
+        sort_ranks=False,
+        group_desc=group.kind,
+    )
+    assert made is not None
+    dist.barrier(made)
+    return made
 
 
 def _device(name: str) -> object:
     """Gloo's device of an interface; without a name what GLOO_SOCKET_IFNAME or the host's own name says."""
     kind = dist.ProcessGroupGloo
-    return kind.create_device(interface=name) if name else kind.create_default_device()  # type: ignore[attr-defined]
-
-
-def _greet(made: dist.ProcessGroup, group: Group) -> None:
-    """See that a group connects, before anything is timed."""
-    try:
-        dist.barrier(made)
-    except RuntimeError as error:
-        text = str(error).splitlines()[0]
-        raise HolmesError(f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic} cannot connect: {text}") from None
+    return kind.create_device(interface=name) if name else kind.create_default_device()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from sim.units import Seconds
 
+
 @dataclass(slots=True, eq=False)
 class Job:
     """Something that a lane does. `failed` is what went wrong."""

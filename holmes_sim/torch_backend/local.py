@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from holmes_sim.torch_backend import nursery
 from holmes_sim.torch_backend.asked import HOST, Asked, node_of
@@ -17,8 +18,10 @@ from sim import planfile
 from sim.errors import HolmesError
 from sim.plan import Plan
 
+Change: TypeAlias = Callable[[Seat, int], Seat]
 
-def run(plan: Plan, asked: Asked, seat: Callable[[Seat, int], Seat] = lambda seat, rank: seat) -> None:
+
+def run(plan: Plan, asked: Asked, seat: Change = lambda seat, rank: seat) -> None:
     """Start every rank and wait for all. Raises HolmesError with the reason of the first that fails, when all have ended.
 
     `seat` may change where a rank stands.

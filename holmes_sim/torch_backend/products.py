@@ -52,20 +52,21 @@ class Tensors:
     def reduce_scatter(self, whole: Tensor) -> Tensor:
         """This rank's part, along the first dimension, of the sum over ranks."""
         part = whole.new_empty((whole.shape[0] // self.ranks, *whole.shape[1:]))
-        source = whole.clone(memory_format=torch.contiguous_format)
-        self.told("reduce_scatter", whole.nbytes, lambda: reduce_scatter(part, source, self.group))
+        source, group = whole.clone(memory_format=torch.contiguous_format), self.group
+        assert group is not None
+        self.told("reduce_scatter", whole.nbytes, lambda: reduce_scatter(part, source, group))
         return part
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tensors: Tensors) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, tensors: Tensors) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.tensors, ctx.weight = tensors, weight
         return torch.nn.functional.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         flat = grad.flatten(0, -2)
         toward = (grad @ weight) if ctx.needs_input_grad[0] else None
@@ -86,45 +87,52 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None, tensors: Tensors) ->
 
     A weight whose gradient is put off has an attribute `collect`, which takes it.
     """
-    return _Product.apply(x, weight, bias, tensors)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = _Product.apply(x, weight, bias, tensors)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Enter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tensors: Tensors) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, tensors: Tensors) -> Tensor:
         ctx.tensors = tensors
         return tensors.all_gather(x) if tensors.sequence else x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.tensors
         return (tensors.reduce_scatter(grad) if tensors.sequence else tensors.all_reduce(grad.clone())), None
 
 
 def enter(x: Tensor, tensors: Tensors) -> Tensor:
     """Into a region whose products are cut by columns: with sequence parallelism the whole sequence is gathered."""
-    return x if tensors.ranks == 1 else _Enter.apply(x, tensors)  # type: ignore[no-any-return, no-untyped-call]
+    if tensors.ranks == 1:
+        return x
+    found: Tensor = _Enter.apply(x, tensors)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Leave(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tensors: Tensors) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, tensors: Tensors) -> Tensor:
         ctx.tensors = tensors
         return tensors.reduce_scatter(x) if tensors.sequence else tensors.all_reduce(x.clone())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return (ctx.tensors.all_gather(grad) if ctx.tensors.sequence else grad), None
 
 
 def leave(x: Tensor, tensors: Tensors) -> Tensor:
     """Out of a region whose products are cut by rows: the parts are summed, with sequence parallelism into slices."""
-    return x if tensors.ranks == 1 else _Leave.apply(x, tensors)  # type: ignore[no-any-return, no-untyped-call]
+    if tensors.ranks == 1:
+        return x
+    found: Tensor = _Leave.apply(x, tensors)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, tensors: Tensors) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, tensors: Tensors) -> Tensor:
         width, logits = logits.shape[-1], logits.float()
         largest = logits.amax(-1)
         if tensors.ranks > 1:
@@ -141,7 +149,7 @@ class _CrossEntropy(torch.autograd.Function):
         return (both[0].log() - both[1]).sum()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         shares, index, own = ctx.saved_tensors
         shares = shares.scatter_add(-1, index, -own.to(shares.dtype).unsqueeze(-1))
         return shares * grad, None, None
@@ -149,4 +157,5 @@ class _CrossEntropy(torch.autograd.Function):
 
 def cross_entropy(logits: Tensor, targets: Tensor, tensors: Tensors) -> Tensor:
     """Sum over tokens of the cross entropy of logits (sequence, batch, vocabulary / ranks) and targets (sequence, batch)."""
-    return _CrossEntropy.apply(logits, targets, tensors)  # type: ignore[no-any-return, no-untyped-call]
+    found: Tensor = _CrossEntropy.apply(logits, targets, tensors)  # type: ignore[no-untyped-call]
+    return found

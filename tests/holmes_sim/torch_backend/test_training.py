@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 from sim import planfile, topology
 from sim.cluster import Device
 from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
@@ -13,10 +14,10 @@ from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 torch = pytest.importorskip("torch")
 
 from holmes_sim.torch_backend import local  # noqa: E402
+from holmes_sim.torch_backend.asked import Asked  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
 from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE  # noqa: E402
 from holmes_sim.torch_backend.products import Tensors  # noqa: E402
-from holmes_sim.torch_backend.asked import Asked  # noqa: E402
 from holmes_sim.torch_backend.real import samples  # noqa: E402
 
 STEPS = 3
@@ -53,7 +54,7 @@ def plan_of(folder: Path, layers: tuple[int, ...], microbatches: tuple[int, ...]
     return Plan(found, found.workload, chosen, stages, placement, groups, MadeBy("test", ""))
 
 
-def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, "torch.Tensor"]]:
+def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
     """(loss of each step, weights) of one process with torch's own autograd and Adam: nothing put off, cut or bucketed."""
     model, tensors = plan.workload.model, Tensors()
     layers = [Layer(model, tensors, 0, index, "none") for index in range(model.layers)]
@@ -80,7 +81,7 @@ def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, "torch.Tensor"
     return losses, {name: weight.detach() for block in blocks for name, weight in block.named()}
 
 
-def part(plan: Plan, name: str, whole: "torch.Tensor", shape: "torch.Size", tp: int) -> "torch.Tensor":
+def part(plan: Plan, name: str, whole: torch.Tensor, shape: torch.Size, tp: int) -> torch.Tensor:
     """What tensor-parallel rank `tp` holds of a weight: heads of queries, keys and values, of gate and up, side by side."""
     if whole.shape == shape:
         return whole
@@ -134,7 +135,7 @@ def test_equals_one_process(name: str, tmp_path: Path) -> None:
     for rank, held in enumerate(ranks):
         for weight_name, weight in held["weights"].items():
             expected = part(plan, weight_name, weights[weight_name], weight.shape, plan.config.place(rank)[0])
-            torch.testing.assert_close(weight, expected, rtol=0, atol=1e-5, msg=lambda text: f"rank {rank} {weight_name} {text}")  # noqa: B023
+            torch.testing.assert_close(weight, expected, rtol=0, atol=1e-5, msg=f"rank {rank}: {weight_name}")
             seen.add(weight_name)
     assert seen == set(weights)
 
