@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias
 
 from holmes_sim.torch_backend import nursery
@@ -19,29 +21,57 @@ from sim.errors import HolmesError
 from sim.plan import Plan
 
 Change: TypeAlias = Callable[[Seat, int], Seat]
+"""Changes where a rank stands: (its seat, rank) -> its seat."""
+
+
+class Local:
+    """This machine, ready for one launch after the other. `within` puts the command that starts the ranks inside another."""
+
+    def __init__(self, within: Callable[[list[str]], list[str]] = lambda command: command):
+        package = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+        command = within([sys.executable, "-m", nursery.__name__])
+        self._nursery = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+        )
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._nursery.terminate()
+        self._nursery.communicate()
+
+    def run(self, plan: Plan, asked: Asked, seat: Change = lambda seat, rank: seat) -> None:
+        """Start every rank and wait for all. Raises HolmesError with the reason of the first that fails, when all have ended."""
+        nursing = self._nursery
+        assert nursing.stdin is not None
+        assert nursing.stdout is not None
+        with tempfile.TemporaryDirectory() as name:
+            (Path(name) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
+            port, ranks = _free_port(), range(plan.config.world_size)
+            away = replace(asked, **{key: str(Path(value).resolve()) for key, value in _paths(asked)})
+            nursery.write(Path(name), away.words(), [seat(_seat(plan, rank, port), rank) for rank in ranks])
+            try:
+                nursing.stdin.write(f"{name}\n")
+                nursing.stdin.flush()
+                told = nursing.stdout.readline()
+            except BrokenPipeError:
+                told = ""
+        if not told:
+            raise HolmesError("the process that starts the ranks has ended")
+        if told.strip():
+            raise HolmesError(told.strip())
+
+
+def _paths(asked: Asked) -> list[tuple[str, str]]:
+    return [(key, value) for key, value in (("output", asked.output), ("weights", asked.weights)) if value]
 
 
 def run(plan: Plan, asked: Asked, seat: Change = lambda seat, rank: seat) -> None:
-    """Start every rank and wait for all. Raises HolmesError with the reason of the first that fails, when all have ended.
-
-    `seat` may change where a rank stands.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), _free_port()
-        (folder / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-        ranks = range(plan.config.world_size)
-        nursery.write(folder, asked.words(), [seat(_seat(plan, rank, port), rank) for rank in ranks])
-        command = [sys.executable, "-m", nursery.__name__, name]
-        path = os.pathsep.join([*sys.path[:1], *filter(None, [os.environ.get("PYTHONPATH")])])
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
-        try:
-            _, told = process.communicate()
-        finally:
-            process.terminate()
-            process.wait()
-    if process.returncode:
-        lines = told.strip().splitlines()
-        raise HolmesError(lines[-1] if lines else f"the ranks ended with exit code {process.returncode}")
+    """One launch on this machine, as `Local.run`."""
+    with Local() as here:
+        here.run(plan, asked, seat)
 
 
 def _free_port() -> int:

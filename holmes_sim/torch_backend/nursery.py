@@ -1,7 +1,8 @@
 """Starts all ranks of a launch that stand on this machine: imports torch once, forks each rank, and waits for all.
 
-`python -m holmes_sim.torch_backend.nursery FOLDER` reads FOLDER/launch.json; what rank r says goes into FOLDER/r.err. The first
-rank that fails ends all others; its reason is the last line on stderr, and the exit status is 1.
+`python -m holmes_sim.torch_backend.nursery` reads lines from stdin, each the folder of a launch: FOLDER/launch.json. What rank r
+says goes into FOLDER/r.err. The first rank that fails ends all others. When all have ended a line on stdout says why: it is empty
+where all is well.
 """
 
 from __future__ import annotations
@@ -39,15 +40,30 @@ def write(folder: Path, asked: str, seats: list[Seat]) -> None:
     (folder / "launch.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def main(folder: Path) -> None:
-    """Fork the ranks and wait for them. Exits with 1 and a reason where one fails."""
-    from holmes_sim.torch_backend import rank  # noqa: F401 (imported once, for all)
-
+def main() -> None:
+    """Play launch after launch, until stdin ends."""
+    _import()
     _die_with_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for line in sys.stdin:
+        sys.stdout.write(f"{_launched(Path(line.strip()))}\n")
+        sys.stdout.flush()
+
+
+def _import() -> None:
+    """Import once what every rank needs: also what torch imports with its first optimizer."""
+    import torch
+
+    from holmes_sim.torch_backend import rank  # noqa: F401
+
+    torch.optim.Adam([torch.zeros(1)])
+
+
+def _launched(folder: Path) -> str:
+    """Fork the ranks of a launch and wait for them; the reason where one fails."""
     facts = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
     seats = [Seat(**seat) for seat in facts["seats"]]
     children: dict[int, int] = {}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         for number, seat in enumerate(seats):
             child = os.fork()
@@ -57,9 +73,7 @@ def main(folder: Path) -> None:
         failed = _wait(children)
     finally:
         _end(children)
-    if failed is not None:
-        sys.stderr.write(f"{_reason(folder, seats, *failed)}\n")
-        sys.exit(1)
+    return "" if failed is None else _reason(folder, seats, *failed)
 
 
 def _be(folder: Path, number: int, seat: Seat, asked: str) -> None:
@@ -137,4 +151,4 @@ def _reason(folder: Path, seats: list[Seat], number: int, code: int) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

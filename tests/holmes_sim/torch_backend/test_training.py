@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,11 +123,17 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def here() -> Iterator[local.Local]:
+    with local.Local() as machine:
+        yield machine
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_equals_one_process(name: str, tmp_path: Path) -> None:
+def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
-    local.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
+    here.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
     losses, weights = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
     firsts = [held for rank, held in enumerate(ranks) if plan.config.place(rank)[0] == 0]
