@@ -17,11 +17,12 @@ from sim.plan import Plan, gradient_groups
 from sim.routes import near_nics
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
 
-CARRIED = 400 * MEGA / BITS_PER_BYTE
+CARRIED = 700 * MEGA / BITS_PER_BYTE
 """Useful bytes a second out of all NICs together that one core carries, with gloo at both ends and room to compute.
 
-Measured with `python -m benchmarks lab` on two cores: four NICs of 200 Mbit/s are within 3 % of the model, of 667 Mbit/s within
-11 %; at 2 Gbit/s the cores bind and rings take up to 3 times as long.
+Measured with `benchmarks.lab` on two busy cores (virtual machine, Linux 6.18): four NICs of 177 or 353 Mbit/s useful are within
+4 % of the model (all_gather within 9 % at the higher rate), of 590 Mbit/s within 10 %; at 1.8 Gbit/s the cores bind and an
+all_gather takes three times as long.
 """
 
 OPERATIONS = {"pp": ("send_recv",), "cp": ("send_recv",), "ep": ("all_to_all",)}
