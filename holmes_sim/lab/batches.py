@@ -21,8 +21,7 @@ QUEUE = 32
 BURST: Seconds = 1 * MILLI
 """A link that was idle may be ahead of its rate by so much, or by one segment."""
 CONGESTION = "cubic"
-"""Where nothing is lost and queues are short, a connection that only obeys its window fills its link; BBR would probe for
-a bandwidth of its own."""
+"""Whatever the machine's default: where nothing is lost, a connection that only obeys its window fills its link."""
 
 
 def switchboard(wiring: Wiring, pids: tuple[int, ...]) -> Iterator[str]:

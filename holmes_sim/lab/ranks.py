@@ -49,13 +49,13 @@ class _Running:
 
 
 def environment(wiring: Wiring, seat: Seat) -> dict[str, str]:
-    """What a rank is told: torch's own variables, the lab's scale, and which interfaces to use for which NIC type."""
+    """What a rank is told: torch's own variables, its node (`ib/node0`), the lab's scale, and its interfaces by NIC type."""
     interfaces = {kind: list(names) for kind, names in seat.interfaces} | {"intra_node": ["lo"]}
     return {
         "RANK": str(seat.rank), "WORLD_SIZE": str(len(wiring.seats)), "LOCAL_RANK": str(seat.local_rank),
         "MASTER_ADDR": wiring.hosts[wiring.seats[0].host].control, "MASTER_PORT": str(PORT),
         "GLOO_SOCKET_IFNAME": CONTROL, "HOLMES_SIM_INTERFACES": json.dumps(interfaces),
-        "HOLMES_SIM_SCALE": repr(wiring.scale),
+        "HOLMES_SIM_HOST": str(wiring.hosts[seat.host]), "HOLMES_SIM_SCALE": repr(wiring.scale),
     }  # fmt: skip
 
 

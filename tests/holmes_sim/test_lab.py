@@ -111,11 +111,15 @@ def test_what_no_fabric_joins_does_not_hear_and_ethernet_spans_all(hybrid: Plan)
 def test_ranks_know_their_place(hybrid: Plan) -> None:
     with Lab(hybrid, 1000) as lab:
         said = lab.play(
-            lambda seat: ["sh", "-c", 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $HOLMES_SIM_SCALE $HOLMES_SIM_INTERFACES"']
+            lambda seat: [
+                "sh",
+                "-c",
+                'echo "$RANK $WORLD_SIZE $LOCAL_RANK $HOLMES_SIM_HOST $HOLMES_SIM_SCALE $HOLMES_SIM_INTERFACES"',
+            ]
         )
     assert [line.rank for line in said] == [0, 1, 2, 3]
-    rank, world, local, scale, interfaces = said[2].output.strip().split(" ", 4)
-    assert (rank, world, local, scale) == ("2", "4", "0", "1000")
+    *words, interfaces = said[2].output.strip().split(" ", 5)
+    assert words == ["2", "4", "0", "b/node0", "1000"]
     assert json.loads(interfaces) == {"ethernet": ["ethernet0"], "roce": ["roce0"], "intra_node": ["lo"]}
 
 
