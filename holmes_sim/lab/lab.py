@@ -56,7 +56,8 @@ class Lab:
 
         Raises HolmesError with the last line of the first rank that fails, once all others are killed, or when `timeout` is
         over. A rank finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as under torchrun; HOLMES_SIM_SCALE;
-        HOLMES_SIM_HOST, its node (`ib/node0`); and HOLMES_SIM_INTERFACES, JSON of NIC type (or intra_node) -> interface names near to its device.
+        HOLMES_SIM_HOST, its node (`ib/node0`); and HOLMES_SIM_INTERFACES, JSON of NIC type (or intra_node) -> names of the
+        interfaces near to its device.
         """
         assert self._namespaces is not None, "play inside `with Lab(...)`"
         return play(self._namespaces, self.wiring, command, timeout)
