@@ -1,7 +1,8 @@
 """`python -m benchmarks [engine] [scale] [evaluator]`: what was measured, as tables; all of it takes some two minutes.
 
 `python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
-every shipped topology by every strategy, a minute or more for each of them. Neither is among what runs unasked.
+every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks lab` measures the lab's links
+against the model, a minute; it needs torch, and root or user namespaces. None of them is among what runs unasked.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import engine, evaluator, scale, strategies
+from benchmarks import engine, evaluator, lab, scale, strategies
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
 from planner.strategies import names
@@ -46,8 +47,15 @@ def show_strategies() -> None:
         print(line, flush=True)
 
 
+def show_lab() -> None:
+    """Seconds of gloo in the lab beside the model's."""
+    print(f"{'lab, 1/' + format(lab.SCALE, 'g') + ' of the rates':<32}{'modelled':>10}{'measured':>10}{'more':>8}")
+    for row in lab.measure():
+        print(f"{row.name:<32}{row.modelled:>8.3f} s{row.measured:>8.3f} s{row.measured / row.modelled - 1:>8.1%}")
+
+
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
-PARTS = UNASKED | {"peers": tables.show, "strategies": show_strategies}
+PARTS = UNASKED | {"peers": tables.show, "strategies": show_strategies, "lab": show_lab}
 
 
 def main(asked: list[str]) -> None:
