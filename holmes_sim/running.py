@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from holmes_sim.measurement import Held
 from holmes_sim.torch_backend.asked import COMPUTE, Asked
 from holmes_sim.torch_backend.suited import check
 from sim import engine, timeline
+from sim.cluster import Nic
 from sim.errors import HolmesError
 from sim.plan import Plan
 
@@ -43,6 +44,55 @@ def here(plan: Plan, asked: Asked) -> Held:
         return _held(plan, path)
 
 
+@dataclass(frozen=True, slots=True)
+class InLab:
+    """What was measured in a lab, and lines that say where the lab is not what the simulator supposes."""
+
+    held: Held
+    notes: tuple[str, ...]
+
+
+def in_lab(plan: Plan, asked: Asked) -> InLab:
+    """Run a plan in a lab, `asked.scale` times slower than its machines (0: as fast as the cores carry). Raises HolmesError.
+
+    Real compute is not slowed: then it is the links alone that are, and the prediction is of slow links.
+    """
+    _check(plan, asked, in_lab=True)
+    from holmes_sim import lab
+    from holmes_sim.torch_backend import local
+    from holmes_sim.torch_backend.nursery import Seat
+
+    scale = asked.scale or lab.smallest_scale(plan, len(os.sched_getaffinity(0)))
+    with tempfile.TemporaryDirectory() as folder, lab.Lab(plan, scale) as machines:
+
+        def stand(seat: Seat, rank: int) -> Seat:
+            namespace, environment = machines.stand(rank)
+            return replace(seat, namespace=namespace, environment=seat.environment | environment)
+
+        path = Path(asked.output or Path(folder) / "timeline.json")
+        time_scale = scale if asked.compute == "paced" else 1.0
+        with local.Local(machines.inside) as here:
+            here.run(plan, replace(asked, output=str(path), scale=time_scale), stand)
+        wired = lab.as_wired(plan, machines.has_latency)
+        expected = wired if asked.compute == "paced" else slowed(wired, scale)
+        return InLab(_held(plan, path, expected), lab.notes(plan, machines.wiring))
+
+
+def slowed(plan: Plan, scale: float) -> Plan:
+    """The plan on NICs and trunks that are so many times slower."""
+    fleet = plan.fleet
+    clusters = tuple(
+        replace(cluster, node=replace(cluster.node, nics=tuple(_slow_nic(nic, scale) for nic in cluster.node.nics)))
+        for cluster in fleet.clusters
+    )
+    trunks = tuple(replace(t, bandwidth=t.bandwidth / scale, latency=t.latency * scale) for t in fleet.trunks)
+    return replace(plan, topology=replace(plan.topology, fleet=replace(fleet, clusters=clusters, trunks=trunks)))
+
+
+def _slow_nic(nic: Nic, scale: float) -> Nic:
+    return replace(nic, bandwidth=nic.bandwidth / scale, spec=replace(nic.spec, latency=nic.spec.latency * scale))
+
+
 def as_rank(plan: Plan, asked: Asked) -> Held | None:
     """Be one rank of a launch; rank 0 has what was measured. Raises HolmesError, SystemExit where any rank fails."""
     _check(plan, asked)
@@ -54,18 +104,19 @@ def as_rank(plan: Plan, asked: Asked) -> Held | None:
         return None if measured is None else _held(plan, path)
 
 
-def _check(plan: Plan, asked: Asked) -> None:
+def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
     needs_torch()
     if asked.compute not in COMPUTE:
         raise HolmesError(f"--compute {asked.compute!r} is unknown; known: {', '.join(COMPUTE)}")
-    if asked.scale != 1 and asked.compute != "paced":
+    if not in_lab and asked.scale != 1 and asked.compute != "paced":
         raise HolmesError(f"--scale {asked.scale:g}: only seconds that are waited for can be stretched; add --compute paced")
     check(plan)
 
 
-def _held(plan: Plan, path: Path) -> Held:
+def _held(plan: Plan, path: Path, expected: Plan | None = None) -> Held:
+    """What lies at `path` beside the simulation of the plan, or of the one that is expected in its place."""
     measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
-    return measurement.hold(plan, engine.simulate(plan), measured, str(path))
+    return measurement.hold(plan, engine.simulate(expected or plan), measured, path.name)
 
 
 def facts(held: Held) -> dict[str, Any]:

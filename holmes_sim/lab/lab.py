@@ -7,7 +7,7 @@ from types import TracebackType
 
 from holmes_sim.lab.batches import addresses, forwarding, rates, settings, shaping, switchboard, window
 from holmes_sim.lab.namespaces import Namespaces, set_below_proc
-from holmes_sim.lab.ranks import Said, play
+from holmes_sim.lab.ranks import Said, environment, play
 from holmes_sim.lab.wiring import Seat, Wiring, wire
 from sim.errors import HolmesError
 from sim.plan import Plan
@@ -61,6 +61,17 @@ class Lab:
         """
         assert self._namespaces is not None, "play inside `with Lab(...)`"
         return play(self._namespaces, self.wiring, command, timeout)
+
+    def inside(self, command: list[str]) -> list[str]:
+        """A command line that runs a command in the lab's own network and PID namespace: it dies with the lab."""
+        assert self._namespaces is not None, "inside `with Lab(...)`"
+        return self._namespaces.inside(0, command, is_program=True)
+
+    def stand(self, rank: int) -> tuple[str, dict[str, str]]:
+        """The file of the network namespace that a rank belongs into, and its environment."""
+        assert self._namespaces is not None, "stand inside `with Lab(...)`"
+        seat = self.wiring.seats[rank]
+        return f"/proc/{self._namespaces.pids[seat.host + 1]}/ns/net", environment(self.wiring, seat)
 
     def close(self) -> None:
         """Take it all down."""
