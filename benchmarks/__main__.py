@@ -2,7 +2,8 @@
 
 `python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
 every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks lab` measures the lab's links
-against the model, a minute; it needs torch, and root or user namespaces. None of them is among what runs unasked.
+against the model, a minute, and `python -m benchmarks scenarios` plays plans there, ten minutes; both need torch, and root or
+user namespaces. None of them is among what runs unasked.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import engine, evaluator, lab, scale, strategies
+from benchmarks import engine, evaluator, lab, scale, scenarios, strategies
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
 from planner.strategies import names
@@ -54,8 +55,14 @@ def show_lab() -> None:
         print(f"{row.name:<32}{row.modelled:>8.3f} s{row.measured:>8.3f} s{row.measured / row.modelled - 1:>8.1%}")
 
 
+def show_scenarios() -> None:
+    """A Markdown table of plans in the lab, predicted against measured, row by row as they come."""
+    for line in scenarios.table(scenarios.measure()):
+        print(line, flush=True)
+
+
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
-PARTS = UNASKED | {"peers": tables.show, "strategies": show_strategies, "lab": show_lab}
+PARTS = UNASKED | {"peers": tables.show, "strategies": show_strategies, "lab": show_lab, "scenarios": show_scenarios}
 
 
 def main(asked: list[str]) -> None:
