@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
-from holmes_sim.lab.batches import addresses, forwarding, rates, settings, shaping, switchboard, window
+from holmes_sim.lab.batches import addresses, forwarding, rates, settings, shaping, switchboard
 from holmes_sim.lab.namespaces import Namespaces, set_below_proc
 from holmes_sim.lab.ranks import Said, environment, play
 from holmes_sim.lab.wiring import Seat, Wiring, wire
@@ -37,12 +37,11 @@ class Lab:
             found.run(0, ("ip", "-batch", "-"), switchboard(wiring, found.pids[1:]))
             found.run(0, ("bridge", "-batch", "-"), forwarding(wiring.bridges))
             found.run(0, ("tc", "-batch", "-"), shaping(wiring, self.has_latency))
-            values = settings(window(wiring, self.has_latency))
-            for number, (host, routes) in enumerate(zip(wiring.hosts, wiring.routes, strict=True), start=1):
-                found.run(number, ("ip", "-batch", "-"), addresses(host, routes))
-                found.run(number, ("tc", "-batch", "-"), rates(host.interfaces, self.has_latency))
-                for path, value in values:
-                    found.run(number, set_below_proc(path, value))
+            for number in range(len(wiring.hosts)):
+                found.run(number + 1, ("ip", "-batch", "-"), addresses(wiring, number, self.has_latency))
+                found.run(number + 1, ("tc", "-batch", "-"), rates(wiring, number, self.has_latency))
+                for path, value in settings(wiring, self.has_latency):
+                    found.run(number + 1, set_below_proc(path, value))
         except BaseException:
             self.close()
             raise

@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holmes_sim.lab import as_wired, notes, smallest_scale, wire
-from holmes_sim.lab.batches import addresses, forwarding, shaping, switchboard, window
+from holmes_sim.lab.batches import addresses, forwarding, shaping, switchboard, widest
+from holmes_sim.lab.batches import settings as batch_settings
 from holmes_sim.lab.goodput import Goodput
 from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring
 from sim.cluster import OPERATIONS, Device, Fabric, Fleet, Trunk, trunk_path
@@ -285,17 +286,23 @@ def test_where_packets_are_late_netem_stands_before_the_rate(hybrid: Plan) -> No
     assert second.startswith("qdisc add dev c0b parent 1:1 handle 10: tbf rate ")
 
 
-def test_sockets_hold_what_is_under_way(hybrid: Plan) -> None:
-    assert window(wire(hybrid, 100), False) == 262144
-    rate = 2e10 / 100 / PAYLOAD
-    assert window(wire(hybrid, 100), True) == pytest.approx(262144 + 4 * (0.1 + 0.005) * rate)
+def test_sockets_hold_what_is_under_way_and_little_more(hybrid: Plan) -> None:
+    """Ten milliseconds of the widest NIC; with latency, twice that of the longest way as well. Four times that in room."""
+    wiring, rate = wire(hybrid, 100), 2e10 / 100 / PAYLOAD
+    assert widest(wiring, False) == pytest.approx(0.01 * rate)
+    assert widest(wiring, True) == pytest.approx((0.01 + 2 * (0.1 + 0.005)) * rate)
+    assert dict(batch_settings(wiring, False)) == {
+        "net/ipv4/tcp_wmem": "4096 8059008 8059008",
+        "net/ipv4/tcp_rmem": "4096 8059008 8059008",
+        "net/ipv4/tcp_notsent_lowat": "32768",
+        "net/ipv4/tcp_slow_start_after_idle": "0",
+    }
 
 
 def test_a_host_knows_everybody_s_address_in_advance(hybrid: Plan) -> None:
-    wiring = wire(hybrid, 100)
-    lines = list(addresses(wiring.hosts[0], wiring.routes[0]))
+    lines = list(addresses(wire(hybrid, 100), 0, False))
     assert "neigh replace 10.1.3.1 lladdr 02:00:00:01:03:01 dev ethernet0 nud permanent" in lines
-    assert "route add 10.1.3.1/32 dev ethernet0 src 10.1.0.1 congctl cubic" in lines
+    assert "route add 10.1.3.1/32 dev ethernet0 src 10.1.0.1 window 402950 congctl cubic" in lines
 
 
 def test_bridges_forward_by_heart_only(hybrid: Plan) -> None:
