@@ -1,8 +1,8 @@
 """Predicted against measured steps in the lab: `python -m benchmarks scenarios` plays six small fleets, three plans each.
 
-Every plan is played in the lab (docs/lab.md) with paced compute: its own program, over real packets on links that are as fast, to
-one scale, as the topology says. All plans of a fleet run at one scale. Pinned is what keeps all machines at work (pp, dp) and the
-microbatches small; the rest is the strategy's choice. Needs root or user namespaces, and torch."""
+Every plan is played in the lab (docs/lab.md) with paced compute: its own program, over real packets on links that are as fast,
+to one scale, as the topology says. All plans of a fleet run at one scale. Pinned is what keeps all machines at work (pp, dp)
+and the microbatches small; the rest is the strategy's choice. Needs root or user namespaces, and torch."""
 
 from __future__ import annotations
 

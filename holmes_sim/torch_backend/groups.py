@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -19,6 +20,8 @@ from sim.plan import Group, Plan, embedding_groups, gradient_groups
 
 INTERFACES = "HOLMES_SIM_INTERFACES"
 """Names of this rank's network interfaces by NIC type, as JSON: {"infiniband": ["ib0"], "ethernet": ["eth0"]}."""
+GLOO = "GLOO_SOCKET_IFNAME"
+"""The interfaces that gloo uses for a group that is built."""
 
 
 def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
@@ -65,24 +68,30 @@ def build(plan: Plan, rank: int, seconds: float, longest: float) -> dict[str, di
 
 def _built(group: Group, names: list[str], within: timedelta) -> dist.ProcessGroup:
     """A group that has connected, before anything is timed."""
-    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-    options._devices = [_device(name) for name in names or [""]]
-    options._timeout = within
-    made: dist.ProcessGroup | None = dist.new_group(
-        list(group.ranks),
-        backend="gloo",
-        timeout=within,
-        pg_options=options,
-        use_local_synchronization=True,
-        sort_ranks=False,
-        group_desc=group.kind,
-    )
-    assert made is not None
-    dist.barrier(made)
+    with _over(names):
+        made: dist.ProcessGroup | None = dist.new_group(
+            list(group.ranks),
+            backend="gloo",
+            timeout=within,
+            use_local_synchronization=True,
+            sort_ranks=False,
+            group_desc=group.kind,
+        )
+        assert made is not None
+        dist.barrier(made)
     return made
 
 
-def _device(name: str) -> object:
-    """Gloo's device of an interface; without a name what GLOO_SOCKET_IFNAME or the host's own name says."""
-    kind = dist.ProcessGroupGloo
-    return kind.create_device(interface=name) if name else kind.create_default_device()
+@contextmanager
+def _over(names: list[str]) -> Iterator[None]:
+    """Gloo goes over these interfaces, meanwhile. `new_group` hands it no options, so its environment variable tells it."""
+    before = os.environ.get(GLOO)
+    if names:
+        os.environ[GLOO] = ",".join(names)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(GLOO, None)
+        else:
+            os.environ[GLOO] = before

@@ -43,14 +43,15 @@ class Local:
         self._nursery.communicate()
 
     def run(self, plan: Plan, asked: Asked, seat: Change = lambda seat, rank: seat) -> None:
-        """Start every rank and wait for all. Raises HolmesError with the reason of the first that fails, when all have ended."""
+        """Start every rank and wait until all have ended. Raises HolmesError with the reason of the first that fails."""
         nursing = self._nursery
         assert nursing.stdin is not None
         assert nursing.stdout is not None
         with tempfile.TemporaryDirectory() as name:
             (Path(name) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
             port, ranks = _free_port(), range(plan.config.world_size)
-            away = replace(asked, **{key: str(Path(value).resolve()) for key, value in _paths(asked)})
+            output, weights = (str(Path(path).resolve()) if path else "" for path in (asked.output, asked.weights))
+            away = replace(asked, output=output, weights=weights)
             nursery.write(Path(name), away.words(), [seat(_seat(plan, rank, port), rank) for rank in ranks])
             try:
                 nursing.stdin.write(f"{name}\n")
@@ -62,10 +63,6 @@ class Local:
             raise HolmesError("the process that starts the ranks has ended")
         if told.strip():
             raise HolmesError(told.strip())
-
-
-def _paths(asked: Asked) -> list[tuple[str, str]]:
-    return [(key, value) for key, value in (("output", asked.output), ("weights", asked.weights)) if value]
 
 
 def run(plan: Plan, asked: Asked, seat: Change = lambda seat, rank: seat) -> None:

@@ -1,8 +1,8 @@
 """Starts all ranks of a launch that stand on this machine: imports torch once, forks each rank, and waits for all.
 
-`python -m holmes_sim.torch_backend.nursery` reads lines from stdin, each the folder of a launch: FOLDER/launch.json. What rank r
-says goes into FOLDER/r.err. The first rank that fails ends all others. When all have ended a line on stdout says why: it is empty
-where all is well.
+`python -m holmes_sim.torch_backend.nursery` reads lines from stdin, each the folder of a launch: FOLDER/launch.json. What rank
+r says goes into FOLDER/r.err. The first rank that fails ends all others. When all have ended a line on stdout says why: it is
+empty where all is well.
 """
 
 from __future__ import annotations

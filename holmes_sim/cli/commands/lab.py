@@ -19,7 +19,9 @@ EXAMPLE = "holmes-sim lab plan.json -o timeline.json --chart lab.png"
 def command(
     plan: PlanArgument,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
-    compute: Annotated[str, typer.Option(help="paced (wait the device model's seconds), or real: this machine's CPU.")] = "paced",
+    compute: Annotated[
+        str, typer.Option(help="paced (wait the device model's seconds), or real: this machine's CPU.")
+    ] = "paced",
     scale: Annotated[float, typer.Option(min=0, help="So many times slower; unless given, as fast as the cores carry.")] = 0.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the measured timeline (Chrome trace).")] = None,
     chart: Annotated[Path | None, typer.Option(help="Draw the simulated and the measured step (png, svg, pdf).")] = None,
