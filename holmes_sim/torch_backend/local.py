@@ -24,7 +24,7 @@ def run(plan: Plan, asked: Asked, seat: Callable[[Seat, int], Seat] = lambda sea
     `seat` may change where a rank stands.
     """
     with tempfile.TemporaryDirectory() as name:
-        folder, port = Path(name), _free_port()
+        folder, port = Path(name), free_port()
         (folder / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
         ranks = range(plan.config.world_size)
         nursery.write(folder, asked.words(), [seat(_seat(plan, rank, port), rank) for rank in ranks])
@@ -41,7 +41,8 @@ def run(plan: Plan, asked: Asked, seat: Callable[[Seat, int], Seat] = lambda sea
         raise HolmesError(lines[-1] if lines else f"the ranks ended with exit code {process.returncode}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this host that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
