@@ -47,7 +47,9 @@ def measure(
     if read:
         if len({one.hosts > 1 for one in read}) > 1:
             raise HolmesError("some of the measurements are inside a host, some between hosts; a link is one or the other")
-        joined = Joined(f"{name}-link" if name else "link", links.fit([point for one in read for point in one.points]), tuple(read))
+        joined = Joined(
+            f"{name}-link" if name else "link", links.fit([point for one in read for point in one.points]), tuple(read)
+        )
     if alone:
         return Found(None, joined)
     from holmes_sim.profiling import session

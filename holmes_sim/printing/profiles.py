@@ -40,7 +40,7 @@ def _device(found: Device) -> list[Text | Table]:
         for row in found.layers:
             cells = [" / ".join(f"{s.median / MILLI:.2f}" for s in both) for both in (row.layer, row.embedding, row.head)]
             spread = f"{max(s.share for s in row.layer):.1%}"
-            update = f"{row.update.median / row.updated * row.model.parameters / row.tp / MILLI:.2f}"
+            update = f"{row.update.median * row.model.parameters / row.tp / row.updated / MILLI:.2f}"
             table.add_row(row.model.name, str(row.tp), str(row.microbatch_size), cells[0], spread, *cells[1:], update)
         parts += [Text(), table]
     return parts

@@ -8,6 +8,7 @@ repetitions the quickest counts: a ceiling is what the device can do when nothin
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -61,10 +62,10 @@ def measure(machine: Machine, precision: str, budget: Seconds = BUDGET, longest:
     peak = max(product.flops / product.seconds.least for product in found)
     bandwidth = max(_bandwidths(machine, memory, budget))
     fitted, error = curve.fit(found, peak, bandwidth, kind.itemsize, machine.compute_units, machine.is_gpu)
-    spreads = sorted(product.seconds.share for product in found)
+    spread = statistics.median(product.seconds.share for product in found)
     return Ceilings(
         precision, peak, bandwidth, _host(machine, memory, budget), fitted, error,
-        _attention(machine, kind, peak, budget), _elementwise(machine, kind, bandwidth, budget), found, spreads[len(spreads) // 2],
+        _attention(machine, kind, peak, budget), _elementwise(machine, kind, bandwidth, budget), found, spread,
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget
 
 
 def _elementwise(machine: Machine, kind: torch.dtype, bandwidth: BytesPerSecond, budget: Seconds) -> float:
-    """Share of the bandwidth that passes of a layer reach, the middle one of three: a sum, GELU, a norm. Memory is allotted anew."""
+    """Share of the bandwidth that passes of a layer reach, the middle one of a sum, GELU, a norm into new memory."""
     rows, width = 4096, 1024
     x, y = (_filled(machine, kind, rows, width) for _ in range(2))
     nbytes = x.nbytes

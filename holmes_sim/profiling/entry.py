@@ -85,7 +85,7 @@ def profile_facts(found: Device) -> dict[str, Any]:
         },
         "notes": [
             "Medians; spread is half the interquartile range of a layer's forward and backward over their median, the larger.",
-            "A layer is the mean of up to four between embedding and head; the update is scaled to the whole model.",
+            "A layer is the mean of up to four between embedding and head; the update is of the whole model's part on a rank.",
             "Ranks of tp > 1 were measured alone: their collectives are apart.",
         ],
         "precision": found.ceilings.precision,
@@ -103,7 +103,7 @@ def _shape(model: Model, seq_len: int) -> dict[str, Any]:
 
 def _row(device: str, found: Measured) -> dict[str, Any]:
     model, tp = found.model, found.tp
-    update = found.update.median / found.updated * model.parameters / tp
+    update = found.update.median * (model.parameters / tp) / found.updated
     row: dict[str, Any] = {"model": model.name, "gpu": device, "tp": tp, "micro_batch": found.microbatch_size}
     for part in ("layer", "embedding", "head"):
         forward, backward = getattr(found, part)
@@ -116,7 +116,7 @@ def link_facts(found: Joined) -> dict[str, Any]:
     link, told = found.link, _told(found)
     unmeasured = sorted(set(link.efficiency) - set(link.rates))
     guessed = f"; {', '.join(unmeasured)} guess: as the least of the others" if unmeasured else ""
-    shared = "" if link.told_apart else "; guess: overhead and a step's latency alike, which one number of ranks cannot tell apart"
+    shared = "" if link.told_apart else "; guess: overhead and a step's latency alike, for nothing tells them apart"
     return {
         "name": found.name,
         "bandwidth": bytes_per_second_text(link.bandwidth),
@@ -138,7 +138,7 @@ def nic_facts(found: Joined) -> dict[str, Any]:
     """What was measured between hosts, for the `nics` of a topology: a node's rate, at which all that it drives arrives."""
     link = found.link
     return {
-        "nics": [{"type": "infiniband, roce or ethernet", "bandwidth": bytes_per_second_text(link.bandwidth), "efficiency": 1.0}],
+        "nics": [{"type": "which it is", "bandwidth": bytes_per_second_text(link.bandwidth), "efficiency": 1.0}],
         "measured": {
             "rates": {name: bytes_per_second_text(rate) for name, rate in link.rates.items()},
             "latency": time_text(link.latency),

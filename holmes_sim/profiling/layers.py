@@ -1,12 +1,14 @@
 """Seconds of a model's parts on the device at hand, by microbatch size and tensor-parallel degree.
 
 What is timed is what `holmes-sim run` trains with: its blocks, its gradient buffers, its Adam. A few layers between embedding
-and head run forward and backward as one stage does, each block between two marks. A rank of tp is cut to its part and meets
-nobody: the profile says that collectives are apart, and the simulator adds them.
+and head run forward and backward as one stage does, each block between two marks, into gradient buffers that have been written
+before, as in all but the first microbatch of a step. Then Adam steps over as many values as the rank's part of the whole model
+has. A rank of tp is cut to its part and meets nobody: the profile says that collectives are apart, and the simulator adds them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -27,12 +29,16 @@ LAYERS = 4
 """Layers that stand for all: enough that none finds its weights in the cache where the whole model would not."""
 BUDGET: Seconds = 4.0
 """Seconds of measuring for each microbatch size and tp."""
+STATE = 24
+"""Bytes of a value that is updated, at most: weight, gradient and the new one, master, two moments."""
+SHARE = 0.25
+"""Of the device's memory, what the optimizer's values may take; of larger models only so many are updated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One rank's part of a model with one microbatch: forward and backward of a layer, embedding and head, and the optimizer's
-    step over `updated` parameters of this rank."""
+    step over `updated` values of this rank."""
 
     model: Model
     seq_len: int
@@ -74,7 +80,6 @@ class Stage:
     """A few layers of a model with both ends, on one rank of `tp`."""
 
     def __init__(self, model: Model, seq_len: int, tp: int, size: int, precision: str, machine: Machine):
-        check(model, seq_len, tp)
         self.tensors, self.machine = Apart(tp), machine
         count = min(model.layers, LAYERS)
         layers = [Layer(model, self.tensors, 0, index, "none") for index in range(count)]
@@ -86,14 +91,28 @@ class Stage:
                 self.blocks[-1].words = self.blocks[0].words
             weights = {id(weight): weight for block in self.blocks for weight in block.parameters()}
             config = ParallelConfig(gradient_precision=USUAL_GRADIENTS.get(precision, "fp32"))
-            self.bucket = buckets.bucket(((weight, False, False) for weight in weights.values()), config, precision, 0)
-        self.updated = sum(weight.numel() for weight in weights.values())
-        self.optimizer = buckets.Optimizer(self.bucket.segments)
+            here = sum(weight.numel() for weight in weights.values())
+            most = int(min(model.parameters / tp, SHARE * machine.memory / STATE))
+            rest = torch.nn.Parameter(torch.zeros(max(most - here, 0)))
+            held = [(weight, False, False) for weight in (*weights.values(), rest)]
+            self.bucket = buckets.bucket(held, config, precision, 0)
+            self.optimizer = buckets.Optimizer(self.bucket.segments)
+        self.updated = here + rest.numel()
         self.tokens = torch.randint(model.vocab, (seq_len + 1, size), device=machine.torch_device)
         self.watch = Stopwatch(machine)
 
     def round(self) -> list[Seconds]:
-        """Forward of each block, backward of each in reverse, and the optimizer's step."""
+        """Laps of a microbatch, forward of each block and backward of each in reverse, and of the optimizer's step."""
+        for segment in self.bucket.segments:
+            segment.grad.zero_()
+        self._microbatch()
+        for segment in self.bucket.segments:
+            segment.settle()
+        self.optimizer.step()
+        self.watch.mark()
+        return self.watch.laps()
+
+    def _microbatch(self) -> None:
         kept, mark = [], self.watch.mark
         x: Tensor | None = None
         mark()
@@ -111,12 +130,6 @@ class Stage:
             torch.autograd.backward(out, grad)
             grad = leaf.grad if leaf is not None else None
             mark()
-        for segment in self.bucket.segments:
-            segment.settle()
-        with torch.device(self.machine.torch_device):
-            self.optimizer.step()
-        mark()
-        return self.watch.laps()
 
 
 def check(model: Model, seq_len: int, tp: int) -> None:
@@ -131,18 +144,21 @@ def check(model: Model, seq_len: int, tp: int) -> None:
             raise HolmesError(f"tp {tp} does not divide {what} of {model.name}, {number}")
 
 
-def measure(model: Model, seq_len: int, tp: int, size: int, precision: str, machine: Machine, budget: Seconds = BUDGET) -> Measured:
-    """Time a few layers with both ends; medians and spreads over rounds, a layer's over the layers too. Raises HolmesError."""
-    stage = Stage(model, seq_len, tp, size, precision, machine)
-    laps = repeated(stage.round, budget)
-    blocks = len(stage.blocks)
-    forward, backward, update = laps[:blocks], laps[blocks : 2 * blocks][::-1], laps[-1]
-    layer = _together(forward[1:-1]), _together(backward[1:-1])
-    ends = (forward[0], backward[0]), (forward[-1], backward[-1])
-    return Measured(model, seq_len, tp, size, layer, *ends, update, stage.updated)
+def measure(
+    model: Model, seq_len: int, tp: int, sizes: Sequence[int], precision: str, machine: Machine, budget: Seconds = BUDGET
+) -> Iterator[Measured]:
+    """Time a few layers with both ends, and the optimizer; a layer's seconds are those of its mean. Raises HolmesError."""
+    check(model, seq_len, tp)
+    for size in sizes:
+        stage = Stage(model, seq_len, tp, size, precision, machine)
+        laps = repeated(stage.round, budget)
+        blocks = len(stage.blocks)
+        forward, backward = laps[:blocks], laps[blocks : 2 * blocks][::-1]
+        layer = _together(forward[1:-1]), _together(backward[1:-1])
+        ends = (forward[0], backward[0]), (forward[-1], backward[-1])
+        yield Measured(model, seq_len, tp, size, layer, *ends, laps[-1], stage.updated)
 
 
 def _together(layers: list[Spread]) -> Spread:
     """The mean over layers of each round."""
     return Spread.of(mean(round_) for round_ in zip(*(layer.seconds for layer in layers), strict=True))
-

@@ -103,7 +103,7 @@ def parse(text: str, name: str) -> Measured:
         if (nbytes := float(match[1])) > 0 and (seconds := float(match[2]) * MICRO) > 0:
             found.append(Point(operation, len(ranks), nbytes, seconds))
     if not found:
-        raise HolmesError(f"{name}: no measurement in it; rows of size, count, type, redop, root, time, algbw, busbw are expected")
+        raise HolmesError(f"{name}: no measurement in it; rows of size, count, type, redop, root, time are expected")
     labels = dict.fromkeys(match[3] for match in _RANK.finditer(plain))
     return Measured(Path(name).name, tuple(found), len(set(ranks.values())), tuple(labels))
 

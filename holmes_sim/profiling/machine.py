@@ -10,12 +10,13 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 
 from holmes_sim.profiling.spread import Spread
-from sim.units import Bytes, Seconds
+from sim.units import MILLI, Bytes, Seconds
 
 ROUNDS = 40
 """The most repetitions of one measurement."""
@@ -72,24 +73,27 @@ class Stopwatch:
 
     def __init__(self, machine: Machine):
         self.machine = machine
-        self.marks: list[float | torch.cuda.Event] = []
+        self.moments: list[Seconds] = []
+        self.events: list[torch.cuda.Event] = []
 
     def mark(self) -> None:
         """Now, or when the device gets here."""
         if self.machine.is_gpu:
             event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record()  # type: ignore[no-untyped-call]
-            self.marks.append(event)
+            event.record()
+            self.events.append(event)
         else:
-            self.marks.append(time.perf_counter())
+            self.moments.append(time.perf_counter())
 
     def laps(self) -> list[Seconds]:
         """Seconds from each mark to the next, and begin anew."""
-        marks, self.marks = self.marks, []
         if self.machine.is_gpu:
             torch.cuda.synchronize()
-            return [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:], strict=False)]  # type: ignore[union-attr,arg-type]
-        return [b - a for a, b in zip(marks, marks[1:], strict=False)]  # type: ignore[operator,misc]
+            laps = [a.elapsed_time(b) * MILLI for a, b in pairwise(self.events)]
+        else:
+            laps = [b - a for a, b in pairwise(self.moments)]
+        self.moments, self.events = [], []
+        return laps
 
 
 def repeated(round_: Callable[[], list[Seconds]], budget: Seconds) -> list[Spread]:

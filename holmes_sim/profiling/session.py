@@ -38,12 +38,11 @@ def device(
     progress("ceilings")
     torch.manual_seed(0)
     top = ceilings.measure(here, chosen)
-    rows = []
+    rows: list[layers.Measured] = []
     for model in models:
         for tp in degrees:
-            for size in sizes:
-                progress(f"{model.name}, tp {tp}, microbatch size {size}")
-                rows.append(layers.measure(model, seq_len, tp, size, chosen, here))
+            progress(f"{model.name}, tp {tp}")
+            rows += layers.measure(model, seq_len, tp, sizes, chosen, here)
     return Device(name or _slug(here.label), here, here.software, date.today().isoformat(), top, tuple(rows))
 
 

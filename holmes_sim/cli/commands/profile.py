@@ -16,7 +16,7 @@ EXAMPLE = "holmes-sim profile --model llama-3-8b --microbatch-sizes 1,2,4 --tp 1
 
 
 def command(
-    model: Annotated[list[str] | None, typer.Option(help="A model of the catalogue or a config.json; may be given again.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="A model of the catalogue or a config.json; repeatable.")] = None,
     seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 2048,
     microbatch_sizes: Annotated[str, typer.Option(metavar="N,N,...", help="Microbatch sizes to measure.")] = "1,2,4",
     tp: Annotated[str, typer.Option(metavar="N,N,...", help="Tensor-parallel degrees: a rank's part, on this device.")] = "1",
