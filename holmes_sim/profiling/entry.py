@@ -9,7 +9,7 @@ from sim import catalog, topology
 from sim.documents import to_yaml
 from sim.model import Model, Workload
 from sim.profile import PROFILE_FORMAT
-from sim.units import Seconds, bytes_per_second_text, flops_text, size_text, time_text
+from sim.units import Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 if TYPE_CHECKING:
     from holmes_sim.profiling.layers import Measured
@@ -138,7 +138,7 @@ def nic_facts(found: Joined) -> dict[str, Any]:
     """What was measured between hosts, for the `nics` of a topology: a node's rate, at which all that it drives arrives."""
     link = found.link
     return {
-        "nics": [{"type": "which it is", "bandwidth": bytes_per_second_text(link.bandwidth), "efficiency": 1.0}],
+        "nics": [{"type": "which it is", "bandwidth": rate_text(link.bandwidth), "efficiency": 1.0}],
         "measured": {
             "rates": {name: bytes_per_second_text(rate) for name, rate in link.rates.items()},
             "latency": time_text(link.latency),

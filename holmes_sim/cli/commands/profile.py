@@ -11,7 +11,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
 NAME = "profile"
-ORDER = 60
+ORDER = 65
 EXAMPLE = "holmes-sim profile --model llama-3-8b --microbatch-sizes 1,2,4 --tp 1,2 -o profiled"
 
 
