@@ -50,9 +50,10 @@ def free_port() -> int:
 
 def _seat(plan: Plan, rank: int, port: int) -> Seat:
     ranks, device = plan.config.world_size, plan.placement[rank]
-    threads = max((os.cpu_count() or 1) // ranks, 1)
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    threads = given if given.isdecimal() else str(max((os.cpu_count() or 1) // ranks, 1))
     environment = {
-        "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(device.index), "OMP_NUM_THREADS": str(threads),
+        "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(device.index), "OMP_NUM_THREADS": threads,
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), HOST: node_of(plan, rank),
     }  # fmt: skip
     return Seat(str(device), environment)
