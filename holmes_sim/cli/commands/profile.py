@@ -29,7 +29,7 @@ def command(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the files into a folder.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the device at hand and its links; of links alone, where no model is given."""
+    """Measure the device at hand, and links by what nccl-tests printed or by a probe (these alone, where no model is given)."""
     from holmes_sim import files, profiles
 
     sizes, degrees = profiles.numbers(microbatch_sizes, "--microbatch-sizes"), profiles.numbers(tp, "--tp")
