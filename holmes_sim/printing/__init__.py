@@ -8,6 +8,7 @@ from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.measurements import held, timeline
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
+from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
@@ -25,6 +26,7 @@ __all__ = [
     "judged",
     "modules",
     "planned",
+    "profiled",
     "simulated",
     "timeline",
     "topologies",

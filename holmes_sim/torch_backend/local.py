@@ -49,7 +49,7 @@ class Local:
         assert nursing.stdout is not None
         with tempfile.TemporaryDirectory() as name:
             (Path(name) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-            port, ranks = _free_port(), range(plan.config.world_size)
+            port, ranks = free_port(), range(plan.config.world_size)
             output, weights = (str(Path(path).resolve()) if path else "" for path in (asked.output, asked.weights))
             away = replace(asked, output=output, weights=weights)
             nursery.write(Path(name), away.words(), [seat(_seat(plan, rank, port), rank) for rank in ranks])
@@ -71,7 +71,8 @@ def run(plan: Plan, asked: Asked, seat: Change = lambda seat, rank: seat) -> Non
         here.run(plan, asked, seat)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this host that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -79,9 +80,10 @@ def _free_port() -> int:
 
 def _seat(plan: Plan, rank: int, port: int) -> Seat:
     ranks, device = plan.config.world_size, plan.placement[rank]
-    threads = max((os.cpu_count() or 1) // ranks, 1)
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    threads = given if given.isdecimal() else str(max((os.cpu_count() or 1) // ranks, 1))
     environment = {
-        "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(device.index), "OMP_NUM_THREADS": str(threads),
+        "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(device.index), "OMP_NUM_THREADS": threads,
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), HOST: node_of(plan, rank),
     }  # fmt: skip
     return Seat(str(device), environment)
