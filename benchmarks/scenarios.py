@@ -56,7 +56,7 @@ def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterat
         plans = plan(name)
         scale = max(lab.smallest_scale(found, len(os.sched_getaffinity(0))) for found in plans.values())
         for strategy, found in plans.items():
-            held = running.in_lab(found, Asked(steps=steps, compute="paced", scale=scale)).held
+            held = running.run_in_lab(found, Asked(steps=steps, compute="paced", scale=scale)).held
             assert held.step.simulated is not None
             assert held.step.measured is not None
             yield Row(name, strategy, scale, held.step.simulated, held.step.measured, held.spread or 0.0)

@@ -33,7 +33,7 @@ def is_launched() -> bool:
     return LAUNCHED in os.environ
 
 
-def here(plan: Plan, asked: Asked) -> Held:
+def run_here(plan: Plan, asked: Asked) -> Held:
     """Run all ranks of a plan on this machine, and hold what was measured against the simulation. Raises HolmesError."""
     _check(plan, asked)
     from holmes_sim.torch_backend import local
@@ -52,7 +52,7 @@ class InLab:
     notes: tuple[str, ...]
 
 
-def in_lab(plan: Plan, asked: Asked) -> InLab:
+def run_in_lab(plan: Plan, asked: Asked) -> InLab:
     """Run a plan in a lab, `asked.scale` times slower than its machines (0: as fast as the cores carry). Raises HolmesError.
 
     Real compute is not slowed: then it is the links alone that are, and the prediction is of slow links.

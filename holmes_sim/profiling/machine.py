@@ -79,7 +79,7 @@ class Stopwatch:
     def mark(self) -> None:
         """Now, or when the device gets here."""
         if self.machine.is_gpu:
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event = torch.cuda.Event(enable_timing=True)
             event.record()
             self.events.append(event)
         else:

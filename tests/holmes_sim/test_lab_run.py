@@ -45,7 +45,7 @@ def test_no_step_is_faster_than_its_links(name: str, pins: dict[str, int]) -> No
 
     A group that went round the shaped links would be: a quarter of the step is waiting for them."""
     plan = plan_of(name, "megatron", **pins)
-    held = running.in_lab(plan, Asked(steps=1, compute="paced", scale=20.0)).held
+    held = running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=20.0)).held
     assert held.step.simulated is not None
     assert held.step.measured is not None
     assert held.measured.scale == 20.0
@@ -75,7 +75,7 @@ def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> Non
 def test_a_rank_that_fails_ends_the_lab() -> None:
     plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
     with pytest.raises(HolmesError, match="nosuch"):
-        running.in_lab(plan, Asked(steps=1, compute="paced", scale=10.0, output="/nosuch/timeline.json"))
+        running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=10.0, output="/nosuch/timeline.json"))
 
 
 def test_slow_links_are_slow_everywhere() -> None:

@@ -35,7 +35,7 @@ def command(
     out.distinct(plan, output, chart)
     out.can_be_drawn(chart)
     with out.progress(f"{given.config.world_size} ranks in the lab"):
-        answer = running.in_lab(given, Asked(steps, compute, scale, str(output or "")))
+        answer = running.run_in_lab(given, Asked(steps, compute, scale, str(output or "")))
     held = replace(answer.held, name=str(output)) if output else replace(answer.held, name="lab")
     if chart is not None:
         from holmes_sim import charts

@@ -36,7 +36,7 @@ def command(
         held = running.as_rank(given, asked)
     elif local:
         with out.progress(f"running {given.config.world_size} ranks"):
-            held = running.here(given, asked)
+            held = running.run_here(given, asked)
     else:
         ranks = given.config.world_size
         raise HolmesError(f"{plan}: its {ranks} ranks are started by torchrun, or all on this machine with --local")
