@@ -1,8 +1,7 @@
 """Plays one rank's program, the same that the engine plays, and notes when everything began and ended.
 
-Receives of a step are posted when it begins, each behind the one before it from the same sender, so that a message travels when
-it is sent and not when it is asked for. Gradients and weights travel in a lane of their own, in order. A send holds its rank
-until it has left, unless the schedule overlaps it."""
+Receives are posted ahead, so that a message travels when it is sent and not when it is asked for. Gradients and weights travel
+in a lane of their own, in order. A send holds its rank until it has left, unless the schedule overlaps it."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend.lanes import Job, Lane
+from holmes_sim.torch_backend.lanes import Inbox, Job, Lane
 from holmes_sim.torch_backend.paced import Paced
 from holmes_sim.torch_backend.real import Real
 from holmes_sim.torch_backend.recorder import Key, Note, Recorder
@@ -24,10 +23,10 @@ from sim.program import COMPUTE, Action, Program
 
 @dataclass(slots=True)
 class _Expected:
-    """A message that will come, and where it will lie."""
+    """A message that will come, and where it lies then."""
 
     job: Job
-    value: Tensor
+    came: list[Tensor]
 
 
 class Player:
@@ -41,6 +40,7 @@ class Player:
         self.ways = _ways(self.program)
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.lanes: dict[tuple[str | int, ...], Lane] = {}
+        self.inboxes: dict[tuple[int, str], Inbox] = {}
         self.turns: dict[tuple[str, str], int] = {}
         self.expected: dict[tuple[str, int, int], _Expected] = {}
         self.started: dict[tuple[int, str, str, int], tuple[Job, Key]] = {}
@@ -71,7 +71,7 @@ class Player:
 
     def close(self) -> None:
         """End the lanes."""
-        for lane in self.lanes.values():
+        for lane in (*self.lanes.values(), *self.inboxes.values()):
             lane.close()
 
     def _in_lane(self, *name: str | int) -> Lane:
@@ -113,13 +113,17 @@ class Player:
 
     def _expect(self, action: Action) -> None:
         group, tag = self.groups["pp"], self._tag(action)
-        value = self.body.room(action)
+        came: list[Tensor] = []
 
-        def receive() -> None:
-            group.recv([value], action.peer, tag).wait()
+        def ask() -> Callable[[], None]:
+            came.append(self.body.room(action))
+            return _waits(group.recv(came, action.peer, tag))
 
-        job = self._in_lane("recv", action.peer, action.operation).do(receive)
-        self.expected[action.operation, action.stage, action.microbatch] = _Expected(job, value)
+        name = action.peer, action.operation
+        if name not in self.inboxes:
+            self.inboxes[name] = Inbox(f"recv {action.peer} {action.operation}")
+        job = self.inboxes[name].expect(ask)
+        self.expected[action.operation, action.stage, action.microbatch] = _Expected(job, came)
         self.arrivals.append((action, job))
 
     def _receive(self, action: Action) -> None:
@@ -127,7 +131,7 @@ class Player:
         since = time.perf_counter()
         expected.job.wait()
         self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
-        self.body.take(action, expected.value)
+        self.body.take(action, expected.came[0])
 
     def _send(self, action: Action) -> None:
         group, value, tag = self.groups["pp"], self.body.outgoing(action), self._tag(action)
@@ -180,6 +184,13 @@ class Player:
         key, since = self._turn("tp", "within"), time.perf_counter()
         work()
         self.recorder.within(name, since, time.perf_counter(), key)
+
+
+def _waits(work: dist.Work) -> Callable[[], None]:
+    def wait() -> None:
+        work.wait()
+
+    return wait
 
 
 def _lane(action: Action) -> str:
