@@ -2,7 +2,9 @@
 
 `python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
 every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks planning` plans fleets of up
-to a hundred thousand devices. None of them is among what runs unasked.
+to a hundred thousand devices. `python -m benchmarks lab` measures the lab's links against the model, a minute, and `python -m
+benchmarks scenarios` plays plans there, eight minutes; both need torch, and root or user namespaces. None of them is among what
+runs unasked.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import engine, evaluator, planning, scale, strategies
+from benchmarks import engine, evaluator, lab, planning, scale, scenarios, strategies
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
 from planner.strategies import names
@@ -55,8 +57,24 @@ def show_planning() -> None:
         print(f"{row.devices:<14,}{row.kinds:>6}{times}{row.gap:>9.2%}{row.peak_bytes / 2**20:>6.0f} MiB{row.step_s:>8.2f} s")
 
 
+def show_lab() -> None:
+    """Seconds of gloo in the lab beside the model's."""
+    print(f"{'lab, 1/' + format(lab.SCALE, 'g') + ' of the rates':<32}{'modelled':>10}{'measured':>10}{'more':>8}")
+    for row in lab.measure():
+        print(f"{row.name:<32}{row.modelled:>8.3f} s{row.measured:>8.3f} s{row.measured / row.modelled - 1:>8.1%}")
+
+
+def show_scenarios() -> None:
+    """A Markdown table of plans in the lab, predicted against measured, row by row as they come."""
+    for line in scenarios.table(scenarios.measure()):
+        print(line, flush=True)
+
+
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
-PARTS = UNASKED | {"peers": tables.show, "planning": show_planning, "strategies": show_strategies}
+PARTS = UNASKED | {
+    "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
+    "lab": show_lab, "scenarios": show_scenarios,
+}  # fmt: skip
 
 
 def main(asked: list[str]) -> None:

@@ -13,15 +13,15 @@ from planner.question import Question, Wishes
 from planner.reasons import Verdict, verdicts
 from planner.search import Row
 from planner.workshop import Workshop
-from sim import compute, folding, planfile, profile, topology
+from sim import compute, documents, folding, planfile, profile, topology
 from sim.engine import simulate as play
-from sim.errors import Infeasible, TopologyError
+from sim.errors import Infeasible, PlanError, TopologyError
 from sim.explain import Explanation
 from sim.explain import explain as account
 from sim.model import Workload
 from sim.plan import Plan, Prediction
 from sim.report import PlaceReport, places, predict
-from sim.timeline import Timeline
+from sim.timeline import Timeline, from_json
 from sim.topology import Topology
 
 BASELINES = ("megatron", "holmes")
@@ -141,8 +141,20 @@ def load(name: str | Path, measured: str | Path | None = None) -> Topology:
 
 def read_plan(path: str | Path, measured: str | Path | None = None) -> Plan:
     """A plan from plan.json; with a measured profile (name or file) in place of its own. Raises PlanError, TopologyError."""
-    found = planfile.load(path)
-    return replace(found, topology=topology.profiled(found.topology, profile.load(measured))) if measured is not None else found
+    return with_profile(planfile.load(path), measured)
+
+
+def with_profile(given: Plan, measured: str | Path | None) -> Plan:
+    """The plan with a measured profile (name or file) in place of its own; itself without one. Raises TopologyError."""
+    if measured is None:
+        return given
+    return replace(given, topology=topology.profiled(given.topology, profile.load(measured)))
+
+
+def read(path: str | Path) -> Plan | Timeline:
+    """A plan or a timeline, whichever the file holds. Raises PlanError, TimelineError, TopologyError."""
+    text = documents.read_text(path, PlanError)
+    return from_json(text, str(path)) if '"traceEvents"' in text else planfile.from_text(str(path), text)
 
 
 def rests_on(given: Plan) -> tuple[str, ...]:

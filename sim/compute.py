@@ -145,10 +145,16 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
 
 
 def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> Row | None:
-    """What the device's profile says of this workload, tensor-parallel collectives included; None where formulas stand."""
+    """What the device's profile says of this workload; None where formulas stand."""
     if device.profile is None or config.cp > 1 or config.ep > 1:
         return None
     return look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
+
+
+def includes_collectives(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> bool:
+    """Whether the seconds of a layer hold the exchanges of its tensor-parallel ranks."""
+    row = measured(device, workload, config)
+    return row is not None and row.collectives
 
 
 def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> str:

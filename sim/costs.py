@@ -196,7 +196,7 @@ class StageCosts:
         shape = (self.workload, self.config, layers, first, last)
         specs = specs or self.paces.specs
         pairs = [compute_seconds(spec, *shape) for spec in specs]
-        included = [compute.measured(spec, self.workload, self.config) is not None for spec in specs]
+        included = [compute.includes_collectives(spec, self.workload, self.config) for spec in specs]
 
         def seconds(backward: bool) -> Seconds:
             work = lowering.tensor_collectives(*shape, backward)

@@ -103,6 +103,17 @@ def parse(name: str, text: str) -> Document:
         return _parse_yaml(name, text)
 
 
+def parse_json(name: str, text: str) -> Document:
+    """Parse JSON text, which may be long and in one line; raises HolmesError where it is malformed or gives a key twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError as fault:
+        raise HolmesError(f"{name}:{fault.lineno}: not well-formed JSON: {fault.msg} (column {fault.colno})") from None
+    except (ValueError, RecursionError) as fault:
+        raise HolmesError(f"{name}:1: not well-formed JSON: {fault}") from None
+    return Document(name, value, lambda: _lines(text)[0] if text.strip().count("\n") else {}, [])
+
+
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """The object of a JSON text; raises ValueError where a key is given twice."""
     found = dict(pairs)

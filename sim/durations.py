@@ -51,5 +51,5 @@ class Durations:
             first = rank - rank % self.config.tp
             specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in range(first, first + self.config.tp)}
             workload = self.plan.workload
-            self._measured[rank] = all(compute.measured(spec, workload, self.config) is not None for spec in specs)
+            self._measured[rank] = all(compute.includes_collectives(spec, workload, self.config) for spec in specs)
         return self._measured[rank]

@@ -3,6 +3,7 @@
 HolmesError                 any error that is the user's to mend; printed as its lines, exit code 2
 +-- TopologyError           a topology, model or catalogue file is wrong
 +-- PlanError               a plan (or a wish about one) is wrong
++-- TimelineError           a timeline is wrong, or is not of the plan it is held against
 +-- Infeasible              nothing is wrong, but no plan exists; exit code 3
 """
 
@@ -21,6 +22,10 @@ class TopologyError(HolmesError):
 
 class PlanError(HolmesError):
     """A plan, or a wish about one, is wrong."""
+
+
+class TimelineError(HolmesError):
+    """A timeline is wrong, or is not of the plan it is held against."""
 
 
 class Infeasible(HolmesError):

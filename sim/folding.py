@@ -232,7 +232,7 @@ def fold(plan: Plan) -> Folding:
             for rank in seen.shown
         ]
     )
-    link_colour = _number([capacities(link) for link in links])
+    link_colour = _number([(capacities(link), link[0] == "trunk") for link in links])  # copies not shown use trunks only
     uses = [
         tuple(tuple((number[link], _digits(weight)) for link, weight in leg.use) for leg in carried.legs)
         for carried in carriers.values()

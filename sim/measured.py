@@ -3,7 +3,8 @@
 A profile holds for what it was measured with: the model's shape, sequence length, precision, tensor-parallel degree, and the
 attention kernel and fusions of the stack that was profiled. Between two profiled microbatch sizes seconds are linear in the
 microbatch size; outside of them, and at a tensor-parallel degree that was not profiled, the formulas stand. At tp > 1 the
-tensor-parallel collectives of the profiled node are inside the measured seconds (`sim.costs` and `sim.engine` leave them out).
+tensor-parallel collectives of the profiled node are inside the measured seconds (`sim.costs` and `sim.engine` leave them out),
+unless a row says that its parts were measured alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ Both: TypeAlias = tuple[Seconds, Seconds]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Measured seconds of one rank: of a layer, the embedding and the head (None: formula), and of Adam for each parameter."""
+    """Measured seconds of one rank: of a layer, the embedding and the head (None: formula), and of Adam for each parameter.
+
+    `collectives`: whether the exchanges of tensor-parallel ranks are inside.
+    """
 
     model: Model
     seq_len: int
@@ -33,6 +37,7 @@ class Row:
     embedding: Both
     head: Both | None = None
     update: Seconds | None = None
+    collectives: bool = True
 
 
 @dataclass(frozen=True, slots=True)

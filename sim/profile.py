@@ -64,11 +64,14 @@ def faults(written: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
     known = written if "format" in written else _header() | written
     if "precision" not in known:
         yield ("precision",), "this key is missing; write the precision that was measured"
-    rows, names = written.get("layer_profiles"), _mapping(known.get("devices"))
+    given = written.get("in_place")
+    in_place = given if isinstance(given, list) else []
+    rows, names = written.get("layer_profiles"), [*_mapping(known.get("devices")), *in_place]
     models = [*_mapping(known.get("models")), *_mapping(known.get("left_out"))]
     seen: dict[tuple[Any, ...], int] = {}
     for gpu, device in _mapping(written.get("devices")).items():
-        yield from _unknown_device(("devices", str(gpu)), device)
+        if device not in in_place:
+            yield from _unknown_device(("devices", str(gpu)), device)
     for index, row in enumerate(rows if isinstance(rows, list) else []):
         at: Path_ = ("layer_profiles", index)
         model, gpu = (_mapping(row).get(key) for key in ("model", "gpu"))
@@ -138,6 +141,7 @@ def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Row |
         embedding=(row.embedding_forward_s, row.embedding_backward_s),
         head=head,
         update=update or None,
+        collectives=facts.collectives == "inside",
     )
 
 
@@ -156,6 +160,8 @@ def kept(facts: ProfileFacts, fleet: Fleet) -> dict[str, Any]:
         "format": PROFILE_FORMAT,
         "source": facts.source,
         "precision": facts.precision,
+        **({"collectives": facts.collectives} if facts.collectives != "inside" else {}),
+        **({"in_place": own} if (own := [name for name in facts.in_place if name in devices]) else {}),
         "devices": {gpu: device for gpu, device in facts.devices.items() if device in devices},
         "models": {name: model.model_dump(exclude_defaults=True) for name, model in facts.models.items() if name in models},
         "layer_profiles": [row.model_dump(exclude_defaults=True) for row in rows],

@@ -429,10 +429,13 @@ class ProfileRowFacts(Door):
     head_forward_s: Passed | None = None
     head_backward_s: Passed | None = None
     n_entries: Count | None = None
+    spread: Passed | None = Field(None, description="half the interquartile range of the layer's seconds, over their median")
 
 
 class ProfileFacts(Door):
     """Measured layer seconds. `devices` names the catalogue's device of each `gpu`, `left_out` why a model's rows are not used.
+    `in_place` are devices that no catalogue has: topologies give their facts in place. `collectives` says whether the exchanges
+    of tensor-parallel ranks are inside the seconds, or each rank was measured apart from the others.
 
     A file without `format` is a measurements file: its precision and names are those of the shipped profile `sailor`.
     """
@@ -441,7 +444,9 @@ class ProfileFacts(Door):
     source: str | dict[str, str | list[str]] = ""
     notes: list[str] = []
     precision: Precision | None = None
+    collectives: Literal["inside", "apart"] = "inside"
     devices: dict[str, str] = {}
+    in_place: list[str] = []
     models: dict[str, ProfileModelFacts] = {}
     left_out: dict[str, str] = {}
     layer_profiles: list[ProfileRowFacts] = Field(min_length=1)

@@ -7,9 +7,14 @@ A timeline may be simulated or measured; both have this type and this file form.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
+from pydantic import Field
+
+from sim.documents import Document, check, parse_json
+from sim.errors import HolmesError, TimelineError
+from sim.schema import Door, Whole
 from sim.units import MICRO, Flops, Seconds
 
 FORMAT = "holmes-sim/timeline/1"
@@ -44,7 +49,11 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All spans of one step, and what a report needs to know beside them; `events` is how many the engine processed."""
+    """All spans of one step, and what a report needs to know beside them; `events` is how many the engine processed.
+
+    Of a measured one, `steps_s` are the seconds of every step that was timed, and the spans are those of the median one.
+    `scale`: a second of the plan takes so many here (a lab runs slower than what it stands for). `compute` is real or paced
+    (by the device model); empty where simulated."""
 
     name: str
     origin: str
@@ -55,6 +64,9 @@ class Timeline:
     alike: tuple[tuple[int, ...], ...]
     spans: tuple[Span, ...]
     events: int = 0
+    steps_s: tuple[Seconds, ...] = ()
+    scale: float = 1.0
+    compute: str = ""
 
     def by_rank(self) -> dict[int, tuple[Span, ...]]:
         """Spans of every rank that stands for others, in order of their start."""
@@ -69,6 +81,13 @@ class Timeline:
         return tuple(sorted((s for s in self.spans if s.rank == shown), key=lambda s: (s.start, s.end)))
 
 
+def stretched(timeline: Timeline, factor: float) -> Timeline:
+    """The same, every second of it taking `factor` seconds."""
+    spans = tuple(span._replace(start=factor * span.start, end=factor * span.end) for span in timeline.spans)
+    steps = tuple(factor * seconds for seconds in timeline.steps_s)
+    return replace(timeline, step_s=factor * timeline.step_s, spans=spans, steps_s=steps, scale=factor * timeline.scale)
+
+
 def to_json(timeline: Timeline) -> str:
     """A Chrome trace (object form): one process per class of ranks, one thread per lane, times in microseconds."""
     events: list[dict[str, object]] = []
@@ -80,14 +99,123 @@ def to_json(timeline: Timeline) -> str:
         for tid, lane in enumerate(LANES):
             events.append({"ph": "M", "name": "thread_name", "pid": shown, "tid": tid, "args": {"name": lane}})
     for span in timeline.spans:
-        arguments = {"stage": span.stage, "microbatch": span.microbatch} if span.microbatch >= 0 else {}
+        belongs = {"stage": span.stage, "microbatch": span.microbatch, "group": span.group}
+        arguments = {key: value for key, value in belongs.items() if value not in (-1, "")}
         events.append(
             {"ph": "X", "name": span.name, "cat": span.kind, "pid": span.rank, "tid": LANES.index(span.lane),
              "ts": span.start / MICRO, "dur": span.seconds / MICRO, "args": arguments}
         )  # fmt: skip
+    measured = {"steps_s": list(timeline.steps_s), "scale": timeline.scale, "compute": timeline.compute}
+    usual = {"steps_s": [], "scale": 1.0, "compute": ""}
     header = {
         "format": FORMAT, "name": timeline.name, "origin": timeline.origin, "plan_digest": timeline.plan_digest,
         "step_s": timeline.step_s, "tokens": timeline.tokens, "flops": timeline.flops,
         "alike": [list(group) for group in timeline.alike],
-    }  # fmt: skip
+    } | {key: value for key, value in measured.items() if value != usual[key]}  # fmt: skip
     return json.dumps({"displayTimeUnit": "ms", "metadata": header, "traceEvents": events}, separators=(",", ":")) + "\n"
+
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class HeaderFacts(Door):
+    """What a trace says of itself in its metadata."""
+
+    format: Literal["holmes-sim/timeline/1"]
+    name: str
+    origin: Literal["simulated", "measured"]
+    plan_digest: str
+    step_s: Positive
+    tokens: Whole
+    flops: NotNegative
+    alike: list[Annotated[list[Whole], Field(min_length=1)]]
+    steps_s: tuple[Positive, ...] = ()
+    scale: Positive = 1.0
+    compute: Literal["", "real", "paced"] = ""
+
+
+class ArgumentFacts(Door):
+    """What a span belongs to."""
+
+    stage: int = -1
+    microbatch: int = -1
+    group: str = ""
+
+
+class SpanFacts(Door):
+    """A complete event: a span of rank `pid` on the lane number `tid`, in microseconds."""
+
+    ph: Literal["X"]
+    name: str
+    cat: str
+    pid: int
+    tid: Annotated[int, Field(ge=0, lt=len(LANES))]
+    ts: NotNegative
+    dur: NotNegative
+    args: ArgumentFacts = ArgumentFacts()
+
+
+class LabelFacts(Door):
+    """A metadata event: what a viewer calls a process or a thread."""
+
+    ph: Literal["M"]
+    name: str
+    pid: int
+    tid: int
+    args: dict[str, Any]
+
+
+class TraceFacts(Door):
+    """A timeline file."""
+
+    displayTimeUnit: str = "ms"  # noqa: N815 (the trace format's own word)
+    metadata: HeaderFacts
+    traceEvents: list[Annotated[SpanFacts | LabelFacts, Field(discriminator="ph")]]  # noqa: N815
+
+
+def from_json(text: str, name: str) -> Timeline:
+    """The text of timeline.json as a timeline, up to rounding; `after` of spans and `events` are not in it.
+
+    `name` stands in error messages. Raises TimelineError with the first fault.
+    """
+    try:
+        document = parse_json(name, text)
+        if isinstance(document.value, dict) and "traceEvents" not in document.value:
+            found = document.value.get("format", "neither")
+            raise TimelineError(f"{name}: a timeline has the keys metadata and traceEvents, which this file ({found}) has not")
+        return _timeline(document, check(document, TraceFacts))
+    except HolmesError as error:
+        raise TimelineError(str(error).splitlines()[0]) from None
+
+
+def _timeline(document: Document, data: TraceFacts) -> Timeline:
+    header = data.metadata
+    ranks = [rank for group in header.alike for rank in group]
+    if sorted(ranks) != list(range(len(ranks))) or not ranks:
+        wanted = "every rank from 0 on belongs to one list"
+        raise TimelineError(document.fault(("metadata", "alike"), f"{ranks} are its ranks; {wanted}"))
+    shown = {group[0] for group in header.alike}
+    spans = []
+    for index, event in enumerate(data.traceEvents):
+        if isinstance(event, LabelFacts):
+            continue
+        if event.pid not in shown:
+            known = "a rank that stands first in a list of metadata.alike is expected"
+            raise TimelineError(document.fault(("traceEvents", index, "pid"), f"{event.pid}: {known}"))
+        start, own = event.ts * MICRO, event.args
+        times = start, start + event.dur * MICRO
+        spans.append(Span(event.pid, LANES[event.tid], event.name, event.cat, *times, own.stage, own.microbatch, own.group))
+    return Timeline(
+        name=header.name,
+        origin=header.origin,
+        plan_digest=header.plan_digest,
+        step_s=header.step_s,
+        tokens=header.tokens,
+        flops=header.flops,
+        alike=tuple(tuple(group) for group in header.alike),
+        spans=tuple(spans),
+        steps_s=header.steps_s,
+        scale=header.scale,
+        compute=header.compute,
+    )

@@ -1,4 +1,5 @@
-"""Pictures: the pipeline of a step, the fleet, the placement of a plan on it, strategies beside each other, trade-offs.
+"""Pictures: the pipeline of a step, simulated and measured, the fleet, the placement of a plan on it, strategies beside each
+other, trade-offs.
 
 The only folder that knows matplotlib. Everything here returns a `Figure` and leaves matplotlib's global state alone; a notebook
 shows it, `save` writes it.
@@ -9,8 +10,21 @@ from __future__ import annotations
 from holmes_sim.charts.comparison import comparison
 from holmes_sim.charts.fleet import placement, topology
 from holmes_sim.charts.front import front
-from holmes_sim.charts.pipeline import pipeline
+from holmes_sim.charts.measurement import measurement
+from holmes_sim.charts.pipeline import pipeline, timeline
 from holmes_sim.charts.style import ENDINGS, ending, save
 from holmes_sim.charts.validation import validation
 
-__all__ = ["ENDINGS", "comparison", "ending", "front", "pipeline", "placement", "save", "topology", "validation"]
+__all__ = [
+    "ENDINGS",
+    "comparison",
+    "ending",
+    "front",
+    "measurement",
+    "pipeline",
+    "placement",
+    "save",
+    "timeline",
+    "topology",
+    "validation",
+]

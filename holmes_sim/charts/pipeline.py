@@ -1,43 +1,22 @@
-"""The pipeline of a step: a row for each class of ranks, its bar of compute and waiting, strips for what goes on beside it."""
+"""The pipeline of a step: a row for each class of ranks, of a plan or of a timeline alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch
 
-from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW, listed
+from holmes_sim.charts.gantt import bars, legend, numbers, row_height
+from holmes_sim.charts.style import DPI, WIDTH, listed
 from sim import report
+from sim.breakdown import breakdown, place_of, total
 from sim.errors import HolmesError
-from sim.plan import ParallelConfig, Plan
-from sim.program import COMPUTE
-from sim.timeline import Span, Timeline
+from sim.plan import Plan
+from sim.timeline import Timeline
 from sim.units import time_text
 
 MOST_ROWS = 32
-KINDS = {
-    "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),
-    "tp": ("tensor-parallel collective (and strip 1)", ORANGE), "ep": ("expert-parallel collective (and strip 1)", DARK),
-    "cp": ("context-parallel ring (strip 1)", GREY),
-    "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
-    "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
-}  # fmt: skip
-"""What a bar of the pipeline picture can be -> its words in the legend and its colour, in drawing order."""
-DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "send")
-"""The order in which they are painted: a collective over the wait that it causes."""
-BAR = (0.0, 0.66)
-STRIPS = (0.7, 0.77), (0.79, 0.86), (0.88, 0.95)
-HEIGHTS = {
-    "tp": (BAR, STRIPS[0]), "ep": (BAR, STRIPS[0]), "cp": (STRIPS[0],),
-    "dp": (STRIPS[1],), "send": (STRIPS[2],),
-}  # fmt: skip
-"""Heights within a row: the bar, and thin strips below it for what goes on beside it."""
 
 
 def pipeline(plan: Plan, timeline: Timeline) -> Figure:
@@ -45,42 +24,60 @@ def pipeline(plan: Plan, timeline: Timeline) -> Figure:
     ranks, world = sum(map(len, timeline.alike)), plan.config.world_size
     if ranks != world:
         raise HolmesError(f"the timeline has {ranks} ranks, the plan {world}; give the timeline of this plan")
-    rows = _rows(plan.config, timeline)
-    row_of = {group[0]: row for row, group in enumerate(rows)}
-    height = min(max(5.5 / len(rows), 0.3), 0.85)
+    rows = rows_of(timeline, lambda rank: plan.config.place(rank)[2])
+    labels = [row_label(plan, group) for group in rows]
+    return _figure(timeline, plan.config.pp, rows, labels, _pipeline_title(plan, timeline, len(rows)))
+
+
+def timeline(timeline: Timeline) -> Figure:
+    """The same without a plan: the rows are told by their stages. Raises TimelineError where a rank has none."""
+    places, spans = place_of(timeline), timeline.by_rank()
+    rows, pp = rows_of(timeline, places.__getitem__), len(set(places.values()))
+    labels = []
+    for group in rows:
+        stages = sorted({span.stage for span in spans[group[0]] if span.stage >= 0 and span.lane == "compute"})
+        labels.append(f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} ({_ranks(group)})")
+    seconds = dict(total(breakdown(timeline)).seconds)
+    shares = {kind: share.mean / timeline.step_s for kind, share in seconds.items()}
+    left_out = f"\n{len(rows)} of {len(timeline.alike)} classes of ranks shown" if len(rows) < len(timeline.alike) else ""
+    how = f"{timeline.compute} compute, " if timeline.compute else ""
+    how += f"{timeline.scale:g} times as long as planned, " if timeline.scale != 1 else ""
+    title = (
+        f"{timeline.name}: {timeline.origin} step {time_text(timeline.step_s)}, {how}"
+        f"bubble {shares['bubble']:.1%}, exposed communication {shares['exposed']:.1%}{left_out}"
+    )
+    return _figure(timeline, pp, rows, labels, title)
+
+
+def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels: Sequence[str], title: str) -> Figure:
+    ranks = [group[0] for group in rows]
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = Figure(figsize=(WIDTH, 1.9 + height * len(rows)), dpi=DPI, layout=space)
-    axes = figure.add_subplot(xlim=(0.0, timeline.step_s), ylim=(len(rows), -0.12), xlabel="time in the step (s)")
-    axes.set_yticks([row + BAR[1] / 2 for row in range(len(rows))], [_row_label(plan, group) for group in rows])
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    drawn = _bars(axes, plan.config, [span for span in timeline.spans if span.rank in row_of], row_of)
-    figure.suptitle(_pipeline_title(plan, timeline, len(rows)), fontsize=11)
-    handles = [Patch(facecolor=colour, label=words) for kind, (words, colour) in KINDS.items() if kind in drawn]
-    for handle in handles:
-        if handle.get_label() == "bubble":
-            handle.set(hatch="////", edgecolor=GREY, linewidth=0)
-    figure.legend(handles=handles, loc="outside lower center", ncol=5, frameon=False, fontsize=9)
+    figure = Figure(figsize=(WIDTH, 1.9 + row_height(len(rows)) * len(rows)), dpi=DPI, layout=space)
+    axes = figure.add_subplot(xlim=(0.0, timeline.step_s), xlabel="time in the step (s)")
+    drawn = bars(axes, pp, timeline.spans, ranks, labels)
+    figure.suptitle(title, fontsize=11)
+    figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
     figure.draw_without_rendering()  # settles the layout, so that what fits is known
-    _numbers(axes, timeline.spans, row_of)
+    numbers(axes, timeline.spans, ranks)
     return figure
 
 
-def _rows(config: ParallelConfig, timeline: Timeline) -> list[tuple[int, ...]]:
+def rows_of(timeline: Timeline, place: Callable[[int], int], most: int = MOST_ROWS) -> list[tuple[int, ...]]:
     """The classes of ranks to show, by pipeline place; of too many, some of every place, or of places that lie evenly."""
     by_place: dict[int, list[tuple[int, ...]]] = {}
-    for group in sorted(timeline.alike, key=lambda group: (config.place(group[0])[2], group[0])):
-        by_place.setdefault(config.place(group[0])[2], []).append(group)
+    for group in sorted(timeline.alike, key=lambda group: (place(group[0]), group[0])):
+        by_place.setdefault(place(group[0]), []).append(group)
     places = sorted(by_place)
-    if len(places) > MOST_ROWS:
-        places = [places[i * (len(places) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
-    each = max(1, MOST_ROWS // len(places))
-    if sum(len(by_place[place]) for place in places) <= MOST_ROWS:
-        each = MOST_ROWS
+    if len(places) > most:
+        places = [places[i * (len(places) - 1) // (most - 1)] for i in range(most)]
+    each = max(1, most // len(places))
+    if sum(len(by_place[place]) for place in places) <= most:
+        each = most
     return [group for place in places for group in by_place[place][:each]]
 
 
-def _row_label(plan: Plan, group: tuple[int, ...]) -> str:
+def row_label(plan: Plan, group: tuple[int, ...]) -> str:
+    """`stage 0 · ib (ranks 0-15)`."""
     stages = plan.stages_of(plan.config.place(group[0])[2])
     clusters = "+".join(dict.fromkeys(plan.placement[rank].cluster for rank in group))
     return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} · {clusters} ({_ranks(group)})"
@@ -107,72 +104,3 @@ def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
         f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more} · {config.schedule}{virtual} · "
         f"{microbatches} microbatches of {config.microbatch_size} a replica{left_out}"
     )
-
-
-def _kind(span: Span) -> str:
-    """The key of `KINDS` of a span."""
-    lane = "dp" if span.lane == "edp" else span.lane
-    return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
-
-
-def _bars(axes: Axes, config: ParallelConfig, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:
-    """Draw the spans as bars, one collection for each kind, named by its gid; returns the kinds drawn."""
-    by_kind: dict[str, list[Span]] = {}
-    for span in spans:
-        by_kind.setdefault(_kind(span), []).append(span)
-    framed = axes.get_xlim()[1] / 200  # a bar of this many seconds has room for a white frame
-    for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
-        bars = _joined(by_kind[kind])
-        heights = HEIGHTS.get(kind, (BAR,))
-        corners = []
-        for low, high in heights:
-            for span in bars:
-                top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
-                corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
-        drawn = PolyCollection(corners, facecolors=KINDS[kind][1], edgecolors="face", zorder=2 + order / 10, gid=kind)
-        # what is short on the network is still seen in its strip; a bar is as wide as it lasts
-        drawn.set_linewidth([0.0 if height == BAR else 0.3 for height in heights for _ in bars])
-        drawn.set_snap(False)  # many thin bars look like a tint, not like a few thick ones
-        drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
-        if kind in COMPUTE:
-            drawn.set_facecolor([_shade(KINDS[kind][1], max(span.stage, 0) // config.pp) for span in bars])
-            drawn.set(edgecolor="white", linewidth=[0.5 if span.seconds > framed else 0.0 for span in bars])
-        elif kind == "bubble":
-            drawn.set(hatch="////", edgecolor=GREY)
-        axes.add_collection(drawn, autolim=False)
-    return set(by_kind)
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans of one kind, those that touch and are of one microbatch joined: parts would show as stripes."""
-    found: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.rank, span.start)):
-        last = found[-1] if found else None
-        alike = last and (last.rank, last.stage, last.microbatch) == (span.rank, span.stage, span.microbatch)
-        if last and alike and math.isclose(last.end, span.start, rel_tol=1e-9):
-            found[-1] = last._replace(end=span.end)
-        else:
-            found.append(span)
-    return found
-
-
-def _numbers(axes: Axes, spans: Iterable[Span], row_of: Mapping[int, int]) -> None:
-    """The number of the microbatch on its compute, which a lowered program cuts into parts, where there is room for it."""
-    found: dict[tuple[int, str, int, int], list[Span]] = {}
-    for span in spans:
-        if span.kind in COMPUTE and span.rank in row_of:
-            found.setdefault((span.rank, span.kind, span.stage, span.microbatch), []).append(span)
-    pixels = axes.get_window_extent().width / axes.get_xlim()[1]
-    size = 8 if len(row_of) <= 12 else 7
-    for (rank, _, _, microbatch), parts in found.items():
-        text = str(microbatch)
-        if sum(part.seconds for part in parts) * pixels > (len(text) * 0.64 + 0.15) * size * DPI / 72:
-            middle = (parts[0].start + parts[-1].end) / 2, row_of[rank] + sum(BAR) / 2
-            axes.text(*middle, text, ha="center", va="center_baseline", fontsize=size, zorder=4).set_in_layout(False)
-
-
-def _shade(colour: str, step: int) -> str:
-    """A colour, paler for each later virtual stage of a rank."""
-    keep = 0.45 + 0.55 / (1 + step)
-    red, green, blue = (1 - (1 - part) * keep for part in to_rgb(colour))
-    return to_hex((red, green, blue))

@@ -6,7 +6,9 @@ from holmes_sim.printing.catalogue import catalogue, modules, topologies, topolo
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
+from holmes_sim.printing.measurements import held, timeline
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
+from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
@@ -20,10 +22,13 @@ __all__ = [
     "explained",
     "front",
     "groups",
+    "held",
     "judged",
     "modules",
     "planned",
+    "profiled",
     "simulated",
+    "timeline",
     "topologies",
     "topology",
     "validated",

@@ -566,13 +566,10 @@ WRONG = {
         f"error: strategy 'foo' is unknown; known: {KNOWN_STRATEGIES}\n",
     ),
     ("compare", "holmes-hybrid-4", "--strategies", ""): (2, f"error: strategy '' is unknown; known: {KNOWN_STRATEGIES}\n"),
-    ("compare", "plan.json", "timeline.json"): (
-        2,
-        "error: plan.json: plans and timelines cannot be compared yet; compare takes a topology\n",
-    ),
+    ("compare", "plan.json", "timeline.json"): (2, "error: plan.json: no such file\n"),
     ("compare", "holmes-hybrid-4", "plan.json"): (
         2,
-        "error: plan.json: plans and timelines cannot be compared yet; compare takes a topology\n",
+        "error: holmes-hybrid-4: a topology; compare takes one topology alone, or one plan and timelines of it\n",
     ),
     ("compare", "holmes-hybrid-4", "holmes-hybrid-6"): (
         2,

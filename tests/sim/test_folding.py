@@ -104,3 +104,12 @@ def test_a_replica_whose_messages_cross_a_trunk_is_told_apart(make_plan: Make, m
     machines = make_fleet(make_cluster("a", 1, 3), make_cluster("b", 1, 1), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),))
     crossing = (Device("a", 0, 0), Device("a", 0, 2), Device("a", 0, 1), Device("b", 0, 0))
     assert len(fold(make_plan(machines, pp=2, dp=2, placement=crossing)).representatives) == 4
+
+
+def test_a_trunk_as_wide_as_a_nic_is_told_apart_from_it(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Two nodes a side: a NIC carries the messages of its node's two ranks, the trunk those of all four."""
+    nics = (make_nic("infiniband"), make_nic("ethernet", 1e9))
+    sides = [make_cluster(name, 2, 2, nics) for name in "ab"]
+    assert_alike(make_plan(make_fleet(*sides, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),)), pp=2, dp=4))

@@ -164,6 +164,22 @@ network_fits:
     assert seconds(device, WORK, tp=4, microbatch_size=8) == ((0.003, 0.006), (0.001, 1e-06), (0.004, 0.005))
 
 
+def test_a_profile_may_tell_of_a_device_that_stands_in_place() -> None:
+    text = MINE.replace("gpu: l40s", "gpu: my-cpu").replace("models:\n", "in_place: [my-cpu]\nmodels:\n", 1)
+    assert mine(text).in_place == ["my-cpu"]
+    named = MINE.replace("models:\n", "in_place: [my-cpu]\ndevices: {l40s: my-cpu}\nmodels:\n", 1)
+    assert mine(named).devices == {"l40s": "my-cpu"}
+
+
+def test_rows_that_were_measured_apart_say_so() -> None:
+    apart = profiled("l40s", mine(MINE.replace("precision: bf16", "precision: bf16\ncollectives: apart")))
+    inside = profiled("l40s", mine())
+    work, layout = Workload(SMALL, 8, 64, "bf16"), ParallelConfig(tp=2)
+    assert [compute.includes_collectives(device, work, layout) for device in (apart, inside)] == [False, True]
+    assert not compute.includes_collectives(apart, work, ParallelConfig())
+    assert seconds(apart, work, tp=2) == seconds(inside, work, tp=2)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "lines"),
     [

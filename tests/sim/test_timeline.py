@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine import simulate
+from sim.errors import TimelineError
 from sim.plan import MadeBy
-from sim.timeline import LANES, Span, Timeline, to_json
+from sim.timeline import LANES, Span, Timeline, from_json, to_json
 
 Make = Callable[..., Any]
 
@@ -132,3 +133,85 @@ def test_the_digest_tells_plans_apart_and_leaves_out_who_made_them(
     assert len(digest) == 16
     assert simulate(replace(plan, made_by=MadeBy("someone else", "2"))).plan_digest == digest
     assert simulate(other).plan_digest != digest
+
+
+# there and back
+
+
+MEASURED = replace(TINY, origin="measured", steps_s=(3e-6, 2.9e-6, 3.4e-6), scale=20.0, compute="paced")
+
+
+def test_a_measured_trace_says_what_was_timed_and_how() -> None:
+    header = json.loads(to_json(MEASURED))["metadata"]
+    assert {key: header[key] for key in ("origin", "steps_s", "scale", "compute")} == {
+        "origin": "measured", "steps_s": [3e-6, 2.9e-6, 3.4e-6], "scale": 20.0, "compute": "paced",
+    }  # fmt: skip
+
+
+def test_a_span_names_its_group() -> None:
+    timeline = replace(TINY, spans=(Span(0, "dp", "dp all_reduce", "collective", 0.0, 1e-6, group="embedding"),))
+    (event,) = (event for event in events(timeline) if event["ph"] == "X")
+    assert event["args"] == {"group": "embedding"}
+
+
+def in_microseconds(timeline: Timeline) -> Timeline:
+    """Times rounded to a millionth of a microsecond, and what a trace does not hold left out."""
+    spans = tuple(s._replace(start=round(s.start, 12), end=round(s.end, 12), after=-1) for s in timeline.spans)
+    return replace(timeline, spans=spans, events=0)
+
+
+@given(data=st.data())
+def test_a_trace_that_is_read_again_is_the_same_timeline(data: st.DataObject, plans: Make) -> None:
+    """But for rounding, what each span came after (`Span.after`) and the count of the engine's events."""
+    steps = tuple(data.draw(st.lists(st.floats(1e-6, 1e3), max_size=3)))
+    measured = {"origin": "measured", "steps_s": steps, "scale": data.draw(st.floats(0.1, 1e4)), "compute": "real"}
+    timeline = replace(simulate(data.draw(plans(ranks=8))), **data.draw(st.sampled_from([{}, measured])))
+    again = from_json(to_json(timeline), "timeline.json")
+    assert in_microseconds(again) == in_microseconds(timeline)
+
+
+def broken(**changes: Any) -> str:
+    """A trace with other values in its metadata, or in its first span where a key is one of those."""
+    trace = json.loads(to_json(MEASURED))
+    first = next(event for event in trace["traceEvents"] if event["ph"] == "X")
+    for key, value in changes.items():
+        (first if key in first else trace["metadata"])[key] = value
+    return json.dumps(trace)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("{", "t.json:1: not well-formed JSON: Expecting property name enclosed in double quotes (column 2)"),
+        ('{"metadata": {}, "metadata": {}}', "t.json:1: not well-formed JSON: a key is given twice"),
+        (
+            '{"format": "holmes-sim/plan/1"}',
+            "t.json: a timeline has the keys metadata and traceEvents, which this file (holmes-sim/plan/1) has not",
+        ),
+        ("[]", "t.json:1: a mapping of keys is expected here, not list"),
+        ('{"traceEvents": []}', "t.json:1: metadata: this key is missing"),
+        (broken(origin="dreamt"), "t.json:1: metadata.origin: 'dreamt' is unknown; known: 'simulated' or 'measured'"),
+        (broken(step_s=0.0), "t.json:1: metadata.step_s: 0.0: input should be greater than 0"),
+        (broken(scale=float("nan")), "t.json:1: metadata.scale: nan: input should be a finite number"),
+        (broken(scael=2.0), "t.json:1: metadata.scael: unknown key; did you mean 'scale'?"),
+        (
+            broken(alike=[[0, 1]]),
+            "t.json:1: traceEvents[24].pid: 1: a rank that stands first in a list of metadata.alike is expected",
+        ),
+        (broken(alike=[[0, 2]]), "t.json:1: metadata.alike: [0, 2] are its ranks; every rank from 0 on belongs to one list"),
+        (broken(tid=9), "t.json:1: traceEvents[22].tid: 9: input should be less than 9"),
+        (broken(dur=-1.0), "t.json:1: traceEvents[22].dur: -1.0: input should be greater than or equal to 0"),
+        (broken(dur="long"), "t.json:1: traceEvents[22].dur: 'long' is not a number"),
+    ],
+)  # fmt: skip
+def test_a_broken_trace_is_one_line(text: str, line: str) -> None:
+    with pytest.raises(TimelineError) as caught:
+        from_json(text, "t.json")
+    assert str(caught.value) == line
+
+
+def test_a_trace_that_somebody_indented_has_lines() -> None:
+    text = json.dumps(json.loads(broken(scale=-2)), indent=1)
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if '"scale"' in row)
+    with pytest.raises(TimelineError, match=f"^t.json:{line}: metadata.scale: -2: input should be greater than 0$"):
+        from_json(text, "t.json")

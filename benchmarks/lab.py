@@ -1,0 +1,127 @@
+"""The lab against the model: raw gloo in namespaces, alone and side by side, beside what the simulator says of the same links.
+
+Six nodes, four on InfiniBand and two on RoCE, joined by an Ethernet trunk of half the width of a NIC. What is measured holds
+for this machine and its load; needs root or user namespaces, and torch.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from holmes_sim.lab import Lab, as_wired
+from sim.cluster import Device
+from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.routes import Capacities, Route, by_host, collective_route, message_route, pace
+from sim.topology import load
+
+SCALE = 1000.0
+"""200 Gbit/s become 200 Mbit/s: eleven NICs, of which a case uses four at most."""
+REPEATS = 3
+
+TOPOLOGY = """
+format: holmes-sim/topology/1
+name: lab
+clusters:
+  ib:
+    nodes: 4
+    node:
+      devices: {type: a100-sxm4-80gb, count: 2}
+      intra_node: nvlink3
+      nics: [{type: infiniband, bandwidth: 200 Gbit/s, count: 1}, {type: ethernet, bandwidth: 200 Gbit/s, count: 1}]
+  roce:
+    nodes: 2
+    node:
+      devices: {type: a100-sxm4-80gb, count: 2}
+      intra_node: nvlink3
+      nics: [{type: roce, bandwidth: 200 Gbit/s, count: 1}, {type: ethernet, bandwidth: 200 Gbit/s, count: 1}]
+links:
+  - {between: [ib, roce], type: ethernet, bandwidth: 100 Gbit/s, latency: 50 us}
+workload: {model: gpt-1.7b, global_batch_size: 4, seq_len: 2048, precision: bf16}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Groups of ranks that do an operation `times` times on `nbytes` each, side by side. Ranks 2n and 2n + 1 share a node."""
+
+    name: str
+    operation: str
+    nic: str
+    groups: tuple[tuple[int, ...], ...]
+    nbytes: int = 3_000_000
+    times: int = 2
+
+
+CASES = (
+    Case("a message", "send_recv", "infiniband", ((0, 2),)),
+    Case("30 small messages", "send_recv", "infiniband", ((0, 2),), 96_000, 30),
+    Case("all_reduce of 3", "all_reduce", "infiniband", ((0, 2, 4),)),
+    Case("all_reduce of 4", "all_reduce", "infiniband", ((0, 2, 4, 6),)),
+    Case("all_gather of 4", "all_gather", "infiniband", ((0, 2, 4, 6),), times=4),
+    Case("reduce_scatter of 4", "reduce_scatter", "infiniband", ((0, 2, 4, 6),), times=4),
+    Case("two messages out of a NIC", "send_recv", "infiniband", ((0, 2), (1, 4))),
+    Case("two messages into a NIC", "send_recv", "infiniband", ((2, 0), (4, 1))),
+    Case("two all_reduces share NICs", "all_reduce", "infiniband", ((0, 2, 4), (1, 3, 5))),
+    Case("a message over the trunk", "send_recv", "ethernet", ((0, 8),)),
+    Case("two messages share the trunk", "send_recv", "ethernet", ((0, 8), (2, 10))),
+    Case("two messages, opposite ways", "send_recv", "ethernet", ((0, 8), (10, 2))),
+    Case("all_reduce over the trunk", "all_reduce", "ethernet", ((0, 2, 8),)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Seconds of a case in the lab: as the model says, scaled, and the median of what was measured."""
+
+    name: str
+    modelled: float
+    measured: float
+
+
+def plan(folder: Path) -> Plan:
+    """Three stages, of which each has two nodes: InfiniBand, InfiniBand, RoCE."""
+    path = folder / "topology.yaml"
+    path.write_text(TOPOLOGY, encoding="utf-8")
+    found = load(path)
+    assert found.workload is not None
+    config = ParallelConfig(pp=3, dp=4, num_microbatches=(1,) * 4)
+    nodes = [(cluster.name, node) for cluster in found.fleet.clusters for node in range(cluster.nodes)]
+    placement = tuple(Device(*node, index) for node in nodes for index in range(2))
+    layers = found.workload.model.layers
+    stages = tuple(Stage(place * layers // 3, (place + 1) * layers // 3) for place in range(3))
+    return Plan(
+        found, found.workload, config, stages, placement, groups_of(found.fleet, config, placement), MadeBy("benchmark", "")
+    )
+
+
+def modelled(given: Plan, case: Case) -> float:
+    """Seconds of a case on the links of a plan, all else idle."""
+
+    def route(ranks: tuple[int, ...]) -> Route:
+        places = tuple(given.placement[rank] for rank in ranks)
+        if case.operation == "send_recv":
+            return message_route(given.fleet, *places, case.nic)
+        return collective_route(given.fleet, by_host(places), case.nic, "ring", case.operation)
+
+    return pace(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet)).seconds(case.nbytes, case.times)
+
+
+def measure(cases: tuple[Case, ...] = CASES, scale: float = SCALE, repeats: int = REPEATS) -> list[Row]:
+    """Wire the lab once and play every case so many times; rank 0, where all meet, must have a part in some case."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = plan(Path(folder))
+    asked = json.dumps([asdict(case) for case in cases for _ in range(repeats)])
+    playing = {rank for case in cases for group in case.groups for rank in group}
+    flows = [sys.executable, "-m", "benchmarks.flows", asked, str(len(playing))]
+    with Lab(given, scale) as lab:
+        said = lab.play(lambda seat: flows if seat.rank in playing else ["true"])
+        wired = as_wired(given, lab.has_latency)
+    found = [json.loads(rank.output) for rank in said if rank.rank in playing]
+    longest = [max(seconds for seconds in ranks if seconds is not None) for ranks in zip(*found, strict=True)]
+    medians = [statistics.median(longest[first : first + repeats]) for first in range(0, len(longest), repeats)]
+    return [Row(case.name, modelled(wired, case) * scale, median) for case, median in zip(cases, medians, strict=True)]

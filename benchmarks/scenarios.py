@@ -1,0 +1,99 @@
+"""Predicted against measured steps in the lab: `python -m benchmarks scenarios` plays six small fleets, three plans each.
+
+Every plan is played in the lab (docs/lab.md) with paced compute: its own program, over real packets on links that are as fast,
+to one scale, as the topology says. All plans of a fleet run at one scale. Pinned is what keeps all machines at work (pp, dp)
+and the microbatches small; the rest is the strategy's choice. Needs root or user namespaces, and torch."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from holmes_sim import commands, lab, running
+from holmes_sim.torch_backend.asked import Asked
+from planner.question import Question, Wishes
+from planner.search import row
+from planner.workshop import Workshop
+from sim.plan import Plan
+from sim.units import Seconds
+
+STRATEGIES = ("certified", "holmes", "megatron")
+SCENARIOS = {
+    "lab/lab-hybrid-nics": Wishes(tp=1, microbatch_size=2),
+    "lab/lab-slow-trunk": Wishes(tp=1, pp=4, microbatch_size=2),
+    "lab/lab-uneven-stages": Wishes(tp=1, pp=4, microbatch_size=2),
+    "lab/lab-mixed-devices": Wishes(tp=1, microbatch_size=2),
+    "lab/lab-slow-dp": Wishes(tp=1, pp=1, dp=4, microbatch_size=2),
+    "lab/lab-three-clusters": Wishes(tp=1, microbatch_size=2),
+}
+APART = 0.05
+"""Plans that differ by more should be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One plan in the lab: seconds of its step, simulated (on the lab's links) and measured, and the spread of the steps."""
+
+    scenario: str
+    strategy: str
+    scale: float
+    simulated: Seconds
+    measured: Seconds
+    spread: float
+
+    @property
+    def error(self) -> float:
+        """Simulated over measured, minus 1."""
+        return self.simulated / self.measured - 1
+
+
+def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterator[Row]:
+    """Every plan of every scenario, as it is measured. Raises HolmesError where there can be no lab."""
+    for name in names:
+        plans = plan(name)
+        scale = max(lab.smallest_scale(found, len(os.sched_getaffinity(0))) for found in plans.values())
+        for strategy, found in plans.items():
+            held = running.run_in_lab(found, Asked(steps=steps, compute="paced", scale=scale)).held
+            assert held.step.simulated is not None
+            assert held.step.measured is not None
+            yield Row(name, strategy, scale, held.step.simulated, held.step.measured, held.spread or 0.0)
+
+
+def plan(name: str) -> dict[str, Plan]:
+    """Plans of a scenario by strategy; those that find none are left out."""
+    topology = commands.load(name)
+    question = Question(topology, commands.workload_of(topology), SCENARIOS[name], time_limit=20.0)
+    rows = (row(question, strategy, Workshop(question, lambda text: None)) for strategy in STRATEGIES)
+    return {found.name: found.plan for found in rows if found.plan is not None}
+
+
+def table(rows: Iterator[Row]) -> Iterator[str]:
+    """The lines of a Markdown table as they come, and what they come to."""
+    yield "| scenario | strategy | scale | simulated | measured | spread | error |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    found = []
+    for one in rows:
+        found.append(one)
+        seconds = f"{one.simulated:.2f} s | {one.measured:.2f} s | {one.spread:.1%}"
+        yield f"| {one.scenario.removeprefix('lab/lab-')} | {one.strategy} | {one.scale:g} | {seconds} | {one.error:+.1%} |"
+    errors = [abs(one.error) for one in found]
+    yield ""
+    yield f"Mean error {statistics.mean(errors):.1%}, worst {max(errors):.1%}. {_order(found)} {_best(found)}"
+
+
+def _order(rows: list[Row]) -> str:
+    pairs = [(a, b) for a, b in combinations(rows, 2) if a.scenario == b.scenario]
+    apart = [(a, b) for a, b in pairs if abs(a.measured / b.measured - 1) > APART]
+    right = [(a, b) for a, b in apart if (a.measured < b.measured) == (a.simulated < b.simulated)]
+    return f"Of {len(apart)} pairs of plans that differ by more than {APART:.0%}, {len(right)} are ordered as measured."
+
+
+def _best(rows: list[Row]) -> str:
+    behind = []
+    for scenario in dict.fromkeys(one.scenario for one in rows):
+        measured = {one.strategy: one.measured for one in rows if one.scenario == scenario}
+        behind.append(measured["certified"] / min(measured.values()) - 1)
+    return f"certified is measured fastest or at most {max(behind):.1%} slower."

@@ -1,0 +1,129 @@
+"""Spans as bars on a time axis: a row of compute and waiting for each rank, strips below it for what goes on beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.patches import Patch
+
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW
+from sim.program import COMPUTE
+from sim.timeline import Span
+
+KINDS = {
+    "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),
+    "tp": ("tensor-parallel collective (and strip 1)", ORANGE), "ep": ("expert-parallel collective (and strip 1)", DARK),
+    "cp": ("context-parallel ring (strip 1)", GREY),
+    "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
+    "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
+}  # fmt: skip
+"""What a bar of the pipeline picture can be -> its words in the legend and its colour, in drawing order."""
+DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "send")
+"""The order in which they are painted: a collective over the wait that it causes."""
+BAR = (0.0, 0.66)
+STRIPS = (0.7, 0.77), (0.79, 0.86), (0.88, 0.95)
+HEIGHTS = {
+    "tp": (BAR, STRIPS[0]), "ep": (BAR, STRIPS[0]), "cp": (STRIPS[0],),
+    "dp": (STRIPS[1],), "send": (STRIPS[2],),
+}  # fmt: skip
+"""Heights within a row: the bar, and thin strips below it for what goes on beside it."""
+
+
+def row_height(rows: int) -> float:
+    """Inches of a row where there are so many."""
+    return min(max(5.5 / rows, 0.3), 0.85)
+
+
+def bars(axes: Axes, pp: int, spans: Iterable[Span], ranks: Sequence[int], labels: Sequence[str]) -> set[str]:
+    """A row for each of the ranks, with its spans; stages from `pp` on (virtual ones) are paler. Returns the kinds drawn."""
+    row_of = {rank: row for row, rank in enumerate(ranks)}
+    axes.set_ylim(len(ranks), -0.12)
+    axes.set_yticks([row + BAR[1] / 2 for row in range(len(ranks))], labels)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return _bars(axes, pp, [span for span in spans if span.rank in row_of], row_of)
+
+
+def legend(drawn: set[str]) -> list[Patch]:
+    """What the colours mean."""
+    handles = [Patch(facecolor=colour, label=words) for kind, (words, colour) in KINDS.items() if kind in drawn]
+    for handle in handles:
+        if handle.get_label() == "bubble":
+            handle.set(hatch="////", edgecolor=GREY, linewidth=0)
+    return handles
+
+
+def _kind(span: Span) -> str:
+    """The key of `KINDS` of a span."""
+    lane = "dp" if span.lane == "edp" else span.lane
+    return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
+
+
+def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:
+    """Draw the spans as bars, one collection for each kind, named by its gid; returns the kinds drawn."""
+    by_kind: dict[str, list[Span]] = {}
+    for span in spans:
+        by_kind.setdefault(_kind(span), []).append(span)
+    framed = axes.get_xlim()[1] / 200  # a bar of this many seconds has room for a white frame
+    for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
+        bars = _joined(by_kind[kind])
+        heights = HEIGHTS.get(kind, (BAR,))
+        corners = []
+        for low, high in heights:
+            for span in bars:
+                top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
+                corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
+        drawn = PolyCollection(corners, facecolors=KINDS[kind][1], edgecolors="face", zorder=2 + order / 10, gid=kind)
+        # what is short on the network is still seen in its strip; a bar is as wide as it lasts
+        drawn.set_linewidth([0.0 if height == BAR else 0.3 for height in heights for _ in bars])
+        drawn.set_snap(False)  # many thin bars look like a tint, not like a few thick ones
+        drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
+        if kind in COMPUTE:
+            drawn.set_facecolor([_shade(KINDS[kind][1], max(span.stage, 0) // pp) for span in bars])
+            drawn.set(edgecolor="white", linewidth=[0.5 if span.seconds > framed else 0.0 for span in bars])
+        elif kind == "bubble":
+            drawn.set(hatch="////", edgecolor=GREY)
+        axes.add_collection(drawn, autolim=False)
+    return set(by_kind)
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans of one kind, those that touch and are of one microbatch joined: parts would show as stripes."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.rank, span.start)):
+        last = found[-1] if found else None
+        alike = last and (last.rank, last.stage, last.microbatch) == (span.rank, span.stage, span.microbatch)
+        if last and alike and math.isclose(last.end, span.start, rel_tol=1e-9):
+            found[-1] = last._replace(end=span.end)
+        else:
+            found.append(span)
+    return found
+
+
+def numbers(axes: Axes, spans: Iterable[Span], ranks: Sequence[int]) -> None:
+    """The number of the microbatch on its compute, which a lowered program cuts into parts, where there is room for it.
+
+    The layout is settled before (`Figure.draw_without_rendering`), so that what fits is known."""
+    row_of = {rank: row for row, rank in enumerate(ranks)}
+    found: dict[tuple[int, str, int, int], list[Span]] = {}
+    for span in spans:
+        if span.kind in COMPUTE and span.rank in row_of:
+            found.setdefault((span.rank, span.kind, span.stage, span.microbatch), []).append(span)
+    pixels = axes.get_window_extent().width / axes.get_xlim()[1]
+    size = 8 if len(row_of) <= 12 else 7
+    for (rank, _, _, microbatch), parts in found.items():
+        text = str(microbatch)
+        if sum(part.seconds for part in parts) * pixels > (len(text) * 0.64 + 0.15) * size * DPI / 72:
+            middle = (parts[0].start + parts[-1].end) / 2, row_of[rank] + sum(BAR) / 2
+            axes.text(*middle, text, ha="center", va="center_baseline", fontsize=size, zorder=4).set_in_layout(False)
+
+
+def _shade(colour: str, step: int) -> str:
+    """A colour, paler for each later virtual stage of a rank."""
+    keep = 0.45 + 0.55 / (1 + step)
+    red, green, blue = (1 - (1 - part) * keep for part in to_rgb(colour))
+    return to_hex((red, green, blue))

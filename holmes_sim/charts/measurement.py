@@ -1,0 +1,76 @@
+"""A measured step below the simulated one, on one time axis: the same ranks, the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from holmes_sim.charts.gantt import bars, legend, numbers, row_height
+from holmes_sim.charts.pipeline import row_label, rows_of
+from holmes_sim.charts.style import DARK, DPI, WIDTH
+from holmes_sim.measurement import Held
+from sim.errors import HolmesError
+from sim.timeline import Timeline
+from sim.units import time_text
+
+MOST_ROWS = 12
+"""Of one panel; of more classes of ranks some of every place are drawn."""
+
+
+def measurement(held: Sequence[Held]) -> Figure:
+    """Simulated above, measured below, one panel for each. Raises HolmesError where their scales differ."""
+    plan, first = held[0].plan, held[0]
+    rows = rows_of(first.simulated, lambda rank: plan.config.place(rank)[2], MOST_ROWS)
+    panels = _panels(held)
+    height = row_height(len(rows) * len(panels)) * len(rows)
+    space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(WIDTH, 1.7 + len(panels) * (height + 0.45)), dpi=DPI, layout=space)
+    until = max(timeline.step_s for _, timeline in panels)
+    stack = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    stack[-1].set(xlim=(0.0, until), xlabel="time in the step (s)")
+    drawn: set[str] = set()
+    shown = [[_alike(timeline, group[0]) for group in rows] for _, timeline in panels]
+    for axes, (words, timeline), groups in zip(stack, panels, shown, strict=True):
+        labels = [row_label(plan, group) for group in groups]
+        drawn |= bars(axes, plan.config.pp, timeline.spans, [group[0] for group in groups], labels)
+        axes.axvline(timeline.step_s, color=DARK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=4, clip_on=False)
+        axes.set_title(words, fontsize=10, loc="left")
+    for axes in stack[:-1]:
+        axes.spines["bottom"].set_visible(False)
+        axes.tick_params(axis="x", length=0)
+    left_out = f" · {len(rows)} of {len(first.simulated.alike)} classes of ranks shown"
+    config = plan.config
+    figure.suptitle(
+        f"{plan.topology.name} · {plan.workload.model.name} · tp {config.tp} · pp {config.pp} · dp {config.dp} · "
+        f"{config.schedule}{left_out if len(rows) < len(first.simulated.alike) else ''}",
+        fontsize=11,
+    )
+    figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
+    figure.draw_without_rendering()  # settles the layout, so that what fits is known
+    for axes, (_, timeline), groups in zip(stack, panels, shown, strict=True):
+        numbers(axes, timeline.spans, [group[0] for group in groups])
+    return figure
+
+
+def _panels(held: Sequence[Held]) -> list[tuple[str, Timeline]]:
+    """(title, timeline) from above to below: the simulated one, which all are held against, and each of them."""
+    scales = list(dict.fromkeys(one.measured.scale for one in held))
+    if len(scales) > 1:
+        words = " and ".join(f"{scale:g}" for scale in scales)
+        raise HolmesError(f"timelines at scales {words} have no common time axis; draw those of one scale")
+    slower = f", {scales[0]:g} times as long as planned" if scales[0] != 1 else ""
+    found = [(f"simulated: {time_text(held[0].simulated.step_s)}{slower}", held[0].simulated)]
+    for one in held:
+        timeline = one.measured
+        how = f", {timeline.compute} compute" if timeline.compute else ""
+        error = f"; simulated {one.step.error:+.1%}" if one.step.error is not None else ""
+        found.append((f"{timeline.origin}{how}: {time_text(timeline.step_s)} ({Path(one.name).name}{error})", timeline))
+    return found
+
+
+def _alike(timeline: Timeline, rank: int) -> tuple[int, ...]:
+    """The ranks that are stored as one with this one."""
+    return next(group for group in timeline.alike if rank in group)

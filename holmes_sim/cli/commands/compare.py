@@ -1,0 +1,137 @@
+"""holmes-sim compare: several strategies on one topology, or measured timelines against their plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, SequenceLength, pinned
+
+if TYPE_CHECKING:
+    from planner.question import Wishes
+    from sim.plan import Plan
+    from sim.timeline import Timeline
+
+NAME = "compare"
+ORDER = 30
+EXAMPLE = "holmes-sim compare holmes-hybrid-4 --strategies holmes,megatron --chart strategies.png"
+
+
+WHAT = "A topology (file or name), or a plan and timelines of it, measured or simulated."
+SEARCH = 50.0
+"""Seconds of search for each strategy, unless told otherwise."""
+
+
+@pinned
+def command(
+    what: Annotated[list[str], typer.Argument(metavar="TOPO | PLAN TIMELINE...", help=WHAT)],
+    wishes: Wishes,
+    strategies: Annotated[str, typer.Option(metavar="all|NAME,...", help="Who plans (holmes-sim list strategies).")] = "all",
+    model: ModelWord = None,
+    global_batch_size: BatchSize = None,
+    seq_len: SequenceLength = None,
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search for each strategy that searches.")] = SEARCH,
+    chart: Annotated[Path | None, typer.Option(help="Draw samples/s by strategy, or the steps (png, svg, pdf).")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write every plan into this folder.")] = None,
+    profile: Measured = None,
+    as_json: Json = False,
+) -> None:
+    """Plan a topology by several strategies, and say how fast each would be; or hold measured steps against their plan."""
+    from holmes_sim import commands, files
+    from sim import planfile
+    from sim.errors import HolmesError
+
+    if any(name.endswith(".json") for name in what):
+        of_topologies = {
+            "--strategies": strategies != "all", "--model": model, "--global-batch-size": global_batch_size,
+            "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, str(wishes): str(wishes),
+        }  # fmt: skip
+        if any(of_topologies.values()):
+            given = " ".join(option for option, value in of_topologies.items() if value)
+            raise HolmesError(
+                f"{given}: asked of a topology; with a plan and timelines there are --chart, --profile and --json"
+            )
+        _measured(what, chart, profile, as_json)
+        return
+    where = commands.load(_one_topology(what), profile)
+    workload = commands.workload_of(where, model, global_batch_size, seq_len)
+    out.can_be_drawn(chart)
+    if output is not None:
+        files.folder(output)
+    names = () if strategies == "all" else tuple(name.strip() for name in strategies.split(","))
+    with out.progress("comparing") as progress:
+        answer = commands.compare(where, workload, names, wishes, time_limit, progress)
+    if output is not None:
+        for name, plan, _ in answer.ranked:
+            out.write(output / f"{name}.json", planfile.to_json(plan))
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.comparison(answer), chart)
+    if as_json:
+        out.show_json(answer.facts())
+    else:
+        from holmes_sim import printing
+
+        out.show(printing.compared(answer))
+        out.note_written(output, chart)
+    out.note(answer.note)
+
+
+def _one_topology(what: list[str]) -> str:
+    from sim.errors import HolmesError
+
+    if len(what) > 1:
+        raise HolmesError(f"compare takes one topology, not {len(what)}: {' '.join(what)}")
+    return what[0]
+
+
+def _measured(what: list[str], chart: Path | None, profile: str | None, as_json: bool) -> None:
+    """Print and draw timelines beside what their plan promised and what the simulator says."""
+    from holmes_sim import commands, measurement
+    from sim import planfile
+
+    plan, timelines = _read(what)
+    out.distinct(*map(Path, what), chart)
+    out.can_be_drawn(chart)
+    given = commands.with_profile(plan, profile)
+    with out.progress("simulating"):
+        simulated = commands.simulate(given).timeline
+    digests = (planfile.digest(plan),)
+    held = tuple(measurement.hold(given, simulated, timeline, name, digests) for name, timeline in timelines.items())
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.measurement(held), chart)
+    if as_json:
+        out.show_json({"rows": [row.facts() for row in held]})
+        return
+    from holmes_sim import printing
+
+    out.show(printing.held(held))
+    out.note_rests_on(given, profile)
+    out.note_written(chart)
+
+
+def _read(what: list[str]) -> tuple[Plan, dict[str, Timeline]]:
+    """The one plan among the arguments, and the timelines by file name. Raises HolmesError where they are others."""
+    from holmes_sim import commands
+    from sim.errors import HolmesError
+    from sim.plan import Plan
+
+    strange = [name for name in what if not name.endswith(".json")]
+    if strange:
+        raise HolmesError(f"{strange[0]}: a topology; compare takes one topology alone, or one plan and timelines of it")
+    read = {name: commands.read(name) for name in what}
+    plans = {name: found for name, found in read.items() if isinstance(found, Plan)}
+    timelines = {name: found for name, found in read.items() if not isinstance(found, Plan)}
+    if len(plans) != 1:
+        given = f"{len(plans)} plans are given: {' '.join(plans)}" if plans else "no plan is given"
+        raise HolmesError(f"compare takes one plan and timelines of it; {given}")
+    if not timelines:
+        made = "run, lab and simulate --trace write them"
+        raise HolmesError(f"{next(iter(plans))}: a plan alone; compare takes one plan and timelines of it ({made})")
+    return next(iter(plans.values())), timelines

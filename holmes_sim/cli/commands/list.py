@@ -1,0 +1,56 @@
+"""holmes-sim list: names of the catalogue, and of what can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Json
+
+NAME = "list"
+ORDER = 50
+EXAMPLE = "holmes-sim list devices"
+KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
+
+
+def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False) -> None:
+    """List what the catalogue holds and what can be chosen."""
+    from holmes_sim import commands
+    from planner import strategies
+    from sim import catalog, collectives, schedules
+    from sim.errors import HolmesError
+
+    if kind not in KINDS:
+        raise HolmesError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")
+    of: dict[str, Callable[[], tuple[str, ...]]] = {
+        "topologies": commands.shipped_topologies,
+        "strategies": strategies.names,
+        "schedules": schedules.names,
+        "collectives": collectives.names,
+    }
+    found = of[kind]() if kind in of else catalog.names(kind)
+    if as_json:
+        out.show_json({"kind": kind, "names": list(found)})
+        return
+    from holmes_sim import printing
+
+    if kind == "topologies":
+        out.show(printing.topologies((name, commands.load(name)) for name in found))
+        return
+    if kind in of:
+        folder: Any = {"strategies": strategies, "schedules": schedules, "collectives": collectives}[kind]
+        out.show(printing.modules(kind.capitalize(), [(name, _first_line(folder.get(name).__doc__)) for name in found]))
+        return
+    out.show(printing.catalogue(kind))
+    if kind == "links":
+        out.show(printing.catalogue("nics"))
+
+
+def _first_line(text: str | None) -> str:
+    """What a module says of itself: its docstring's first line, without its own name in front."""
+    line = (text or "").strip().splitlines()[0]
+    name, _, rest = line.partition(": ")
+    return rest if rest and " " not in name else line

@@ -1,0 +1,110 @@
+"""holmes-sim plan: the best plan of a topology, or with --pareto those that trade step time, cost and energy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, SequenceLength, TopologyArgument, pinned
+
+if TYPE_CHECKING:
+    from planner.question import Wishes
+    from sim.model import Workload
+    from sim.topology import Topology
+
+NAME = "plan"
+ORDER = 10
+EXAMPLE = "holmes-sim plan topologies/holmes-hybrid-4.yaml -o plan.json"
+
+
+@pinned
+def command(
+    topo: TopologyArgument,
+    wishes: Wishes,
+    model: ModelWord = None,
+    global_batch_size: BatchSize = None,
+    seq_len: SequenceLength = None,
+    strategy: Annotated[str, typer.Option(help="Who plans (holmes-sim list strategies).")] = "certified",
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the plan to this file (--pareto: all, a folder).")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
+    profile: Measured = None,
+    objective: Annotated[str, typer.Option(help="What is to be least: step-time, or cost or energy per token.")] = "step-time",
+    pareto: Annotated[bool, typer.Option("--pareto", help="All plans that trade step time, cost and energy.")] = False,
+    chart: Annotated[Path | None, typer.Option(help="With --pareto: draw the plans (png, svg, pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose layout and placement for a topology, and say how far from the best they can be."""
+    from holmes_sim import commands
+    from sim import planfile
+    from sim.errors import HolmesError
+
+    if explain and as_json:
+        raise HolmesError("--explain is told in words; leave out --json, or ask `holmes-sim simulate PLAN --explain --json`")
+    where = commands.load(topo, profile)
+    out.distinct(Path(topo), output)
+    workload = commands.workload_of(where, model, global_batch_size, seq_len)
+    if pareto:
+        if explain or (strategy, objective) != ("certified", "step-time"):
+            raise HolmesError("--pareto asks certified for all objectives; leave out --strategy, --objective and --explain")
+        _pareto(where, workload, wishes, time_limit, output, chart, as_json)
+        return
+    if chart is not None:
+        raise HolmesError("--chart draws what --pareto finds; `holmes-sim simulate PLAN --chart` draws a plan")
+    with out.progress("planning") as progress:
+        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json, objective)
+    text = planfile.to_json(answer.plan)
+    out.write(output, text)
+    if as_json:
+        sys.stdout.write(text)
+        return
+    from holmes_sim import printing
+
+    out.show(printing.planned(answer))
+    if explain:
+        out.show(printing.judged(answer.plan, answer.verdicts))
+        out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))
+    if answer.interrupted:
+        out.note("Interrupted: this is the best plan so far.")
+    out.note_rests_on(answer.plan, profile)
+    out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
+
+
+def _pareto(
+    where: Topology,
+    workload: Workload,
+    wishes: Wishes,
+    time_limit: float,
+    output: Path | None,
+    chart: Path | None,
+    as_json: bool,
+) -> None:
+    """Print, draw and write the plans that trade step time, cost and energy."""
+    from holmes_sim import files, front
+    from sim import planfile
+
+    out.can_be_drawn(chart)
+    if output is not None:
+        files.folder(output)
+    with out.progress("planning") as progress:
+        found = front.pareto(where, workload, wishes, time_limit, progress)
+    for number, plan in enumerate(found.plans, 1):
+        out.write(output / f"{number}.json" if output is not None else None, planfile.to_json(plan))
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.front(found), chart)
+    if as_json:
+        out.show_json(found.facts())
+    else:
+        from holmes_sim import printing
+
+        out.show(printing.front(found))
+        out.note_written(output, chart)
+    out.note("Interrupted: these are the best plans so far." if found.interrupted else "")

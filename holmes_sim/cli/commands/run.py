@@ -1,0 +1,51 @@
+"""holmes-sim run: the plan on real hardware, by torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Json, PlanArgument
+
+NAME = "run"
+ORDER = 45
+EXAMPLE = "holmes-sim run plan.json --local -o timeline.json"
+
+
+def command(
+    plan: PlanArgument,
+    local: Annotated[bool, typer.Option("--local", help="Start all ranks on this machine; else torchrun starts each.")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
+    compute: Annotated[str, typer.Option(help="real, or paced: wait the device model's seconds instead.")] = "real",
+    scale: Annotated[float, typer.Option(min=1e-6, help="With paced compute: so many times the model's seconds.")] = 1.0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the measured timeline (Chrome trace).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a few steps of a plan with torch, and hold what was measured against what was predicted."""
+    from holmes_sim import commands, running
+    from holmes_sim.torch_backend.asked import Asked
+    from sim.errors import HolmesError
+
+    given = commands.read_plan(plan)
+    out.distinct(plan, output)
+    asked = Asked(steps, compute, scale, str(output or ""))
+    if running.is_launched() and not local:
+        held = running.as_rank(given, asked)
+    elif local:
+        with out.progress(f"running {given.config.world_size} ranks"):
+            held = running.run_here(given, asked)
+    else:
+        ranks = given.config.world_size
+        raise HolmesError(f"{plan}: its {ranks} ranks are started by torchrun, or all on this machine with --local")
+    if held is None:
+        return
+    if as_json:
+        out.show_json(running.facts(held))
+        return
+    from holmes_sim import printing
+
+    out.show(printing.held((held,)))
+    out.note_written(output)

@@ -1,0 +1,25 @@
+"""holmes-sim schema: the JSON Schema of a file format."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+
+NAME = "schema"
+ORDER = 60
+EXAMPLE = "holmes-sim schema topology > topology.schema.json"
+
+
+def command(what: Annotated[str, typer.Argument(metavar="topology|plan", help="Which file format.")]) -> None:
+    """Print the JSON Schema of a file format, for editors."""
+    from sim.errors import HolmesError
+    from sim.planfile import plan_schema
+    from sim.schema import topology_schema
+
+    known = {"topology": topology_schema, "plan": plan_schema}
+    if what not in known:
+        raise HolmesError(f"there is no schema of {what!r}; known: {', '.join(known)}")
+    out.show_json(known[what]())

@@ -1,0 +1,74 @@
+"""holmes-sim show: a topology, or a plan and where its ranks stand, or a timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Json
+
+if TYPE_CHECKING:
+    from sim.plan import Plan
+    from sim.timeline import Timeline
+    from sim.topology import Topology
+
+NAME = "show"
+ORDER = 40
+EXAMPLE = "holmes-sim show topologies/holmes-hybrid-4.yaml -o fleet.png"
+
+
+def command(
+    what: Annotated[str, typer.Argument(metavar="TOPO|PLAN|TIMELINE", help="A topology, a plan, or a timeline.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Draw a picture (png, svg, pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a topology, a plan and where its ranks stand, or what a timeline's seconds go to, in words or as a picture."""
+    from holmes_sim import commands
+    from sim.timeline import Timeline
+
+    found = commands.read(what) if what.endswith(".json") else commands.load(what)
+    if isinstance(found, Timeline):
+        _timeline(found, output, as_json)
+    else:
+        _topology_or_plan(found, output, as_json)
+    if not as_json:
+        out.note_written(output)
+
+
+def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool) -> None:
+    from sim.plan import Plan
+
+    if output is not None:
+        from holmes_sim import charts
+
+        out.save(charts.placement(found) if isinstance(found, Plan) else charts.topology(found), output)
+    if as_json:
+        from sim import planfile, topology
+
+        out.show_json(planfile.facts(found) if isinstance(found, Plan) else topology.written(found))
+        return
+    from holmes_sim import commands, printing
+
+    if isinstance(found, Plan):
+        out.show(printing.simulated(commands.simulate(found)))
+        out.show(printing.groups(found))
+    else:
+        out.show(printing.topology(found))
+
+
+def _timeline(found: Timeline, output: Path | None, as_json: bool) -> None:
+    if output is not None:
+        from holmes_sim import charts
+
+        out.save(charts.timeline(found), output)
+    if as_json:
+        from sim import breakdown
+
+        out.show_json(breakdown.facts(found))
+        return
+    from holmes_sim import printing
+
+    out.show(printing.timeline(found))

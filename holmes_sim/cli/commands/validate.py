@@ -1,0 +1,44 @@
+"""holmes-sim validate: the simulator held against measured training runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Cases, Json, Measured
+
+NAME = "validate"
+ORDER = 70
+EXAMPLE = "holmes-sim validate --cases validation/holmes.yaml --chart errors.png"
+STACK = "default (one set of constants), fitted (by software stack) or honest (fits without the case's group)."
+
+
+def command(
+    cases: Cases = None,
+    stack: Annotated[str, typer.Option(help=STACK)] = "fitted",
+    chart: Annotated[Path | None, typer.Option(help="Draw predicted against measured (png, svg, pdf).")] = None,
+    profile: Measured = None,
+    as_json: Json = False,
+) -> None:
+    """Hold the simulator against measured training runs."""
+    from holmes_sim import validation
+    from sim.errors import HolmesError
+
+    if stack not in validation.STACKS:
+        raise HolmesError(f"--stack {stack!r} is unknown; known: {', '.join(validation.STACKS)}")
+    with out.progress("validating") as progress:
+        rows = validation.validate(validation.read(cases or [validation.folder()], profile), stack, progress)
+    if chart is not None:
+        from holmes_sim import charts
+
+        out.save(charts.validation(rows), chart)
+    if as_json:
+        out.show_json(validation.facts(rows))
+        return
+    from holmes_sim import printing
+
+    out.show(printing.validated(rows))
+    out.note_written(chart)

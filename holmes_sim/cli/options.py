@@ -1,0 +1,78 @@
+"""Arguments and options that several commands take, and the pins of a plan."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from planner.question import Wishes
+
+PIN = "Pin a dimension"
+"""The part of --help where the pins stand."""
+
+TopologyArgument = Annotated[str, typer.Argument(metavar="TOPO", help="A topology file, or the name of a shipped one.")]
+PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as written by holmes-sim plan -o.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Measured = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME|FILE", help="Measured layer seconds, in place of formulas where they fit."),
+]
+ModelWord = Annotated[str | None, typer.Option(help="A model of the catalogue or a Hugging Face config.json.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")]
+SequenceLength = Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")]
+Cases = Annotated[list[Path] | None, typer.Option(help="A case file or a folder of them; may be given again.")]
+
+Degree = Annotated[int | None, typer.Option(min=1, help="Pin this dimension of the plan.", rich_help_panel=PIN)]
+ScheduleWord = Annotated[str | None, typer.Option(help="1f1b, 1f1b-deepspeed, gpipe or interleaved.", rich_help_panel=PIN)]
+RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel=PIN)]
+ZeroStage = Annotated[int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel=PIN)]
+ZeroShardSize = Annotated[
+    int | None, typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel=PIN)
+]
+
+
+def _pins(
+    tp: Degree = None,
+    pp: Degree = None,
+    dp: Degree = None,
+    cp: Degree = None,
+    ep: Degree = None,
+    vpp: Degree = None,
+    microbatch_size: Degree = None,
+    schedule: ScheduleWord = None,
+    recompute: RecomputeWord = None,
+    zero_stage: ZeroStage = None,
+    zero_shard_size: ZeroShardSize = None,
+) -> Wishes:
+    from planner.question import Wishes
+
+    return Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
+
+
+def pinned(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes `wishes`, with an option for each dimension in their place: what it pins becomes the wishes."""
+    own, pins = _parameters(command), _parameters(_pins)
+    del own["wishes"]
+
+    @functools.wraps(command)
+    def asked(**given: Any) -> None:
+        wishes = _pins(**{name: given.pop(name) for name in pins})
+        command(**given, wishes=wishes)
+
+    shown = own | pins
+    asked.__signature__ = inspect.Signature(list(shown.values()))  # type: ignore[attr-defined]
+    asked.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
+    return asked
+
+
+def _parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """Parameters by name, each given by its name and with its annotation as typer reads it."""
+    hints = get_type_hints(function, localns={"Wishes": object}, include_extras=True)  # planner is not imported for --help
+    found = inspect.signature(function).parameters
+    return {name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]) for name, p in found.items()}

@@ -1,0 +1,67 @@
+"""Where the lab is known not to be what the simulator supposes, for one plan: gloo's own ways, in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from holmes_sim.lab.goodput import Goodput
+from holmes_sim.lab.wiring import Host, Wiring, rail
+from sim.cluster import Device
+from sim.plan import Group, Plan, gradient_groups
+from sim.routes import near_nics
+
+
+def notes(plan: Plan, wiring: Wiring) -> tuple[str, ...]:
+    """Lines for the user; none where nothing is known to differ."""
+    groups = [group for group in (*plan.groups, *gradient_groups(plan)) if group.nic != "intra_node"]
+    return (*_efficiencies(plan), *_rails(plan, wiring, groups), *_shared(plan, groups))
+
+
+def _efficiencies(plan: Plan) -> Iterator[str]:
+    for kind, operation, ratio in Goodput(plan).mixed():
+        yield f"{kind}: {operation} goes {ratio:.2f} times as fast as modelled; the wire has the rate of the best operation"
+
+
+def _rails(plan: Plan, wiring: Wiring, groups: list[Group]) -> Iterator[str]:
+    """Neighbours near to different NICs: the target alone decides over which one a connection goes."""
+    hosts = {(host.cluster, host.node): host for host in wiring.hosts}
+    astray: dict[str, int] = {}
+    for group in groups:
+        around = group.ranks if group.kind == "pp" else (*group.ranks, group.ranks[0])
+        for a, b in pairwise(plan.placement[rank] for rank in around):
+            if (a.cluster, a.node) != (b.cluster, b.node) and not _straight(plan, hosts, group.nic, a, b):
+                astray[group.nic] = astray.get(group.nic, 0) + 1
+    for kind, count in astray.items():
+        yield f"{kind}: {count} pairs of neighbours are near to different NICs; the lab connects them over one rail"
+
+
+def _straight(plan: Plan, hosts: dict[tuple[str, int], Host], kind: str, a: Device, b: Device) -> bool:
+    """Whether connections between two devices leave and arrive by their own NICs, whichever end connects."""
+    near = []
+    for device in (a, b):
+        node = plan.fleet.cluster(device.cluster).node
+        nic = node.nic(kind)
+        assert nic is not None
+        near.append(near_nics(node.count, nic.count, device.index)[0])
+    here, there = (hosts[device.cluster, device.node] for device in (a, b))
+    first, second = (
+        next(nic for nic in host.of_kind(kind) if nic.index == index) for host, index in zip((here, there), near, strict=True)
+    )
+    return rail(plan.fleet, here, there, second) == first and rail(plan.fleet, there, here, first) == second
+
+
+def _shared(plan: Plan, groups: list[Group]) -> Iterator[str]:
+    """Collectives with several members on a node use the NICs of all of them in the model, and of one in gloo's ring."""
+    narrow: dict[str, int] = {}
+    for group in groups:
+        for host in plan.hosts(group.ranks) if group.kind != "pp" else ():
+            device = plan.placement[host[0]]
+            node = plan.fleet.cluster(device.cluster).node
+            nic = node.nic(group.nic)
+            assert nic is not None
+            rails = {i for rank in host for i in near_nics(node.count, nic.count, plan.placement[rank].index)}
+            narrow[group.nic] = max(narrow.get(group.nic, 1), len(rails))
+    for kind, count in narrow.items():
+        if count > 1:
+            yield f"{kind}: collectives spread over {count} NICs of a node in the model; gloo sends each over one"

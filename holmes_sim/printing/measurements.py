@@ -1,0 +1,94 @@
+"""A timeline in words: where its seconds go, and how they stand against what its plan promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from holmes_sim.measurement import Held, Line
+from holmes_sim.printing.plans import heading, layout
+from holmes_sim.printing.tables import STYLE, grid
+from sim.breakdown import KINDS, breakdown, total
+from sim.timeline import Timeline
+from sim.units import MILLI, Seconds, time_text
+
+Words = Callable[[Seconds | None], str]
+
+
+def held(rows: tuple[Held, ...]) -> Group:
+    """The plan, and below it each timeline held against it. At least one is given."""
+    plan = rows[0].plan
+    return Group(heading(plan), Text(layout(plan)), *(part for row in rows for part in (Text(), _one(row))))
+
+
+def _one(row: Held) -> Group:
+    timeline, unit, words = row.measured, *_unit(row.measured.step_s)
+    here = "measured" if timeline.origin == "measured" else "given"
+    parts: list[Text | Table] = [Text(f"{row.name}: {_what(timeline)}", style=STYLE)]
+    if timeline.scale != 1:
+        parts.append(
+            Text(f"A second of the plan takes {timeline.scale:g} here: promised and simulated seconds are multiplied by it.")
+        )
+    table = grid(f"Step, mean over ranks (in {unit})", "name", "promised", "simulated", here, "error")
+    table.columns[0].header = ""
+    for line in (row.step, *row.seconds):
+        table.add_row(line.name, words(line.promised), words(line.simulated), words(line.measured), _error(line))
+    parts += [table, Text()]
+    stages = grid(
+        f"Stages, mean over ranks (in {unit})", "stage", "ranks",
+        "compute\nsimulated", f"\n{here}", "\nerror", "\nleast - most",
+        "exposed\nsimulated", f"\n{here}", "bubble\nsimulated", f"\n{here}", f"other\n{here}",
+    )  # fmt: skip
+    groups = grid(f"Communication, mean over ranks (in {unit})", "stage", "group", "simulated", here, "error")
+    for place in row.places:
+        of = {line.name: line for line in place.seconds}
+        compute, exposed, bubble, other = (of[kind] for kind in KINDS)
+        cells = [words(compute.simulated), words(compute.measured), _error(compute)]
+        cells.append(f"{words(compute.least)} - {words(compute.most)}" if place.ranks > 1 else "")
+        cells += [words(number) for line in (exposed, bubble) for number in (line.simulated, line.measured)]
+        stages.add_row(str(place.place), str(place.ranks), *cells, words(other.measured))
+        for line in place.groups:
+            groups.add_row(str(place.place), line.name, words(line.simulated), words(line.measured), _error(line))
+    parts.append(stages)
+    return Group(*parts, *((Text(), groups) if groups.rows else ()))
+
+
+def timeline(shown: Timeline) -> Group:
+    """A timeline alone: its step, and where the seconds go at each stage."""
+    unit, words = _unit(shown.step_s)
+    places = breakdown(shown)
+    table = grid(f"Stages, mean over ranks (in {unit})", "stage", "ranks", *KINDS)
+    groups = grid(f"Communication, mean over ranks (in {unit})", "stage", "group", "seconds", "least", "most")
+    for place in (*places, *((total(places),) if len(places) > 1 else ())):
+        name = str(place.place) if place.place >= 0 else "all"
+        table.add_row(name, str(place.ranks), *(words(share.mean) for _, share in place.seconds))
+        for group, share in place.groups:
+            groups.add_row(name, group, words(share.mean), words(share.least), words(share.most))
+    rate = f"{shown.tokens / shown.step_s:,.0f} tokens/s" + (f" at scale {shown.scale:g}" if shown.scale != 1 else "")
+    heads = [Text(f"{shown.name}: {_what(shown)}", style=STYLE), Text(f"{rate}, of plan {shown.plan_digest}"), Text()]
+    return Group(*heads, table, *((Text(), groups) if groups.rows else ()))
+
+
+def _what(timeline: Timeline) -> str:
+    """`measured step of 151 ms with paced compute, the median of 5 (from 149.8 to 153.1 ms)`."""
+    steps = timeline.steps_s
+    among = f", the median of {len(steps)} (from {time_text(min(steps))} to {time_text(max(steps))})" if len(steps) > 1 else ""
+    paced = f" with {timeline.compute} compute" if timeline.compute else ""
+    return f"{timeline.origin} step of {time_text(timeline.step_s)}{paced}{among}"
+
+
+def _unit(step: Seconds) -> tuple[str, Words]:
+    """The unit that all times of a step are told in, and how."""
+    one, digits, unit = (1.0, 3, "s") if step >= 1 else (MILLI, 2, "ms")
+
+    def words(seconds: Seconds | None) -> str:
+        return "-" if seconds is None else f"{round(seconds / one, digits) + 0.0:.{digits}f}"  # never -0.000
+
+    return unit, words
+
+
+def _error(line: Line) -> str:
+    return "-" if line.error is None else f"{line.error:+.1%}"

@@ -1,0 +1,73 @@
+"""Profiling as people ask for it: a device with models, links by what nccl-tests printed or by a probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holmes_sim import running
+from holmes_sim.profiling import entry, links
+from holmes_sim.profiling.found import Found, Joined
+from sim import topology
+from sim.errors import HolmesError
+
+
+def numbers(text: str, option: str) -> tuple[int, ...]:
+    """`1,2,4` as numbers in rising order. Raises HolmesError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise HolmesError(f"{option} {text!r}: numbers of 1 or more are expected, such as 1,2,4")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def measure(
+    models: Sequence[str],
+    seq_len: int,
+    sizes: Sequence[int],
+    degrees: Sequence[int],
+    precision: str | None,
+    name: str | None,
+    nccl_tests: Sequence[Path] = (),
+    probe: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Found:
+    """Measure the device, unless only links are asked for. Raises HolmesError."""
+    shapes = [topology.load_model(model) for model in models]
+    read = [links.read(path) for path in nccl_tests]
+    alone = (read or probe is not None) and not shapes
+    if not alone or probe is not None:
+        running.needs_torch()
+    if probe is not None:
+        from holmes_sim.profiling.probe import probe as measured
+
+        progress(f"collectives among {probe} processes")
+        read.append(measured(probe))
+    joined = None
+    if read:
+        if len({one.hosts > 1 for one in read}) > 1:
+            raise HolmesError("some of the measurements are inside a host, some between hosts; a link is one or the other")
+        joined = Joined(
+            f"{name}-link" if name else "link", links.fit([point for one in read for point in one.points]), tuple(read)
+        )
+    if alone:
+        return Found(None, joined)
+    from holmes_sim.profiling import session
+
+    return Found(session.device(shapes, seq_len, sizes, degrees, precision, name, progress), joined)
+
+
+def files(found: Found) -> dict[str, str]:
+    """File name -> text."""
+    return entry.files(found)
+
+
+def facts(found: Found) -> dict[str, Any]:
+    """What `holmes-sim profile --json` prints: the files as plain data."""
+    told: dict[str, Any] = {}
+    if (device := found.device) is not None:
+        told["device"] = entry.device_facts(device)
+        told["profile"] = entry.profile_facts(device) if device.layers else None
+    if (joined := found.joined) is not None:
+        told["link"] = entry.nic_facts(joined) if joined.across else entry.link_facts(joined)
+    return told

@@ -1,0 +1,97 @@
+"""The process groups of a rank, exactly those that the plan lists, each on the interface of its NIC.
+
+`new_group` sorts ranks unless told otherwise (torch 2.6 and later: `sort_ranks`); the plan's order is the ring's order. Only
+members build a group, so that a rank of a large plan builds a handful. All go over gloo, which crosses vendors and fabrics:
+HETHUB's unified communicator in torch's terms (arXiv 2405.16256, section 3.1).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from sim.errors import HolmesError
+from sim.plan import Group, Plan, embedding_groups, gradient_groups
+
+INTERFACES = "HOLMES_SIM_INTERFACES"
+"""Names of this rank's network interfaces by NIC type, as JSON: {"infiniband": ["ib0"], "ethernet": ["eth0"]}."""
+GLOO = "GLOO_SOCKET_IFNAME"
+"""The interfaces that gloo uses for a group that is built."""
+
+
+def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
+    """The groups a rank is in: as the plan lists them, then those over which gradients and tied embeddings are summed.
+
+    The order is the same on all ranks, so that no two wait for each other with different groups in hand.
+    """
+    config = plan.config
+    listed = [group for group in plan.groups if group.kind in ("tp", "pp")]
+    shared = [group for group in gradient_groups(plan) if group.kind == "dp"]
+    tied = embedding_groups(plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()
+    for group in (*listed, *shared, *tied):
+        if rank in group.ranks and len(group.ranks) > 1:
+            yield group
+
+
+def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]]:
+    """Interfaces by NIC type, from the environment. Raises HolmesError."""
+    text = (os.environ if environment is None else environment).get(INTERFACES, "{}")
+    try:
+        found = json.loads(text)
+        assert all(isinstance(names, list) and all(isinstance(n, str) for n in names) for names in found.values())
+    except (ValueError, AssertionError, AttributeError):
+        raise HolmesError(f'{INTERFACES}: {text!r} should be JSON such as {{"ethernet": ["eth0"]}}') from None
+    return {str(kind): list(names) for kind, names in found.items()}
+
+
+def build(plan: Plan, rank: int, seconds: float, longest: float) -> dict[str, dist.ProcessGroup]:
+    """Process groups by kind, whose exchanges may take `longest` seconds.
+
+    Raises HolmesError for one that does not connect within so many seconds."""
+    known, found = interfaces(), dict[str, dist.ProcessGroup]()
+    for group in groups_of(plan, rank):
+        try:
+            found[group.kind] = _built(group, known.get(group.nic, []), timedelta(seconds=seconds))
+        except RuntimeError as error:
+            told = str(error).splitlines()[0].rsplit("] ", 1)[-1]
+            raise HolmesError(
+                f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic} cannot connect: {told}"
+            ) from None
+        found[group.kind].set_timeout(timedelta(seconds=longest))
+    return found
+
+
+def _built(group: Group, names: list[str], within: timedelta) -> dist.ProcessGroup:
+    """A group that has connected, before anything is timed."""
+    with _over(names):
+        made: dist.ProcessGroup | None = dist.new_group(
+            list(group.ranks),
+            backend="gloo",
+            timeout=within,
+            use_local_synchronization=True,
+            sort_ranks=False,
+            group_desc=group.kind,
+        )
+        assert made is not None
+        dist.barrier(made)
+    return made
+
+
+@contextmanager
+def _over(names: list[str]) -> Iterator[None]:
+    """Gloo goes over these interfaces, meanwhile. `new_group` hands it no options, so its environment variable tells it."""
+    before = os.environ.get(GLOO)
+    if names:
+        os.environ[GLOO] = ",".join(names)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(GLOO, None)
+        else:
+            os.environ[GLOO] = before

@@ -1,0 +1,39 @@
+"""What every command of the command line offers, and the pins that several of them take."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from holmes_sim.cli import application, commands, options
+from planner.question import Wishes
+
+COMMANDS = commands.in_order()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.NAME)
+def test_a_command_says_what_it_does_and_how_it_is_called(command):
+    assert inspect.getdoc(command.command).endswith(".")
+    assert command.EXAMPLE.startswith(f"holmes-sim {command.NAME} ")
+
+
+def test_commands_stand_in_their_order():
+    names = [command.name for command in application().registered_commands]
+    assert names == [command.NAME for command in COMMANDS]
+    assert names[:4] == ["plan", "simulate", "compare", "show"]
+    assert len({command.ORDER for command in COMMANDS}) == len(COMMANDS)
+
+
+def test_a_pinned_command_takes_every_dimension_in_place_of_the_wishes():
+    seen = []
+
+    @options.pinned
+    def command(topo: str, wishes: Wishes, limit: float = 1.0) -> None:
+        """What it is for."""
+        seen.append((topo, wishes, limit))
+
+    given = dict.fromkeys(name for name in inspect.signature(command).parameters if name not in ("topo", "limit"))
+    assert set(given) == set(Wishes.__dataclass_fields__)
+    command(topo="here", limit=2.0, **given | {"tp": 2, "ep": 4, "zero_shard_size": 8})
+    assert seen == [("here", Wishes(tp=2, ep=4, zero_shard_size=8), 2.0)]

@@ -1,0 +1,90 @@
+"""Plans played in the lab: what is predicted is what the links allow, and the ranks' messages go over the shaped ones."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holmes_sim import commands, running
+from holmes_sim.cli import application
+from holmes_sim.torch_backend.asked import Asked
+from planner.question import Question, Wishes
+from planner.search import row
+from planner.workshop import Workshop
+from sim import planfile
+from sim.errors import HolmesError
+from sim.plan import Plan
+from tests.holmes_sim.test_lab import refusal
+
+REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
+PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HERE: {REFUSED}")
+
+
+def plan_of(name: str, strategy: str, **pins: int) -> Plan:
+    topology = commands.load(f"lab/{name}")
+    question = Question(topology, commands.workload_of(topology), Wishes(tp=1, **pins), time_limit=5.0)
+    found = row(question, strategy, Workshop(question, lambda text: None)).plan
+    assert found is not None
+    return found
+
+
+@PERMITTED
+@pytest.mark.parametrize(
+    ("name", "pins"),
+    [
+        ("lab-hybrid-nics", {"dp": 4, "microbatch_size": 8}),  # one ring over InfiniBand, RoCE and the Ethernet between them
+        ("lab-slow-trunk", {"pp": 4, "microbatch_size": 8}),  # messages over the trunk
+    ],
+)
+def test_no_step_is_faster_than_its_links(name: str, pins: dict[str, int]) -> None:
+    """What waits the model's seconds and sends the program's bytes over links of the model's rates cannot be much faster.
+
+    A group that went round the shaped links would be: a quarter of the step is waiting for them."""
+    plan = plan_of(name, "megatron", **pins)
+    held = running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=20.0)).held
+    assert held.step.simulated is not None
+    assert held.step.measured is not None
+    assert held.measured.scale == 20.0
+    assert held.step.measured >= 0.97 * held.step.simulated
+    exposed = next(line for line in held.seconds if line.name == "exposed")
+    assert exposed.simulated is not None
+    assert exposed.simulated >= 0.25 * held.step.simulated
+    assert len(held.measured.alike) == plan.config.world_size
+
+
+@PERMITTED
+def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> None:
+    plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
+    (tmp_path / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
+    timeline = tmp_path / "timeline.json"
+    arguments = ["lab", str(tmp_path / "plan.json"), "--steps", "1", "--scale", "10", "-o", str(timeline), "--json"]
+    result = CliRunner().invoke(application(), arguments)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert set(told) == {"predicted", "measured", "error", "scale", "compute", "seconds", "notes"}
+    assert (told["scale"], told["compute"]) == (10.0, "paced")
+    assert told["error"] == pytest.approx(told["predicted"]["step_s"] / told["measured"]["step_s"] - 1)
+    assert json.loads(timeline.read_text(encoding="utf-8"))["metadata"]["origin"] == "measured"
+
+
+@PERMITTED
+def test_a_rank_that_fails_ends_the_lab() -> None:
+    plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
+    with pytest.raises(HolmesError, match="nosuch"):
+        running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=10.0, output="/nosuch/timeline.json"))
+
+
+def test_slow_links_are_slow_everywhere() -> None:
+    fleet = commands.load("lab/lab-slow-trunk").fleet
+    plan = plan_of("lab-slow-trunk", "megatron", pp=4)
+    slow = running.slowed(plan, 10.0).fleet
+    for before, after in zip(fleet.clusters, slow.clusters, strict=True):
+        for nic, slower in zip(before.node.nics, after.node.nics, strict=True):
+            assert slower.bandwidth == nic.bandwidth / 10.0
+            assert slower.spec.latency == nic.spec.latency * 10.0
+    assert [t.bandwidth for t in slow.trunks] == [t.bandwidth / 10.0 for t in fleet.trunks]
+    assert [t.latency for t in slow.trunks] == [t.latency * 10.0 for t in fleet.trunks]

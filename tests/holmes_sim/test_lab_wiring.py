@@ -1,0 +1,324 @@
+"""What the lab wires: rates, names, addresses, who reaches whom, over which shaped links. Pure, so it runs anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from holmes_sim.lab import as_wired, notes, smallest_scale, wire
+from holmes_sim.lab.batches import addresses, forwarding, shaping, switchboard, widest
+from holmes_sim.lab.batches import settings as batch_settings
+from holmes_sim.lab.goodput import Goodput
+from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring
+from sim.cluster import OPERATIONS, Device, Fabric, Fleet, Trunk, trunk_path
+from sim.engine import simulate
+from sim.errors import HolmesError
+from sim.plan import Plan
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def hybrid(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> Plan:
+    """Two InfiniBand and two RoCE nodes of two devices and two NICs each, joined by Ethernet: pp over it, dp over RDMA."""
+    sides = (make_nic("infiniband", 2e10, 2), make_nic("roce", 1e10, 2))
+    clusters = [
+        make_cluster(name, 2, 2, (nic, make_nic("ethernet", 5e9, efficiency=0.8, latency=5e-5)))
+        for name, nic in zip("ab", sides, strict=True)
+    ]
+    return make_plan(make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 4e9, 1e-3),)), pp=2, dp=4)
+
+
+def nic_of(wiring: Wiring, host: str, name: str) -> Interface:
+    return next(nic for h in wiring.hosts if str(h) == host for nic in h.interfaces if nic.name == name)
+
+
+def walk(wiring: Wiring, source: Interface, target: Interface) -> list[str] | None:
+    """Ports out of which a packet from one NIC to another goes, in order; None where a bridge does not know the way."""
+    known = {bridge.name: dict(bridge.ports) for bridge in wiring.bridges}
+    beyond = {}
+    for cable in wiring.cables:
+        (a, at), (b, to) = cable.ends
+        beyond |= {a: to, b: at}
+    at, ports = source.bridge, list[str]()
+    while target.mac in known[at]:
+        ports.append(known[at][target.mac])
+        assert len(ports) < 20, "a packet goes in a circle"
+        if ports[-1] == target.port:
+            return ports
+        at = beyond[ports[-1]]
+    return None
+
+
+def pairs(wiring: Wiring) -> list[tuple[Host, Interface, Host, Interface]]:
+    return [
+        (here, a, there, b)
+        for here in wiring.hosts
+        for there in wiring.hosts
+        for a in here.interfaces
+        for b in there.interfaces
+        if here != there and a.kind == b.kind
+    ]
+
+
+# rates
+
+
+def test_a_nic_carries_what_the_model_says_and_headers_beside_it(hybrid: Plan) -> None:
+    wiring = wire(hybrid, 100)
+    assert nic_of(wiring, "a/node0", "infiniband1").shape.rate * PAYLOAD == pytest.approx(2e10 / 100)
+    assert nic_of(wiring, "b/node1", "roce0").shape.rate * PAYLOAD == pytest.approx(1e10 / 100)
+    assert nic_of(wiring, "b/node1", "ethernet0").shape.rate * PAYLOAD == pytest.approx(0.8 * 5e9 / 100)
+
+
+def test_headers_of_a_jumbo_packet_take_less_than_a_hundredth() -> None:
+    assert pytest.approx(8948 / 9014) == PAYLOAD
+
+
+def test_a_trunk_is_a_cable_with_its_rate_and_latency_scaled(hybrid: Plan) -> None:
+    (cable,) = wire(hybrid, 100).cables
+    for shape in cable.shapes:
+        assert shape.rate * PAYLOAD == pytest.approx(0.8 * 4e9 / 100)
+        assert shape.latency == pytest.approx(0.1)
+
+
+def test_a_nic_type_has_the_rate_of_the_operation_that_does_best_on_it(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Gradients at 0.96 and activations at 0.77 over one InfiniBand NIC: the wire is made for 0.96, and a note says so."""
+    nic = make_nic("infiniband", 1e10)
+    shares = tuple((name, 0.77 if name == "send_recv" else 0.96) for name in OPERATIONS)
+    object.__setattr__(nic.spec, "efficiency", shares)
+    both = make_plan(make_fleet(make_cluster("a", 4, 1, (nic,))), pp=2, dp=2)
+    messages = make_plan(make_fleet(make_cluster("a", 2, 1, (nic,))), pp=2)
+    assert Goodput(both).share("a", "infiniband") == 0.96
+    assert Goodput(messages).share("a", "infiniband") == 0.77
+    assert notes(messages, wire(messages, 1)) == ()
+    (note,) = notes(both, wire(both, 1))
+    assert note.startswith("infiniband: send_recv goes 1.25 times as fast as modelled")
+
+
+# who is there
+
+
+def test_only_nodes_and_nics_that_the_plan_uses_are_wired(hybrid: Plan) -> None:
+    wiring = wire(hybrid, 100)
+    assert [str(host) for host in wiring.hosts] == ["a/node0", "a/node1", "b/node0", "b/node1"]
+    assert [nic.name for nic in wiring.hosts[0].interfaces] == ["ethernet0", "infiniband0", "infiniband1"]
+    assert [nic.name for nic in wiring.hosts[2].interfaces] == ["ethernet0", "roce0", "roce1"]
+
+
+def test_ethernet_is_not_wired_where_no_group_uses_it(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    nics = (make_nic("infiniband"), make_nic("ethernet"))
+    wiring = wire(make_plan(make_fleet(make_cluster("a", 3, 1, nics)), dp=2), 10)
+    assert [[nic.name for nic in host.interfaces] for host in wiring.hosts] == [["infiniband0"], ["infiniband0"]]
+
+
+def test_a_rank_is_told_the_nics_near_to_its_device(hybrid: Plan) -> None:
+    seats = wire(hybrid, 100).seats
+    assert [(seat.host, seat.local_rank) for seat in seats[:4]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert dict(seats[0].interfaces) == {"ethernet": ("ethernet0",), "infiniband": ("infiniband0",)}
+    assert dict(seats[7].interfaces) == {"ethernet": ("ethernet0",), "roce": ("roce1",)}
+
+
+@given(data=st.data())
+@settings(max_examples=30)
+def test_names_and_addresses_are_unique_and_short_enough_for_linux(data: st.DataObject, plans: Make) -> None:
+    wiring = wire(data.draw(plans(16)), 10)
+    nics = [nic for host in wiring.hosts for nic in host.interfaces]
+    ports = [nic.port for nic in nics] + [port for cable in wiring.cables for port, _ in cable.ends]
+    for names in (
+        [nic.address for nic in nics],
+        [nic.mac for nic in nics],
+        [*ports, *(f"h{n}ctl" for n in range(len(wiring.hosts)))],
+        *([nic.name for nic in host.interfaces] for host in wiring.hosts),
+    ):
+        assert len(set(names)) == len(names)
+    assert all(len(name) <= 15 for name in [*ports, *(nic.name for nic in nics)])
+
+
+def test_more_hosts_than_addresses_are_refused(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    with pytest.raises(HolmesError, match="the plan uses 251 nodes; a lab has at most 250"):
+        wire(make_plan(make_fleet(make_cluster("a", 251, 1)), dp=251), 10)
+
+
+# who reaches whom
+
+
+def test_infiniband_does_not_reach_roce_and_ethernet_reaches_all(hybrid: Plan) -> None:
+    wiring = wire(hybrid, 100)
+    fabrics = {frozenset(mac for mac, _ in bridge.ports) for bridge in wiring.bridges}
+    kinds = [{nic.kind for host in wiring.hosts for nic in host.interfaces if nic.mac in macs} for macs in fabrics]
+    assert sorted(map(sorted, kinds)) == [["ethernet"], ["infiniband"], ["roce"]]
+    names = [name for _, _, name in wiring.routes[0]]
+    assert sorted(names) == ["ethernet0"] * 3 + ["infiniband0", "infiniband1"]
+
+
+def test_a_ring_of_trunks_makes_no_loop_and_packets_take_the_model_s_way(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Three clusters, each joined to both others, one pair by a slow detour: its packets go over the third cluster."""
+    clusters = [make_cluster(name, 1, 1, (make_nic("ethernet", 1e9),)) for name in "abc"]
+    ends = [("a", "b", 1e-4), ("b", "c", 1e-4), ("a", "c", 1.0)]
+    trunks = tuple(Trunk((a, b), "ethernet", 1e9, latency) for a, b, latency in ends)
+    wiring = wire(make_plan(make_fleet(*clusters, trunks=trunks), dp=3), 10)
+    (a,), (_,), (c,) = (host.interfaces for host in wiring.hosts)
+    assert walk(wiring, a, c) == ["c0a", "c1a", c.port]
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_packets_cross_the_trunks_and_leaves_that_the_model_names(data: st.DataObject, plans: Make) -> None:
+    """As many cables as `trunk_path` has trunks, and an uplink at each end where a leaf is oversubscribed and left."""
+    plan = data.draw(plans(16))
+    wiring = wire(plan, 10)
+    assume(len(wiring.hosts) > 1)
+
+    def leaf(host: Host) -> int | None:
+        fabric: Fabric | None = plan.fleet.cluster(host.cluster).fabric
+        return host.node // fabric.nodes_per_leaf if fabric is not None and fabric.oversubscription > 1 else None
+
+    for here, a, there, b in pairs(wiring):
+        trunks = trunk_path(plan.fleet, here.cluster, there.cluster, a.kind)
+        ports = walk(wiring, a, b)
+        if trunks is None:
+            assert ports is None
+            continue
+        leaves = [leaf(here), leaf(there)]
+        uplinks = 0 if not trunks and leaves[0] == leaves[1] else sum(found is not None for found in leaves)
+        assert ports is not None
+        assert len(ports) == 1 + len(trunks) + uplinks
+
+
+@given(data=st.data())
+@settings(max_examples=30)
+def test_a_host_has_a_route_to_every_nic_it_can_reach_and_to_no_other(data: st.DataObject, plans: Make) -> None:
+    wiring = wire(data.draw(plans(16)), 10)
+    for here, routes in zip(wiring.hosts, wiring.routes, strict=True):
+        mine = {nic.name: nic for nic in here.interfaces}
+        reached = {address: walk(wiring, mine[name], target_of(wiring, address)) for address, _, name in routes}
+        assert None not in reached.values()
+        wanted = {b.address for host, a, _, b in pairs(wiring) if host == here and walk(wiring, a, b)}
+        assert set(reached) == wanted
+
+
+def target_of(wiring: Wiring, address: str) -> Interface:
+    return next(nic for host in wiring.hosts for nic in host.interfaces if nic.address == address)
+
+
+def test_a_connection_goes_over_the_rail_of_its_target(hybrid: Plan) -> None:
+    wiring = wire(hybrid, 100)
+    by_name = {target_of(wiring, address).name: name for address, _, name in wiring.routes[0][:3] if address.startswith("10.2")}
+    assert by_name == {"infiniband0": "infiniband0", "infiniband1": "infiniband1"}
+
+
+def test_the_nics_that_a_model_s_collective_spreads_over_are_told_of(hybrid: Plan) -> None:
+    assert [note for note in notes(hybrid, wire(hybrid, 100)) if "spread" in note] == [
+        "infiniband: collectives spread over 2 NICs of a node in the model; gloo sends each over one",
+        "roce: collectives spread over 2 NICs of a node in the model; gloo sends each over one",
+    ]
+
+
+@pytest.mark.parametrize(("second", "told"), [((0, 1), 0), ((1, 0), 2)])
+def test_neighbours_near_to_different_nics_are_told_of(
+    second: tuple[int, int], told: int, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Two stages on a node each, two NICs a node: each rank's neighbour is on its own rail, or both are on the other."""
+    machines = make_fleet(make_cluster("a", 2, 2, (make_nic("infiniband", count=2),)))
+    placement = (Device("a", 0, 0), Device("a", 0, 1), *(Device("a", 1, index) for index in second))
+    plan = make_plan(machines, pp=2, dp=2, placement=placement)
+    found = notes(plan, wire(plan, 100))
+    assert len(found) == min(told, 1)
+    assert all(note.startswith(f"infiniband: {told} pairs of neighbours are near to different NICs") for note in found)
+
+
+# the scale
+
+
+@pytest.mark.parametrize(("cores", "scale"), [(1, 2000.0), (2, 1000.0), (64, 20.0)])
+def test_the_scale_is_the_smallest_round_one_that_the_cores_carry(
+    cores: int, scale: float, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Four NICs of 25 GB/s are 100 GB/s; a core carries 87.5 MB/s."""
+    plan = make_plan(make_fleet(make_cluster("a", 4, 1, (make_nic("infiniband", 2.5e10),))), dp=4)
+    assert smallest_scale(plan, cores) == scale
+
+
+def test_slow_links_are_not_made_faster(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster("a", 2, 1, (make_nic("ethernet", 1e6),))), dp=2)
+    assert smallest_scale(plan, 2) == 1.0
+
+
+# the plan as wired
+
+
+def test_the_plan_as_wired_takes_the_time_of_its_useful_bytes(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Latency, overhead and interference are gone; a wire at half its rate takes the time of one that is half as wide."""
+    slow = make_nic("infiniband", 1e8, efficiency=0.5, latency=1.0, overhead=3.0, interference=0.5)
+    half = make_nic("infiniband", 5e7)
+    plan, narrow = (make_plan(make_fleet(make_cluster("a", 2, 1, (nic,))), dp=2) for nic in (slow, half))
+    assert simulate(as_wired(plan, False)).step_s == pytest.approx(simulate(narrow).step_s)
+    assert simulate(as_wired(plan, True)).step_s > simulate(narrow).step_s + 1.0
+
+
+# what is typed
+
+
+def test_every_direction_of_every_link_is_shaped_once(hybrid: Plan) -> None:
+    wiring = wire(hybrid, 100)
+    lines = list(shaping(wiring, False))
+    devices = [line.split()[3] for line in lines]
+    assert sorted(devices) == sorted([*(n.port for h in wiring.hosts for n in h.interfaces), "c0a", "c0b"])
+    assert lines[0].startswith("qdisc add dev h0n0 root handle 1: tbf rate 40295")
+
+
+def test_where_packets_are_late_netem_stands_before_the_rate(hybrid: Plan) -> None:
+    first, second = list(shaping(wire(hybrid, 100), True))[-2:]
+    assert first == "qdisc add dev c0b root handle 1: netem delay 100000us limit 1000000"
+    assert second.startswith("qdisc add dev c0b parent 1:1 handle 10: tbf rate ")
+
+
+def test_sockets_hold_what_is_under_way_and_little_more(hybrid: Plan) -> None:
+    """Ten milliseconds of the widest NIC; with latency, twice that of the longest way as well. Four times that in room."""
+    wiring, rate = wire(hybrid, 100), 2e10 / 100 / PAYLOAD
+    assert widest(wiring, False) == pytest.approx(0.01 * rate)
+    assert widest(wiring, True) == pytest.approx((0.01 + 2 * (0.1 + 0.005)) * rate)
+    assert dict(batch_settings(wiring, False)) == {
+        "net/ipv4/tcp_wmem": "4096 8059008 8059008",
+        "net/ipv4/tcp_rmem": "4096 8059008 8059008",
+        "net/ipv4/tcp_notsent_lowat": "32768",
+        "net/ipv4/tcp_slow_start_after_idle": "0",
+    }
+
+
+def test_a_host_knows_everybody_s_address_in_advance(hybrid: Plan) -> None:
+    lines = list(addresses(wire(hybrid, 100), 0, False))
+    assert "neigh replace 10.1.3.1 lladdr 02:00:00:01:03:01 dev ethernet0 nud permanent" in lines
+    assert "route add 10.1.3.1/32 dev ethernet0 src 10.1.0.1 window 402950 congctl cubic" in lines
+
+
+def test_bridges_forward_by_heart_only(hybrid: Plan) -> None:
+    wiring = wire(hybrid, 100)
+    lines = list(switchboard(wiring, (1, 2, 3, 4)))
+    ports = [nic.port for host in wiring.hosts for nic in host.interfaces] + ["c0a", "c0b"]
+    silent = "type bridge_slave learning off flood off mcast_flood off bcast_flood off"
+    assert [line for line in lines if silent in line] == [f"link set {port} {silent}" for port in ports]
+    assert len(list(forwarding(wiring.bridges))) == 2 * 4 + 4 + 4  # Ethernet on two bridges, each RDMA type on one
+
+
+def test_the_fleet_of_the_hybrid_is_as_the_tests_say(hybrid: Plan) -> None:
+    fleet: Fleet = hybrid.fleet
+    assert {(group.kind, group.nic) for group in hybrid.groups} == {
+        ("pp", "ethernet"),
+        ("dp", "infiniband"),
+        ("dp", "roce"),
+    }
+    assert fleet.devices == 8

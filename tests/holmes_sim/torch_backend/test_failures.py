@@ -1,0 +1,127 @@
+"""Bad launches end on every rank, soon, with one clear line."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sim.errors import HolmesError
+
+torch = pytest.importorskip("torch")
+
+from holmes_sim.torch_backend import groups, local, watch  # noqa: E402
+from holmes_sim.torch_backend.asked import HOST, Asked  # noqa: E402
+from holmes_sim.torch_backend.nursery import Seat  # noqa: E402
+from tests.holmes_sim.torch_backend.test_training import plan_of  # noqa: E402
+
+
+def changed(rank: int, **environment: str) -> local.Change:
+    def seat(given: Seat, number: int) -> Seat:
+        return dataclasses.replace(given, environment=given.environment | environment) if number == rank else given
+
+    return seat
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"WORLD_SIZE": "3"}, "the launch has 3 ranks, the plan 2"),
+        ({HOST: "a/node7"}, "rank 1 stands on a/node7, the plan has it on a/node0"),
+        ({groups.INTERFACES: '{"intra_node": ["nosuch0"]}'}, "the pp group of ranks [0, 1] on intra_node cannot connect"),
+        ({groups.INTERFACES: "eth0"}, "HOLMES_SIM_INTERFACES: 'eth0' should be JSON"),
+    ],
+)
+def test_what_is_not_the_plan(environment: dict[str, str], told: str, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, (3, 2), (2,))
+    started = time.monotonic()
+    with pytest.raises(HolmesError) as error:
+        local.run(plan, Asked(), changed(1, **environment))
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+    assert time.monotonic() - started < 60
+
+
+def children(of: int) -> list[int]:
+    """Processes whose parent is `of`."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == of:
+            found.append(int(status.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the ranks in /proc")
+def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, (3, 2), (2, 2))
+    told: list[str] = []
+
+    def run() -> None:
+        try:
+            local.run(plan, Asked(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
+        except HolmesError as error:
+            told.append(str(error))
+
+    before = set(children(os.getpid()))
+    thread = threading.Thread(target=run)
+    thread.start()
+    ranks: list[int] = []
+    while len(ranks) < 4:
+        time.sleep(0.05)
+        ranks = [rank for nursery in set(children(os.getpid())) - before for rank in children(nursery)]
+    time.sleep(1.0)
+    os.kill(sorted(ranks)[2], signal.SIGKILL)
+    thread.join(timeout=60)
+    assert told == ["rank 2 (a/node0/dev2) was killed by signal 9"]
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    assert not (tmp_path / "timeline.json").exists()
+
+
+def test_a_silent_neighbour_and_a_reason_end_a_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "LOOK", 0.01)
+    monkeypatch.setattr(watch, "SILENCE", 0.05)
+    store, ended = torch.distributed.HashStore(), threading.Event()
+    looking = watch.Watch(store, 0, 2, end=lambda status: ended.set())
+    assert ended.wait(10)
+    looking._closed.set()
+    assert store.get("failed") == b"rank 1 has not been heard of for 0 s"
+    ended.clear()
+    other = watch.Watch(store, 1, 2, end=lambda status: ended.set())
+    assert ended.wait(10)
+    other._closed.set()
+    assert set(capsys.readouterr().err.splitlines()) == {"error: rank 1 has not been heard of for 0 s"}
+
+
+def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK", 0.01)
+    monkeypatch.setattr(watch, "SILENCE", 0.05)
+    store, ended = torch.distributed.HashStore(), threading.Event()
+    watch.Watch(store, 1, 2, end=lambda status: ended.set()).close()
+    looking = watch.Watch(store, 0, 2, end=lambda status: ended.set())
+    assert not ended.wait(0.3)
+    looking.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
+        ({"zero_shard_size": 2}, "zero_shard_size 2 (all of dp share, or none)"),
+    ],
+)
+def test_what_the_backend_does_not_play_is_refused(config: dict[str, object], told: str, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, (5,), (2, 2), **config)  # type: ignore[arg-type]
+    with pytest.raises(HolmesError, match="the torch backend cannot play this plan") as error:
+        local.run(plan, Asked())
+    assert told in str(error.value)

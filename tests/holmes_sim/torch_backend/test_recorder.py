@@ -1,0 +1,77 @@
+"""What a wait was for is told from the notes of all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.program import Action
+from sim.timeline import Span
+
+pytest.importorskip("torch")
+
+from holmes_sim.torch_backend.player import _ways
+from holmes_sim.torch_backend.recorder import Note, Recorder, spans
+
+MESSAGE = ("pp", 0, 1, "F", 0, 0)
+RING = ("dp", "beside", 0, 0)
+
+
+def test_a_message_and_the_wait_for_it() -> None:
+    """Rank 1, whose clock is 10 s behind, waits from 0 to 5 for what rank 0 computes until 3 and sends until 5."""
+    sender = [
+        Note("compute", "compute", "F0", "F", 100.0, 103.0, 0, 0, "", ()),
+        Note("wait", "wait", "send F0", "exposed", 103.0, 104.0, 0, 0, "pp", MESSAGE),
+        Note("comm", "send", "send F0", "send", 103.0, 104.0, 0, 0, "pp", MESSAGE),
+    ]
+    receiver = [
+        Note("wait", "wait", "recv F0", "exposed", 90.0, 95.0, 0, 0, "pp", MESSAGE),
+        Note("compute", "compute", "F0", "F", 95.0, 97.0, 1, 0, "", ()),
+        Note("comm", "send", "recv F0", "recv", 90.0, 95.0, 0, 0, "pp", MESSAGE),
+    ]
+    assert spans([sender, receiver], [0.0, 10.0], 100.0, 108.0) == (
+        Span(0, "compute", "F0", "F", 0.0, 3.0, 0, 0),
+        Span(1, "wait", "wait recv F0", "bubble", 0.0, 3.0, 0, 0, "pp"),
+        Span(0, "wait", "send F0", "exposed", 3.0, 4.0, 0, 0, "pp"),
+        Span(0, "send", "send F0", "send", 3.0, 5.0, 0, 0, "pp"),
+        Span(1, "wait", "recv F0", "exposed", 3.0, 5.0, 0, 0, "pp"),
+        Span(0, "wait", "end of step", "bubble", 4.0, 8.0),
+        Span(1, "compute", "F0", "F", 5.0, 7.0, 1, 0),
+        Span(1, "wait", "end of step", "bubble", 7.0, 8.0),
+    )
+
+
+def test_a_collective_begins_when_the_last_rank_comes() -> None:
+    early = [
+        Note("wait", "wait", "dp all_gather", "exposed", 1.0, 4.0, -1, -1, "dp", RING),
+        Note("comm", "dp", "dp all_gather", "collective", 1.0, 4.0, -1, -1, "dp", RING),
+    ]
+    late = [Note("comm", "dp", "dp all_gather", "collective", 3.0, 4.0, -1, -1, "dp", RING)]
+    assert spans([early, late], [0.0, 0.0], 0.0, 4.0) == (
+        Span(0, "wait", "wait dp all_gather", "bubble", 1.0, 3.0, -1, -1, "dp"),
+        Span(0, "wait", "dp all_gather", "exposed", 3.0, 4.0, -1, -1, "dp"),
+        Span(0, "dp", "dp all_gather", "collective", 3.0, 4.0, -1, -1, "dp"),
+        Span(1, "dp", "dp all_gather", "collective", 3.0, 4.0, -1, -1, "dp"),
+    )
+
+
+def test_compute_is_cut_around_an_exchange() -> None:
+    recorder = Recorder()
+    recorder.begin(Action("F", 2, 5))
+    started = recorder._since
+    recorder.within("all_reduce", started + 1.0, started + 2.0, ("tp", "within", 0, 0))
+    recorder._piece(started + 3.0)
+    kinds = [(note.lane, round(note.start - started, 9), round(note.end - started, 9)) for note in recorder.notes]
+    assert kinds == [("compute", 0.0, 1.0), ("tp", 1.0, 2.0), ("wait", 1.0, 2.0), ("compute", 2.0, 3.0)]
+    assert {(note.stage, note.microbatch) for note in recorder.notes if note.lane != "wait"} == {(2, 5)}
+
+
+def test_buckets_are_counted_from_the_last_layer_in_a_backward() -> None:
+    def gather(kind: str, part: int) -> Action:
+        return Action(kind, 0, part=part, parts=2, group="dp", operation="all_gather")
+
+    program = (
+        gather("start", 0), gather("wait", 0), Action("F", 0, 0, 0, 2), Action("F", 0, 0, 1, 2),
+        gather("start", 0), gather("wait", 0), Action("B", 0, 0, 0, 2),
+        Action("start", 0, part=0, parts=2, group="dp", operation="reduce_scatter"), Action("optimizer"),
+    )  # fmt: skip
+    assert _ways(program) == [False, False, False, False, True, True, False, True, False]
