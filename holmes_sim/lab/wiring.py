@@ -12,6 +12,7 @@ InfiniBand's. A NIC has one rate: that of the operation that does best on it amo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ CONTROL = "ctl0"
 """The interface of every host that is not shaped: rendezvous and barriers neither cost nor wait on the links."""
 MOST_HOSTS = 250
 """One byte of an address tells the host."""
+MOST_PORTS = 1023
+"""Ports of a Linux bridge (BR_MAX_PORTS, net/bridge/br_private.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,9 @@ def wire(plan: Plan, scale: float) -> Wiring:
     switches = tuple(_switches(fleet, goodput.kinds, tuple(used)))
     names = {switch: f"br{number}" for number, switch in enumerate(switches)}
     hosts = tuple(_host(plan, goodput, scale, names, number, *place) for number, place in enumerate(used))
+    crowded = Counter(nic.bridge for host in hosts for nic in host.interfaces).most_common(1)
+    if crowded and crowded[0][1] > MOST_PORTS:
+        raise HolmesError(f"the plan uses {crowded[0][1]} NICs of one fabric; a lab has at most {MOST_PORTS}")
     cables, between = _cables(fleet, goodput, scale, names)
     bridges = tuple(Bridge(names[switch], tuple(_ports(fleet, switch, hosts, between))) for switch in switches)
     routes = tuple(tuple(_routes(fleet, host, hosts)) for host in hosts)

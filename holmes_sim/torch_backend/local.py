@@ -32,8 +32,9 @@ class Local:
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         command = within([sys.executable, "-m", nursery.__name__])
         self._nursery = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
-        )
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C is ours: we end it
+        )  # fmt: skip
 
     def __enter__(self) -> Local:
         return self

@@ -42,9 +42,9 @@ def write(folder: Path, asked: str, seats: list[Seat]) -> None:
 
 def main() -> None:
     """Play launch after launch, until stdin ends."""
-    _import()
     _die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    _import()
     for line in sys.stdin:
         sys.stdout.write(f"{_launched(Path(line.strip()))}\n")
         sys.stdout.flush()

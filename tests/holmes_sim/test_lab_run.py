@@ -88,3 +88,12 @@ def test_slow_links_are_slow_everywhere() -> None:
             assert slower.spec.latency == nic.spec.latency * 10.0
     assert [t.bandwidth for t in slow.trunks] == [t.bandwidth / 10.0 for t in fleet.trunks]
     assert [t.latency for t in slow.trunks] == [t.latency * 10.0 for t in fleet.trunks]
+
+
+def test_more_nics_than_a_bridge_has_ports_are_refused() -> None:
+    topology = commands.load("dgx-a100-128")
+    question = Question(topology, commands.workload_of(topology), Wishes(), time_limit=5.0)
+    found = row(question, "megatron", Workshop(question, lambda text: None)).plan
+    assert found is not None
+    with pytest.raises(HolmesError, match="the plan uses 1024 NICs of one fabric; a lab has at most 1023"):
+        running.run_in_lab(found, Asked(compute="paced", scale=0.0))
