@@ -3,8 +3,8 @@
 `python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
 every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks planning` plans fleets of up
 to a hundred thousand devices. `python -m benchmarks lab` measures the lab's links against the model, a minute, and `python -m
-benchmarks scenarios` plays plans there, fourteen minutes; both need torch, and root or user namespaces. None of them is among what
-runs unasked.
+benchmarks scenarios` plays plans there, fourteen minutes; both need torch, and root or user namespaces. None of them is among
+what runs unasked.
 """
 
 from __future__ import annotations
