@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from holmes_sim.torch_backend.ring import reduce_scatter
+from holmes_sim.torch_backend.ring import all_gather, reduce_scatter
 from sim.plan import ParallelConfig
 
 LEARNING_RATE = 1e-4
@@ -93,7 +93,7 @@ class Segment:
     def gathering(self, group: dist.ProcessGroup) -> Callable[[], None]:
         """What gathers the weights of all shards."""
         own = self.own.clone()
-        return lambda: dist.all_gather_into_tensor(self.flat, own, group=group)
+        return lambda: all_gather(self.flat, own, group)
 
     def share(self, group: dist.ProcessGroup) -> None:
         """Sum the reduced gradients with those of others who hold the same weights; a shard travels in the whole buffer."""

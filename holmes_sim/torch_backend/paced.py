@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend.ring import reduce_scatter
+from holmes_sim.torch_backend.ring import all_gather, reduce_scatter
 from sim.durations import Durations
 from sim.plan import Plan
 from sim.program import Action
@@ -64,7 +64,7 @@ class Paced:
             if action.operation == "all_reduce":
                 dist.all_reduce(whole, group=group)
             elif action.operation == "all_gather":
-                dist.all_gather_into_tensor(whole, whole[:part].clone(), group=group)
+                all_gather(whole, whole[:part].clone(), group)
             else:
                 reduce_scatter(whole[:part].clone(), whole, group)
 

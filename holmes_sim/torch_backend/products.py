@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend.ring import reduce_scatter
+from holmes_sim.torch_backend.ring import all_gather, reduce_scatter
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Tensors:
         """The parts of all ranks along the first dimension."""
         whole = part.new_empty((part.shape[0] * self.ranks, *part.shape[1:]))
         source = part.contiguous()
-        self.told("all_gather", whole.nbytes, lambda: dist.all_gather_into_tensor(whole, source, group=self.group))
+        self.told("all_gather", whole.nbytes, lambda: all_gather(whole, source, self.group))
         return whole
 
     def reduce_scatter(self, whole: Tensor) -> Tensor:

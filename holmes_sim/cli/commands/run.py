@@ -48,4 +48,7 @@ def command(
     from holmes_sim import printing
 
     out.show(printing.held((held,)))
+    if compute == "real":
+        planned = " and ".join(dict.fromkeys(given.fleet.spec(device).name for device in given.placement))
+        out.note(f"Computed on the CPUs of its hosts; predicted for {planned}.")
     out.note_written(output)
