@@ -108,7 +108,7 @@ def _work(operation: str, values: int, rank: int, ranks: int, device: torch.devi
     if operation == "all_reduce":
         return lambda: dist.all_reduce(whole)
     if operation == "all_gather":
-        return lambda: all_gather(whole, part, None)
+        return lambda: ring.all_gather(whole, part, None)
     if operation == "reduce_scatter":
         group = dist.group.WORLD
         assert group is not None
