@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -17,16 +18,26 @@ def folder(path: str | Path) -> None:
         raise HolmesError(f"{path}: cannot be made: {error.strerror}") from None
 
 
-def write(path: str | Path, content: str | bytes) -> None:
-    """Write a file by way of a temporary one beside it; a link is followed. Raises HolmesError where it cannot be written.
-
-    What is not a regular file (a folder, a device such as /dev/stdout) is refused: it would be replaced.
-    """
+def check(path: str | Path) -> Path:
+    """The file that will be written, links followed. Raises HolmesError where it cannot be: told before long work."""
     target = Path(path)
     if target.exists() and not target.is_file():
         kind = "Is a directory" if target.is_dir() else "not a regular file"
         raise HolmesError(f"{path}: cannot be written: {kind}")
     target = target.resolve()
+    if not target.parent.is_dir():
+        raise HolmesError(f"{path}: cannot be written: {os.strerror(errno.ENOENT)}")
+    if not os.access(target.parent, os.W_OK):
+        raise HolmesError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
+    return target
+
+
+def write(path: str | Path, content: str | bytes) -> None:
+    """Write a file by way of a temporary one beside it; a link is followed. Raises HolmesError where it cannot be written.
+
+    What is not a regular file (a folder, a device such as /dev/stdout) is refused: it would be replaced.
+    """
+    target = check(path)
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:

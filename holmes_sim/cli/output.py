@@ -89,6 +89,15 @@ def can_be_drawn(path: Path | None) -> None:
         charts.ending(path)
 
 
+def can_be_written(*paths: Path | None) -> None:
+    """Refuse files that cannot be written before the work. Raises HolmesError."""
+    from holmes_sim import files
+
+    for path in paths:
+        if path is not None:
+            files.check(path)
+
+
 def distinct(*paths: Path | None) -> None:
     """Refuse to write over what is read, or two things to one place. Raises HolmesError."""
     from sim.errors import HolmesError

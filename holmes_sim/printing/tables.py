@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 STYLE = "bold"
 
@@ -15,7 +16,8 @@ def console(stderr: bool = False) -> Console:
 
 def grid(title: str, *columns: str) -> Table:
     """An empty table: words left, numbers right."""
-    table = Table(title=title, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    whole = Text(title, no_wrap=True, overflow="ignore")  # a title may be wider than its table
+    table = Table(title=whole, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         left = column in {
             "cluster",

@@ -36,7 +36,7 @@ class Paced:
         return self.durations.include(self.rank, action)
 
     def _buffer(self, name: str, nbytes: float) -> Tensor:
-        """Bytes that are written over and over; not those of a sum, which would grow."""
+        """Bytes that are written over and over: zeros, of which sums do not grow."""
         size = max(int(nbytes), 1)
         if (name, size) not in self._buffers:
             self._buffers[name, size] = torch.zeros(size, dtype=torch.uint8)
@@ -58,7 +58,7 @@ class Paced:
         group, times = self.groups[action.group], max(round(action.times), 1)
         ranks = group.size()
         part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
-        whole = torch.zeros(part * ranks)
+        whole = self._buffer(action.group, 4.0 * part * ranks).view(torch.float32)
 
         def once() -> None:
             if action.operation == "all_reduce":

@@ -64,10 +64,10 @@ class Real:
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # one weight, held once
             self.stages[plan.config.num_stages - 1].blocks[-1].words = self.stages[0].blocks[0].words
         parts = Lowered(plan, self.place, plan.config.microbatches_of(self.dp_cp)).parts
-        self.buckets = {stage: self._buckets(stage, parts[stage]) for stage in self.stages}
-        every = [bucket for held in self.buckets.values() for bucket in held]
-        self.every = every
-        self.optimizer = buckets.Optimizer(segment for bucket in every for segment in bucket.segments)
+        held: set[int] = set()  # weights that a bucket has: one that both ends share is in that of the embedding
+        self.buckets = {stage: self._buckets(stage, parts[stage], held) for stage in self.stages}
+        self.every = [bucket for some in self.buckets.values() for bucket in some]
+        self.optimizer = buckets.Optimizer(segment for bucket in self.every for segment in bucket.segments)
         self.inputs: dict[tuple[str, int, int], Tensor] = {}
         self.outputs: dict[tuple[str, int, int], Tensor] = {}
         self.came = ("F", 0, 0)
@@ -82,17 +82,17 @@ class Real:
             found.append(Head(model, self.tensors, self.seed, workload.tokens))
         return found
 
-    def _buckets(self, stage: int, parts: int) -> list[buckets.Bucket]:
-        part_of, precision, seen = self.stages[stage], self.plan.workload.precision, set[int]()
+    def _buckets(self, stage: int, parts: int, held: set[int]) -> list[buckets.Bucket]:
+        part_of, precision = self.stages[stage], self.plan.workload.precision
         tied = self.plan.workload.model.tied_embeddings and self.config.pp > 1
         found = []
         for part in range(parts):
             weights = []
             for block in (part_of.blocks[index] for index in part_of.cut(part, parts)):
                 for name, weight in block.named_parameters():
-                    if id(weight) in seen or (self.config.pp == 1 and isinstance(block, Head) and name == "words" and stage):
+                    if id(weight) in held:
                         continue
-                    seen.add(id(weight))
+                    held.add(id(weight))
                     weights.append((weight, tied and name == "words", name in block.alike and self.config.tp > 1))
             found.append(buckets.bucket(weights, self.config, precision, self.dp_cp))
         return found

@@ -33,6 +33,7 @@ def command(
 
     given = commands.read_plan(plan)
     out.distinct(plan, output, chart)
+    out.can_be_written(output, chart)
     out.can_be_drawn(chart)
     with out.progress(f"{given.config.world_size} ranks in the lab"):
         answer = running.run_in_lab(given, Asked(steps, compute, scale, str(output or "")))

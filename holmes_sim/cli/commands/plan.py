@@ -57,6 +57,7 @@ def command(
         return
     if chart is not None:
         raise HolmesError("--chart draws what --pareto finds; `holmes-sim simulate PLAN --chart` draws a plan")
+    out.can_be_written(output)
     with out.progress("planning") as progress:
         answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json, objective)
     text = planfile.to_json(answer.plan)

@@ -31,6 +31,7 @@ def command(
 
     given = commands.read_plan(plan)
     out.distinct(plan, output)
+    out.can_be_written(output)
     asked = Asked(steps, compute, scale, str(output or ""))
     if running.is_launched() and not local:
         held = running.as_rank(given, asked)

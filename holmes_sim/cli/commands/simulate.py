@@ -29,6 +29,7 @@ def command(
 
     given = commands.read_plan(plan, profile)
     out.distinct(plan, trace, chart)
+    out.can_be_written(trace, chart)
     with out.progress("simulating"):
         run = commands.simulate(given)
     out.write(trace, timeline.to_json(run.timeline) if trace else "")

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.asked import Asked  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
-from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE  # noqa: E402
+from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE, PRECISIONS  # noqa: E402
 from holmes_sim.torch_backend.products import Tensors  # noqa: E402
 from holmes_sim.torch_backend.real import samples  # noqa: E402
 
@@ -34,15 +34,22 @@ clusters:
       devices: {{type: a100-sxm4-80gb, count: 8}}
       intra_node: nvlink3
       nics: [{{type: ethernet, bandwidth: 25 Gbit/s, count: 1}}]
-workload: {{model: {model}, global_batch_size: {batch}, seq_len: 16, precision: fp32}}
+workload: {{model: {model}, global_batch_size: {batch}, seq_len: 16, precision: {precision}}}
 """
 
 
-def plan_of(folder: Path, layers: tuple[int, ...], microbatches: tuple[int, ...], model: str = GPT, **config: object) -> Plan:
+def plan_of(
+    folder: Path,
+    layers: tuple[int, ...],
+    microbatches: tuple[int, ...],
+    model: str = GPT,
+    precision: str = "fp32",
+    **config: object,
+) -> Plan:
     """A plan with these layers of its stages and microbatches of its replicas, its ranks in order on one node."""
     path = folder / "topology.yaml"
     size = int(config.get("microbatch_size", 1))  # type: ignore[call-overload]
-    path.write_text(TOPOLOGY.format(model=model, batch=sum(microbatches) * size), encoding="utf-8")
+    path.write_text(TOPOLOGY.format(model=model, batch=sum(microbatches) * size, precision=precision), encoding="utf-8")
     found = topology.load(path)
     assert found.workload is not None
     vpp = int(config.get("vpp", 1))  # type: ignore[call-overload]
@@ -105,6 +112,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "pp 4, zb-h2": ((1, 2, 1, 1), (7,), {"schedule": "zb-h2"}),
     "pp 2, interleaved, dp 2": ((1, 2, 1, 1), (4, 2), {"schedule": "interleaved", "vpp": 2}),
     "one place, interleaved": ((2, 3), (3,), {"schedule": "interleaved", "vpp": 2}),
+    "one place, interleaved, untied, dp 3": ((2, 3), (1, 1, 1), {"model": LLAMA, "schedule": "interleaved", "vpp": 2}),
     "dp 3, uneven microbatches": ((5,), (3, 2, 1), {"microbatch_size": 2}),
     "pp 2, dp 3, uneven, zero 0": ((3, 2), (3, 2, 1), {"zero_stage": 0}),
     "dp 2, zero 2": ((2, 3), (3, 3), {"zero_stage": 2}),
@@ -145,6 +153,21 @@ def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> Non
             torch.testing.assert_close(weight, expected, rtol=0, atol=1e-5, msg=f"rank {rank}: {weight_name}")
             seen.add(weight_name)
     assert seen == set(weights)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["pp 3, zb-h1, dp 2", "one place, interleaved, untied, dp 3", "tp 2, pp 2, dp 2, full"])
+def test_half_precision_loses_what_fp32_does_to_its_digits(
+    name: str, precision: str, tmp_path: Path, here: local.Local
+) -> None:
+    layers, microbatches, config = CASES[name]
+    plan = plan_of(tmp_path, layers, microbatches, precision=precision, **config)  # type: ignore[arg-type]
+    here.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path)))
+    losses, _ = alone(plan, STEPS)
+    ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
+    firsts = [held for rank, held in enumerate(ranks) if plan.config.place(rank)[0] == 0]
+    assert {weight.dtype for held in ranks for weight in held["weights"].values()} == {PRECISIONS[precision]}
+    assert sum(held["losses"] for held in firsts).tolist() == pytest.approx(losses, rel=5e-3)
 
 
 def test_weights_of_all_stages_are_those_of_the_model(tmp_path: Path) -> None:
