@@ -6,15 +6,13 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 
-from holmes_sim import cli, commands
+from holmes_sim import commands
 from planner import strategies
 from sim import schedules
 
@@ -23,35 +21,6 @@ PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--re
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
 COMMANDS = ("plan", "simulate", "compare", "show", "list", "schema")
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys) -> Run:
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def ran(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["holmes-sim", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        seen = capsys.readouterr()
-        assert "Traceback" not in seen.out + seen.err
-        return Ran(code, seen.out, seen.err)
-
-    return ran
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ import inspect
 
 import pytest
 
+from holmes_sim import commands as face
+from holmes_sim import running
 from holmes_sim.cli import application, commands, options
 from planner.question import Wishes
 
@@ -37,3 +39,17 @@ def test_a_pinned_command_takes_every_dimension_in_place_of_the_wishes():
     assert set(given) == set(Wishes.__dataclass_fields__)
     command(topo="here", limit=2.0, **given | {"tp": 2, "ep": 4, "zero_shard_size": 8})
     assert seen == [("here", Wishes(tp=2, ep=4, zero_shard_size=8), 2.0)]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("plan", "dgx-a100-128"), ("run", "PLAN", "--local"), ("lab", "PLAN")], ids=lambda a: a[0]
+)
+def test_what_cannot_be_written_is_told_before_the_work(arguments, tmp_path, run, monkeypatch):
+    """Nothing is planned, run or put into the lab: all of that would fail here."""
+    plan, output = tmp_path / "plan.json", tmp_path / "nosuch" / "output.json"
+    pins = ("--tp", 2, "--pp", 2, "--dp", 8, "--microbatch-size", 4, "--recompute", "none", "--schedule", "1f1b")
+    assert run("plan", "holmes-hybrid-4", "--strategy", "megatron", *pins, "-o", plan).code == 0
+    for module, name in ((face, "plan"), (running, "run_here"), (running, "run_in_lab")):
+        monkeypatch.setattr(module, name, None)
+    ended = run(*(plan if word == "PLAN" else word for word in arguments), "-o", output)
+    assert (ended.code, ended.err) == (2, f"error: {output}: cannot be written: No such file or directory\n")

@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 import holmes_sim as hs
-from holmes_sim import cli
 from sim import planfile
 from sim.timeline import stretched, to_json
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def ran(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["holmes-sim", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        seen = capsys.readouterr()
-        return Ran(code, seen.out, seen.err)
-
-    return ran
 
 
 @pytest.fixture(scope="module")

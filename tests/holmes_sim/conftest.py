@@ -1,0 +1,40 @@
+"""The command line as tests call it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from holmes_sim import cli
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys) -> Run:
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def ran(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["holmes-sim", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        seen = capsys.readouterr()
+        assert "Traceback" not in seen.out + seen.err
+        return Ran(code, seen.out, seen.err)
+
+    return ran
