@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -41,7 +42,7 @@ def run_here(plan: Plan, asked: Asked) -> Held:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(asked.output or Path(folder) / "timeline.json")
         local.run(plan, replace(asked, output=str(path.resolve())))
-        return _held(plan, path)
+        return _held(plan, path, asked.output or "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ def run_in_lab(plan: Plan, asked: Asked) -> InLab:
     Real compute is not slowed: then it is the links alone that are, and the prediction is of slow links.
     """
     _check(plan, asked, in_lab=True)
+    if sys.platform != "linux":
+        raise HolmesError("the lab needs Linux: it is made of network namespaces")
     from holmes_sim import lab
     from holmes_sim.torch_backend import local
     from holmes_sim.torch_backend.nursery import Seat
@@ -75,7 +78,7 @@ def run_in_lab(plan: Plan, asked: Asked) -> InLab:
             here.run(plan, replace(asked, output=str(path), scale=time_scale), stand)
         wired = lab.as_wired(plan, machines.has_latency)
         expected = wired if asked.compute == "paced" else slowed(wired, scale)
-        return InLab(_held(plan, path, expected), lab.notes(plan, machines.wiring))
+        return InLab(_held(plan, path, asked.output or "lab", expected), lab.notes(plan, machines.wiring))
 
 
 def slowed(plan: Plan, scale: float) -> Plan:
@@ -101,7 +104,7 @@ def as_rank(plan: Plan, asked: Asked) -> Held | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(asked.output or Path(folder) / "timeline.json")
         measured = rank.run(plan, replace(asked, output=str(path.resolve())))
-        return None if measured is None else _held(plan, path)
+        return None if measured is None else _held(plan, path, asked.output or "run")
 
 
 def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
@@ -113,10 +116,10 @@ def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
     check(plan)
 
 
-def _held(plan: Plan, path: Path, expected: Plan | None = None) -> Held:
+def _held(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> Held:
     """What lies at `path` beside the simulation of the plan, or of the one that is expected in its place."""
     measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
-    return measurement.hold(plan, engine.simulate(expected or plan), measured, path.name)
+    return measurement.hold(plan, engine.simulate(expected or plan), measured, name)
 
 
 def facts(held: Held) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +36,7 @@ def command(
     out.can_be_drawn(chart)
     with out.progress(f"{given.config.world_size} ranks in the lab"):
         answer = running.run_in_lab(given, Asked(steps, compute, scale, str(output or "")))
-    held = replace(answer.held, name=str(output)) if output else replace(answer.held, name="lab")
+    held = answer.held
     if chart is not None:
         from holmes_sim import charts
 
