@@ -142,11 +142,15 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """`count` equal NICs of one type in every node of a cluster; `bandwidth` is of one NIC, one direction."""
+    """`count` equal NICs of one type in every node of a cluster; `bandwidth` is of one NIC, one direction.
+
+    `names` and `gid_index` are for launches alone: what the hosts call them, and the index of RoCE's address."""
 
     spec: LinkSpec
     bandwidth: BytesPerSecond
     count: int
+    names: tuple[str, ...] = field(default=(), compare=False)
+    gid_index: int | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> str:
@@ -178,12 +182,13 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Alike nodes under one fabric per NIC type."""
+    """Alike nodes under one fabric per NIC type; `hosts` are their names, for launches alone."""
 
     name: str
     nodes: int
     node: Node
     fabric: Fabric | None = None
+    hosts: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def devices(self) -> int:

@@ -7,13 +7,15 @@ may stand in place. `topology_schema()` is the JSON Schema for editors.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from sim import units
+from sim import hostlist, units
 from sim.cluster import OPERATIONS, DeviceSpec, GemmCurve, LinkSpec, Protocol
+from sim.errors import TopologyError
 from sim.model import MLP_KINDS, PRECISION_BYTES, Model
 from sim.stack import DEFAULT, Stack
 
@@ -97,7 +99,26 @@ def _pair(value: object) -> object:
     return value
 
 
+def _hosts(value: object) -> object:
+    """Host names in full, of text or a list in which each item may stand for several."""
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError(f"host names such as gpu[001-004], or a list of them, are expected here, not {value!r}")
+    try:
+        return [_host_name(name) for item in items for name in hostlist.expand(item)]
+    except TopologyError as error:
+        raise ValueError(str(error)) from None
+
+
+def _host_name(value: object) -> str:
+    """A name that is safe in a shell, in YAML and in an environment variable of NCCL."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", value):
+        raise ValueError(f"{value!r} is no name of a host or interface: letters, digits, '.', '_', ':' and '-'")
+    return value
+
+
 MOST = 1e6
+HostName = Annotated[str, BeforeValidator(_host_name)]
 Count = Annotated[int, BeforeValidator(_whole)]
 Whole = Annotated[int, BeforeValidator(_not_negative)]
 Part = Annotated[float, _number(0, 1)]
@@ -358,12 +379,25 @@ class DevicesFacts(Door):
 
 
 class NicFacts(Door):
-    """NICs of one type in a node: rate of one NIC in one direction, and how many; `efficiency` where it was measured here."""
+    """NICs of one type in a node: rate of one NIC in one direction, and how many; `efficiency` where it was measured here.
+
+    For launches: `names` are what the hosts call them, RDMA devices (mlx5_0) of an RDMA type, network interfaces (eth0) of
+    Ethernet; `gid_index` is the index of RoCE's address that NCCL is to use."""
 
     type: str
     bandwidth: Rate
     count: Count = 1
     efficiency: Share | None = None
+    names: list[HostName] = []
+    gid_index: Whole | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> NicFacts:
+        if self.names and len(self.names) != self.count:
+            raise ValueError(f"{len(self.names)} names for {self.count} NICs; name each, or none")
+        if self.gid_index is not None and self.type != "roce":
+            raise ValueError(f"gid_index is of RoCE NICs only, not of {self.type}")
+        return self
 
 
 class NodeFacts(Door):
@@ -382,11 +416,18 @@ class FabricFacts(Door):
 
 
 class ClusterFacts(Door):
-    """Alike nodes under one fabric per NIC type."""
+    """Alike nodes under one fabric per NIC type; `hosts` are their names, for launches (`gpu[001-004]` is four of them)."""
 
     nodes: Count
+    hosts: Annotated[list[str], BeforeValidator(_hosts)] = Field([], description="host names, node by node")
     node: NodeFacts
     fabric: FabricFacts | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ClusterFacts:
+        if self.hosts and len(self.hosts) != self.nodes:
+            raise ValueError(f"{len(self.hosts)} hosts for {self.nodes} nodes; name each, or none")
+        return self
 
 
 class TrunkFacts(Door):
@@ -466,6 +507,14 @@ class TopologyFacts(Door):
     links: list[TrunkFacts] = []
     profile: str | ProfileFacts | None = Field(None, description="measured layer seconds: a shipped name, a path, or in place")
     workload: WorkloadFacts | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TopologyFacts:
+        named = Counter(host for cluster in self.clusters.values() for host in cluster.hosts)
+        twice = [host for host, times in named.items() if times > 1]
+        if twice:
+            raise ValueError(f"host {twice[0]!r} is named twice; each stands once, in one cluster")
+        return self
 
 
 def topology_schema() -> dict[str, Any]:

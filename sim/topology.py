@@ -126,9 +126,9 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     if node.devices.price is not None:
         device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
-    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count) for nic in node.nics)
+    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index) for nic in node.nics)
     fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
-    return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric)
+    return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric, tuple(facts.hosts))
 
 
 def _nic_type(facts: NicFacts) -> LinkSpec:

@@ -186,6 +186,21 @@ def test_topologies_are_shipped() -> None:
     assert len(SHIPPED) >= 15
 
 
+def test_hosts_and_nics_may_bear_the_names_that_launches_need(tmp_path: Path) -> None:
+    named = changed(
+        ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[09-10]\n"),
+        ("    nodes: 3\n", "    nodes: 3\n    hosts: [a, 'b[1-2].site']\n"),
+        ("count: 4}", "count: 4, names: ['mlx5_0:1', mlx5_1, mlx5_2, mlx5_3]}"),
+        ("100 Gbit/s, count: 2}", "100 Gbit/s, count: 2, names: [r0, r1], gid_index: 3}"),
+    )
+    fleet = read(tmp_path, named)
+    assert [cluster.hosts for cluster in fleet.clusters] == [("gpu09", "gpu10"), ("a", "b1.site", "b2.site")]
+    nics = [nic for cluster in fleet.clusters for nic in cluster.node.nics]
+    assert [nic.names for nic in nics] == [("mlx5_0:1", "mlx5_1", "mlx5_2", "mlx5_3"), (), ("r0", "r1"), ()]
+    assert [nic.gid_index for nic in nics] == [None, None, 3, None]
+    assert fleet == read(tmp_path, TOPOLOGY)
+
+
 NICS = TOPOLOGY[TOPOLOGY.index("      nics:") : TOPOLOGY.index("    fabric:")]
 
 ONE_LINE = [
@@ -197,6 +212,12 @@ ONE_LINE = [
     ("name: tiny", "name: tiny\ncommunicator: both", "3: communicator: 'both' is unknown; known: 'vendor' or 'unified'"),
     ("a100-sxm4-80gb", "a100-sxm4-80g", "8: clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
     ("nvlink3", "nvlink33", "9: clusters.ib.node.intra_node: interconnect 'nvlink33' is not in the catalogue; did you mean 'nvlink3'?"),
+    ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[1-3]\n", "5: clusters.ib: 3 hosts for 2 nodes; name each, or none"),
+    ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[1-\n", "7: clusters.ib.hosts: 'gpu[1-' is no list of hosts such as gpu[001-004,007]"),
+    ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a;b]\n", "7: clusters.ib.hosts: 'a;b' is no name of a host or interface: letters, digits, '.', '_', ':' and '-'"),
+    ("count: 4}", "count: 4, names: [mlx5_0]}", "11: clusters.ib.node.nics[0]: 1 names for 4 NICs; name each, or none"),
+    ("count: 4}", "count: 4, gid_index: 3}", "11: clusters.ib.node.nics[0]: gid_index is of RoCE NICs only, not of infiniband"),
+    ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a]\n", "1: host 'a' is named twice; each stands once, in one cluster"),
     ("type: infiniband", "type: infinband", "11: clusters.ib.node.nics[0].type: NIC type 'infinband' is not in the catalogue; did you mean 'infiniband'?"),
     ("type: infiniband", "type: token-ring", "11: clusters.ib.node.nics[0].type: NIC type 'token-ring' is not in the catalogue; known: ethernet, infiniband, omni-path, roce, slingshot"),
     ("type: ethernet, bandwidth: 100", "type: etherneet, bandwidth: 100", "23: links[0].type: NIC type 'etherneet' is not in the catalogue; did you mean 'ethernet'?"),
