@@ -6,6 +6,7 @@ from holmes_sim.printing.catalogue import catalogue, modules, topologies, topolo
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
+from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import held, timeline
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
 from holmes_sim.printing.profiles import profiled
@@ -24,6 +25,7 @@ __all__ = [
     "groups",
     "held",
     "judged",
+    "launched",
     "modules",
     "planned",
     "profiled",

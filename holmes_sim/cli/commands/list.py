@@ -13,12 +13,15 @@ from holmes_sim.cli.options import Json
 NAME = "list"
 ORDER = 50
 EXAMPLE = "holmes-sim list devices"
-KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
+KINDS = (
+    "devices", "links", "nics", "models", "profiles", "stacks",
+    "topologies", "strategies", "schedules", "collectives", "targets",
+)  # fmt: skip
 
 
 def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False) -> None:
     """List what the catalogue holds and what can be chosen."""
-    from holmes_sim import commands
+    from holmes_sim import commands, exporters
     from planner import strategies
     from sim import catalog, collectives, schedules
     from sim.errors import HolmesError
@@ -30,6 +33,7 @@ def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="W
         "strategies": strategies.names,
         "schedules": schedules.names,
         "collectives": collectives.names,
+        "targets": exporters.names,
     }
     found = of[kind]() if kind in of else catalog.names(kind)
     if as_json:
@@ -41,7 +45,7 @@ def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="W
         out.show(printing.topologies((name, commands.load(name)) for name in found))
         return
     if kind in of:
-        folder: Any = {"strategies": strategies, "schedules": schedules, "collectives": collectives}[kind]
+        folder: Any = {"strategies": strategies, "schedules": schedules, "collectives": collectives, "targets": exporters}[kind]
         out.show(printing.modules(kind.capitalize(), [(name, _first_line(folder.get(name).__doc__)) for name in found]))
         return
     out.show(printing.catalogue(kind))

@@ -1,0 +1,44 @@
+"""Launch targets: one file, one target.
+
+A module offers `TITLE` (the target's own name), `READERS` (who has checked what it writes: program and version),
+`against(plan)` and `launch(plan)`. The folder is the registry."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Protocol
+
+from holmes_sim.launching.folder import Launch
+from sim.errors import HolmesError
+from sim.plan import Plan
+
+
+class Exporter(Protocol):
+    """What every module of this folder offers."""
+
+    TITLE: str
+    READERS: str
+
+    def against(self, plan: Plan) -> Iterator[str]:
+        """What the target cannot express, each `property value: why; what would be expressible`; nothing where it can all."""
+        ...
+
+    def launch(self, plan: Plan) -> Launch:
+        """The files of a launch, for a plan that nothing stands against."""
+        ...
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Names of all targets, sorted."""
+    return tuple(sorted(module.name for module in iter_modules(__path__)))
+
+
+def get(name: str) -> Exporter:
+    """The target of a name; raises HolmesError."""
+    if name not in names():
+        raise HolmesError(f"target {name!r} is unknown; known: {', '.join(names())}")
+    return import_module(f"{__name__}.{name}")

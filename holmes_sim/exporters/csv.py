@@ -1,0 +1,62 @@
+"""CSV: the rank table, one row a rank, for scripts of one's own."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from holmes_sim.launching import hosts
+from holmes_sim.launching.folder import File, Launch
+from sim.plan import Plan
+
+TITLE = "a script of your own"
+READERS = "pandas"
+COLUMNS = ("rank", "host", "local_rank", "device", "node_rank", "pp", "dp", "cp", "tp", "stages", "layers", "microbatches")
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """Nothing: a table expresses every plan."""
+    return iter(())
+
+
+def launch(plan: Plan) -> Launch:
+    """ranks.csv and groups.csv."""
+    about = "one row a rank: where it is, its indices, its stages and their layers ([first, past_last), several joined by `;`)"
+    groups = "one row a group: its kind, ranks in ring order, NIC and transport"
+    return Launch(
+        {"ranks.csv": File(_table(COLUMNS, _ranks(plan)), about), "groups.csv": File(_table(_GROUP, _groups(plan)), groups)},
+        "Nothing is launched: read `ranks.csv` and `groups.csv` with whatever starts your ranks.",
+    )
+
+
+_GROUP = ("kind", "ranks", "nic", "transport", "collective")
+
+
+def _table(columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _ranks(plan: Plan) -> Iterator[tuple[object, ...]]:
+    config = plan.config
+    seats = {
+        rank: (host.name, local, node) for node, host in enumerate(hosts.of_plan(plan)) for local, rank in enumerate(host.ranks)
+    }
+    for rank, device in enumerate(plan.placement):
+        host, local, node = seats[rank]
+        tp, dp_cp, pp = config.place(rank)
+        stages = plan.stages_of(pp)
+        layers = ";".join(f"{plan.stages[index].first}-{plan.stages[index].past_last}" for index in stages)
+        yield (
+            rank, host, local, device, node, pp, dp_cp // config.cp, dp_cp % config.cp, tp,
+            ";".join(map(str, stages)), layers, config.microbatches_of(dp_cp),
+        )  # fmt: skip
+
+
+def _groups(plan: Plan) -> Iterator[tuple[object, ...]]:
+    for group in plan.groups:
+        yield group.kind, " ".join(map(str, group.ranks)), group.nic, group.transport, group.collective

@@ -1,0 +1,57 @@
+"""The environment of the collective libraries on each host of a plan.
+
+Names and rules are NCCL's (NVIDIA/nccl 2.30, docs/userguide/source/env.rst; RCCL reads the same): `=` in front of a list makes
+names exact, without it mlx5_1 is also mlx5_10. NCCL_NET is never set: it overrides the network that each group is given
+(src/init.cc, envConfigOverride). GLOO_SOCKET_IFNAME is one exact name or several.
+"""
+
+from __future__ import annotations
+
+from holmes_sim.launching.hosts import Host, interfaces
+from sim.plan import Plan
+
+VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
+"""Vendor -> the variable that says which devices a process may see."""
+
+
+def of_host(plan: Plan, host: Host) -> dict[str, str]:
+    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets."""
+    found: dict[str, str] = {}
+    node = host.cluster.node
+    if not host.is_whole and node.device.vendor in VISIBLE:
+        found[VISIBLE[node.device.vendor]] = ",".join(map(str, host.devices))
+    here = set(host.ranks)
+    kinds = {group.nic for group in plan.groups if group.transport == "rdma" and not here.isdisjoint(group.ranks)}
+    used = [nic for nic in node.nics if nic.kind in kinds]
+    ethernet = [nic for nic in node.nics if not nic.spec.rdma]
+    if used:
+        found["NCCL_IB_HCA"] = "=" + ",".join(name for nic in used for name in interfaces(nic))
+        for nic in used:
+            if nic.kind == "roce" and nic.gid_index is not None:
+                found["NCCL_IB_GID_INDEX"] = str(nic.gid_index)
+    else:
+        found["NCCL_IB_DISABLE"] = "1"
+    if ethernet:
+        names = [name for nic in ethernet for name in interfaces(nic)]
+        found["NCCL_SOCKET_IFNAME"] = "=" + ",".join(names)
+        found["GLOO_SOCKET_IFNAME"] = names[0]
+    return found
+
+
+def text(variables: dict[str, str]) -> str:
+    """A file that a shell may source: `export NAME='value'` lines."""
+    return "".join(f"export {name}='{value}'\n" for name, value in variables.items())
+
+
+def assumed(plan: Plan) -> tuple[str, ...]:
+    """What was left to the library."""
+    names = dict.fromkeys(device.cluster for device in plan.placement)
+    open_ones = [
+        name for name in names for nic in plan.fleet.cluster(name).node.nics if nic.kind == "roce" and nic.gid_index is None
+    ]
+    if not open_ones:
+        return ()
+    return (
+        f"RoCE's GID index of {', '.join(open_ones)} is not known: NCCL 2.21 and later choose it (RoCE v2); "
+        "say `gid_index` of that NIC in the topology to fix it.",
+    )

@@ -1,0 +1,124 @@
+"""The folder of a launch: its files, and the README that says how to launch and what was assumed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from holmes_sim import files
+from holmes_sim.launching import environment, hosts
+from sim import planfile
+from sim.errors import HolmesError
+from sim.plan import Plan
+
+README, PLAN = "README.md", "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a launch: its content, and what it is, in a sentence without a stop at its end."""
+
+    content: str | bytes
+    about: str
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What an exporter writes: files by their place in the folder, `how` to launch (Markdown), and what was `assumed`.
+
+    What the topology leaves open of its hosts is added by `complete`."""
+
+    files: dict[str, File]
+    how: str
+    assumed: tuple[str, ...] = ()
+
+
+def complete(plan: Plan, title: str, launch: Launch) -> Launch:
+    """The launch with the plan itself, all that was assumed, and its README."""
+    assumed = (*launch.assumed, *hosts.assumed(plan), *environment.assumed(plan))
+    found = launch.files | {PLAN: File(planfile.to_json(plan), "the plan that was exported")}
+    told = Launch(found, launch.how, assumed)
+    return Launch({README: File(_readme(plan, title, told), "this file"), **found}, launch.how, assumed)
+
+
+def _readme(plan: Plan, title: str, launch: Launch) -> str:
+    config, model = plan.config, plan.workload.model
+    layers = ", ".join(str(stage.layers) for stage in plan.stages)
+    degrees = ", ".join(f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp"))
+    promised = f" Promised: {plan.prediction.step_s:.4g} s a step." if plan.prediction else ""
+    lines = [
+        f"# {model.name} on {plan.topology.name}, for {title}",
+        "",
+        f"Plan {planfile.digest(plan)} by {plan.made_by.strategy} (holmes-sim {plan.made_by.version}): "
+        f"{config.world_size} ranks on {len(hosts.of_plan(plan))} hosts, {degrees}; layers by stage: {layers}; "
+        f"schedule {config.schedule}, microbatches of {config.microbatch_size}.{promised}",
+        "",
+        "## Launch",
+        "",
+        launch.how.strip(),
+        "",
+        "## Files",
+        "",
+        "| file | what it is |",
+        "| --- | --- |",
+        *(f"| `{name}` | {about} |" for name, about in _rows(launch.files)),
+        "",
+        "## Assumed",
+        "",
+        *([f"- {line}" for line in launch.assumed] or ["Nothing."]),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(found: dict[str, File]) -> list[tuple[str, str]]:
+    """(name, what it is) of every file; those of one folder that are the same thing share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name, file in found.items():
+        folder = str(Path(name).parent)
+        rows.setdefault((folder, file.about) if folder != "." else (name, file.about), []).append(name)
+    return [
+        (names[0] if len(names) == 1 else f"{Path(names[0]).parent}/ ({len(names)} files)", about)
+        for (_, about), names in rows.items()
+    ]
+
+
+def write(launch: Launch, target: str | Path) -> None:
+    """Write the folder whole or not at all. Raises HolmesError where it holds files that are not the launch's own."""
+    path = Path(target).resolve()
+    if path.exists() and not path.is_dir():
+        raise HolmesError(f"{target}: is a file; a folder is expected")
+    strange = (
+        sorted({str(old.relative_to(path)) for old in path.rglob("*") if not old.is_dir()} - launch.files.keys())
+        if path.is_dir()
+        else []
+    )
+    if strange:
+        raise HolmesError(f"{target}: holds {strange[0]}, which is not of this export; name a new folder, or empty this one")
+    files.folder(path.parent)
+    try:
+        fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise HolmesError(f"{target}: cannot be written: {error.strerror}") from None
+    try:
+        fresh.chmod(0o755)
+        for name, file in launch.files.items():
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            files.write(fresh / name, file.content)
+            (fresh / name).chmod(0o755 if file.executable else 0o644)
+        if path.is_dir():
+            shutil.rmtree(path)
+        fresh.replace(path)
+    except OSError as error:
+        raise HolmesError(f"{target}: cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def safe(name: str) -> str:
+    """A name as part of a file's name, a job's or a Python identifier's: letters, digits and `-`."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "plan"

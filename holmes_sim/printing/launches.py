@@ -1,0 +1,17 @@
+"""What an export wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+
+from holmes_sim.launching.folder import README, Launch
+
+
+def launched(target: str, folder: Path, launch: Launch) -> RenderableType:
+    """Where the files are, where to read on, and what was assumed, one line each."""
+    lines = [f"{len(launch.files)} files for {target} in {folder}; {folder / README} says how to launch."]
+    lines += [f"Assumed: {line}" for line in launch.assumed]
+    return Group(*(escape(line) for line in lines))
