@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "typer": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "rich": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "pandas": ("holmes_sim/",),
-    "torch": ("holmes_sim/torch_backend/", "holmes_sim/profiling/"),
+    "torch": ("holmes_sim/torch_backend/", "holmes_sim/profiling/", "holmes_sim/launching/holmes_launch.py"),
 }
 """Third-party library -> the files (or the folder) that may import it."""
 

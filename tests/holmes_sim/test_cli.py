@@ -20,6 +20,7 @@ PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--re
 """One shape only, so that planning takes a fraction of a second."""
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
+KINDS += ("targets",)
 COMMANDS = ("plan", "simulate", "compare", "show", "list", "schema")
 
 
@@ -486,6 +487,7 @@ def test_list_knows_what_ships(run):
     assert {"certified", "holmes", "megatron"} <= names("strategies")
     assert {"1f1b", "gpipe", "interleaved"} <= names("schedules")
     assert {"ring", "tree", "hierarchical"} <= names("collectives")
+    assert {"csv", "torchrun"} <= names("targets")
     assert {"infiniband", "roce", "ethernet"} <= names("nics")
     assert {"holmes-hybrid-4", "hethub-768"} <= names("topologies")
 
