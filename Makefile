@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: plan test lint types clean
+.PHONY: plan test test-peers lint types clean
 
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
 
 test: $(VENV)/tested
 	$(BIN)/python -m pytest -n 2
+
+test-peers: $(VENV)/tested
+	$(BIN)/python -m tests.peers
 
 lint: $(VENV)/developed
 	$(BIN)/ruff check .
@@ -35,4 +38,4 @@ $(VENV)/developed: $(VENV)/installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis

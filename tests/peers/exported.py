@@ -1,0 +1,83 @@
+"""What is exported for a target: of every plan of the corpus that it can express, and what a reader should find in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holmes_sim import commands, exporters
+from holmes_sim.launching import hosts
+from holmes_sim.launching.folder import Launch
+from sim.plan import Plan
+from tests import corpus
+
+VERDICTS = Path(__file__).parent / "verdicts"
+OURS = ("__main__", "reading", "exported")
+
+
+def readers() -> list[str]:
+    """Targets that have a reader here."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in OURS)
+
+
+def plans() -> Iterator[tuple[str, Plan]]:
+    """(name, plan) of the corpus; strategies that give the same plan of a topology share a name."""
+    for topology in commands.shipped_topologies():
+        same: dict[str, tuple[list[str], Plan]] = {}
+        for strategy, plan in corpus.plans(topology) if corpus.file_of(topology).exists() else ():
+            key = json.dumps([repr(plan.config), repr(plan.stages), repr(plan.placement)])
+            same.setdefault(key, ([], plan))[0].append(strategy)
+        for strategies, plan in same.values():
+            yield f"{topology} {','.join(strategies)}", plan
+
+
+def launches(target: str) -> Iterator[tuple[str, Plan, Launch]]:
+    """(name, plan, launch) of every plan that the target can express."""
+    exporter = exporters.get(target)
+    for name, plan in plans():
+        if not any(exporter.against(plan)):
+            yield name, plan, exporter.launch(plan)
+
+
+def facts(plan: Plan) -> dict[str, Any]:
+    """What a reader may find: ranks of every group, layers of every stage, the host of every rank, batches."""
+    config = plan.config
+    found: dict[str, Any] = {
+        "world_size": config.world_size,
+        "layers": [stage.layers for stage in plan.stages],
+        "first_layers": [stage.first for stage in plan.stages],
+        "hosts": {str(rank): host.name for host in hosts.of_plan(plan) for rank in host.ranks},
+        "microbatch_size": config.microbatch_size,
+        "global_batch_size": plan.workload.global_batch_size,
+    }
+    if len(set(config.num_microbatches)) == 1:
+        found["microbatches"] = config.num_microbatches[0]
+    for kind in ("tp", "pp", "dp", "cp", "ep"):
+        found[f"groups.{kind}"] = sorted(sorted(group.ranks) for group in plan.groups if group.kind == kind)
+    return found
+
+
+def digest(launch: Launch) -> str:
+    """Short name of all that is launched."""
+    whole = hashlib.sha256()
+    for name, file in sorted(launch.files.items()):
+        content = file.content.encode() if isinstance(file.content, str) else file.content
+        whole.update(f"{name} {len(content)}\n".encode() + content)
+    return whole.hexdigest()[:16]
+
+
+def keep(target: str, kept: dict[str, Any]) -> None:
+    """Write the verdicts of a target: one line an export."""
+    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(verdict)}" for name, verdict in kept["verdicts"].items())
+    head = "".join(f'  "{key}": {json.dumps(kept[key])},\n' for key in ("date", "versions"))
+    VERDICTS.mkdir(exist_ok=True)
+    (VERDICTS / f"{target}.json").write_text(f'{{\n{head}  "verdicts": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+
+
+def kept(target: str) -> dict[str, Any]:
+    """The verdicts of a target."""
+    found: dict[str, Any] = json.loads((VERDICTS / f"{target}.json").read_text(encoding="utf-8"))
+    return found
