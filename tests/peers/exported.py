@@ -1,4 +1,4 @@
-"""What is exported for a target: of every plan of the corpus that it can express, and what a reader should find in it."""
+"""What is exported for a target: every plan of the corpus and of the features that it can express; and what is to be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holmes_sim import commands, exporters
 from holmes_sim.launching import hosts
 from holmes_sim.launching.folder import Launch
 from sim.plan import Plan
-from tests import corpus
+from tests import corpus, features
 
 VERDICTS = Path(__file__).parent / "verdicts"
 OURS = ("__main__", "reading", "exported")
@@ -24,7 +24,7 @@ def readers() -> list[str]:
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
-    """(name, plan) of the corpus; strategies that give the same plan of a topology share a name."""
+    """(name, plan) of the corpus, where strategies with the same plan of a topology share a name, and of the features."""
     for topology in commands.shipped_topologies():
         same: dict[str, tuple[list[str], Plan]] = {}
         for strategy, plan in corpus.plans(topology) if corpus.file_of(topology).exists() else ():
@@ -32,6 +32,8 @@ def plans() -> Iterator[tuple[str, Plan]]:
             same.setdefault(key, ([], plan))[0].append(strategy)
         for strategies, plan in same.values():
             yield f"{topology} {','.join(strategies)}", plan
+    for feature in features.FEATURES:
+        yield f"feature {feature.name}", features.plan_of(feature)
 
 
 def launches(target: str) -> Iterator[tuple[str, Plan, Launch]]:

@@ -1,0 +1,122 @@
+"""Plans that differ from a plain one in one property each: what a launch target can express, property by property.
+
+The plain plan: gpt-1.7b in 24 layers, tp 2, pp 2, dp 2 on two hosts of four A100 under one InfiniBand fabric, 1F1B with eight
+microbatches of one sequence for each replica, ZeRO 1, bf16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sim import __version__, documents, topology
+from sim.cluster import Device
+from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+
+PLAIN = """\
+format: holmes-sim/topology/1
+name: {name}
+source: written for the table of targets and properties
+clusters:
+  a:
+    nodes: 3
+    node:
+      devices: {{type: {first}, count: 4}}
+      intra_node: {first_link}
+      nics: [{{type: infiniband, bandwidth: 200 Gbit/s, count: 2}}, {{type: ethernet, bandwidth: 25 Gbit/s}}]
+  b:
+    nodes: 3
+    node:
+      devices: {{type: {second}, count: 4}}
+      intra_node: {second_link}
+      nics: [{{type: roce, bandwidth: 200 Gbit/s, count: 2}}, {{type: ethernet, bandwidth: 25 Gbit/s}}]
+links: [{{between: [a, b], type: ethernet, bandwidth: 100 Gbit/s, latency: 50 us}}]
+workload:
+  model: {model}
+  global_batch_size: 16
+  seq_len: 2048
+  precision: {precision}
+"""
+SHAPE = {
+    "name": "gpt-1.7b", "layers": 24, "hidden": 2304, "heads": 24, "ffn_hidden": 9216, "vocab": 51200,
+    "learned_positions": 2048,
+}  # fmt: skip
+WHOLE = ("a/node0", "a/node1")
+ACROSS = ("a/node0", "b/node0")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What of a plan is not plain: fields of its config, layers of its stages, nodes it stands on, what it trains."""
+
+    name: str
+    config: dict[str, Any]
+    layers: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = WHOLE
+    order: tuple[int, ...] = ()
+    precision: str = "bf16"
+    model: dict[str, Any] | None = None
+    second: tuple[str, str] = ("a100-sxm4-80gb", "nvlink3")
+
+
+def _feature(name: str, **facts: Any) -> Feature:
+    own = {key: facts.pop(key) for key in ("layers", "nodes", "order", "precision", "model", "second") if key in facts}
+    return Feature(name, facts, **own)
+
+
+EXPERTS = {"experts": 8, "experts_per_token": 2, "mlp": "swiglu"}
+FEATURES = (
+    _feature("plain"),
+    _feature("stages of unlike layers", layers=(13, 11)),
+    _feature("virtual stages", vpp=2, schedule="interleaved"),
+    _feature("virtual stages of unlike layers", vpp=2, schedule="interleaved", layers=(6, 7, 6, 5)),
+    _feature("schedule gpipe", schedule="gpipe"),
+    _feature("schedule 1f1b-deepspeed", schedule="1f1b-deepspeed"),
+    _feature("schedule zb-h1", schedule="zb-h1"),
+    _feature("schedule zb-h2", schedule="zb-h2"),
+    _feature("replicas of unlike microbatches", num_microbatches=(9, 7)),
+    _feature("pipeline across fabrics (TCP)", nodes=ACROSS),
+    _feature("data parallel across fabrics (TCP)", nodes=ACROSS, order=(0, 1, 4, 5, 2, 3, 6, 7)),
+    _feature("ranks of a host not consecutive", order=(0, 1, 4, 5, 2, 3, 6, 7)),
+    _feature("hosts of unlike numbers of ranks", nodes=(*WHOLE, "a/node2"), order=(0, 1, 2, 4, 5, 6, 7, 8), tp=1, dp=4, num_microbatches=(4, 4, 4, 4)),
+    _feature("devices of two vendors", nodes=ACROSS, second=("mi250x", "infinity-fabric-3")),
+    _feature("devices of AMD alone", nodes=("b/node0", "b/node1"), second=("mi250x", "infinity-fabric-3")),
+    _feature("devices of Huawei alone", nodes=("b/node0", "b/node1"), second=("ascend-910b", "hccs")),
+    _feature("context parallel", cp=2, dp=1, num_microbatches=(16,)),
+    _feature("experts, ep 1", model=EXPERTS),
+    _feature("experts, ep 2", model=EXPERTS, ep=2),
+    _feature("ZeRO 0", zero_stage=0),
+    _feature("ZeRO 2", zero_stage=2),
+    _feature("ZeRO 3", zero_stage=3),
+    _feature("ZeRO 1 shared by half of dp", tp=1, dp=4, num_microbatches=(4, 4, 4, 4), zero_shard_size=2),
+    _feature("microbatches of 2", microbatch_size=2, num_microbatches=(4, 4)),
+    _feature("recompute selective", recompute="selective", attention="unfused"),
+    _feature("recompute full", recompute="full"),
+    _feature("gradients not overlapped", overlap_grad_reduce=False, overlap_param_gather=False),
+    _feature("no sequence parallelism", sequence_parallel=False),
+    _feature("fp16", precision="fp16", gradient_precision="fp16"),
+    _feature("fp32", precision="fp32"),
+    _feature("swiglu, grouped queries, no learned positions, embeddings not tied",
+             model={"mlp": "swiglu", "kv_heads": 8, "learned_positions": 0, "tied_embeddings": False}),
+)  # fmt: skip
+
+
+def plan_of(feature: Feature) -> Plan:
+    """The plan of a feature."""
+    model = SHAPE | (feature.model or {})
+    text = PLAIN.format(
+        name="two-fabrics", first="a100-sxm4-80gb", first_link="nvlink3", second=feature.second[0],
+        second_link=feature.second[1], model=model, precision=feature.precision,
+    )  # fmt: skip
+    where = topology.from_document(documents.parse("features.yaml", text.replace("True", "true").replace("False", "false")))
+    usual = {"tp": 2, "pp": 2, "dp": 2, "num_microbatches": (8, 8), "sequence_parallel": True}
+    config = ParallelConfig(**usual | feature.config)
+    if config.tp == 1:
+        config = replace(config, sequence_parallel=False)
+    devices = [Device(node.split("/")[0], int(node[-1]), index) for node in feature.nodes for index in range(4)]
+    placement = tuple(devices[index] for index in feature.order or range(config.world_size))
+    layers = feature.layers or (24 // config.num_stages,) * config.num_stages
+    stages = tuple(Stage(sum(layers[:index]), sum(layers[: index + 1])) for index in range(len(layers)))
+    assert where.workload is not None
+    groups = groups_of(where.fleet, config, placement)
+    return Plan(where, where.workload, config, stages, placement, groups, MadeBy("by hand", __version__))

@@ -1,0 +1,71 @@
+"""Every target keeps the contract of exporters, on plans that differ from a plain one in one property each."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holmes_sim import exporters, exporting
+from holmes_sim.launching import folder
+from sim.errors import PlanError
+from tests import features
+
+DOCS = Path(__file__).parents[3] / "docs" / "export.md"
+BEGIN, END = "<!-- made by a test: begin -->\n", "<!-- made by a test: end -->\n"
+
+
+def can(target: str, feature: features.Feature) -> bool:
+    return not any(exporters.get(target).against(features.plan_of(feature)))
+
+
+def table() -> str:
+    """What each target can express, property by property."""
+    names = exporters.names()
+    rows = [f"| {' | '.join(('property', *names))} |", f"| --- |{' :-: |' * len(names)}"]
+    for feature in features.FEATURES:
+        rows.append(f"| {feature.name} | {' | '.join('yes' if can(name, feature) else '' for name in names)} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_table_of_targets_is_what_they_can_express():
+    text = DOCS.read_text(encoding="utf-8")
+    shown = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
+    assert shown == table(), f"docs/export.md should say:\n{table()}"
+
+
+@pytest.mark.parametrize("target", exporters.names())
+def test_every_target_launches_the_plain_plan_and_says_who_has_read_it(target):
+    assert can(target, features.FEATURES[0])
+    assert exporters.get(target).TITLE
+    assert exporters.get(target).READERS
+
+
+@pytest.mark.parametrize("feature", features.FEATURES, ids=lambda feature: feature.name)
+@pytest.mark.parametrize("target", exporters.names())
+def test_what_is_launched_is_complete_and_what_is_not_has_its_reason(target, feature, tmp_path):
+    plan = features.plan_of(feature)
+    if not can(target, feature):
+        with pytest.raises(PlanError) as refused:
+            exporting.export(plan, target)
+        assert refused.value.exit_code == 2
+        for line in str(refused.value).splitlines():
+            assert re.fullmatch(rf"{target} cannot express [^:]+: [^;]+; .+", line), line
+        return
+    launch = exporting.export(plan, target)
+    folder.write(launch, tmp_path / "launch")
+    written = {str(path.relative_to(tmp_path / "launch")) for path in (tmp_path / "launch").rglob("*") if path.is_file()}
+    assert written == set(launch.files)
+    readme = (tmp_path / "launch" / "README.md").read_text(encoding="utf-8")
+    for name in written - {"README.md"}:
+        assert f"`{name}`" in readme or f"`{Path(name).parent}/ (" in readme, name
+    assert launch.how.strip() in readme
+    assert all(line in readme for line in launch.assumed)
+    for name in written - {"plan.json", "holmes_launch.py", "README.md"}:
+        assert b"NCCL_NET=" not in (tmp_path / "launch" / name).read_bytes(), "it would overrule the network of every group"
+    scripts = [tmp_path / "launch" / name for name in sorted(written) if name.endswith((".sh", ".sbatch"))]
+    for script in scripts[:1]:
+        subprocess.run(["bash", "-n", script], check=True)
+    assert all(file.executable == name.endswith((".sh",)) for name, file in launch.files.items() if name.endswith(".sh"))
