@@ -29,6 +29,14 @@ class Topology:
     workload: Workload | None
     document: str
 
+    def replace(self, path: str, value: object) -> Topology:
+        """This topology with another value at a place of its file, `clusters.roce.node.nics[0].bandwidth`, say.
+
+        `sim.variation` says more. Raises TopologyError."""
+        from sim.variation import varied
+
+        return varied(self, path, value)
+
     def facts(self) -> dict[str, Any]:
         """The document as plain data, as it stands in plan.json."""
         data: dict[str, Any] = json.loads(self.document)

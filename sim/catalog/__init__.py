@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TypeVar
 
 from sim.cluster import DeviceSpec, LinkSpec
-from sim.documents import check, parse, suggestion
+from sim.documents import Document, check, parse, suggestion
 from sim.errors import TopologyError
 from sim.model import Model
 from sim.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts, StackFacts
@@ -35,12 +35,17 @@ def names(folder: str) -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
 
 
-def _facts(folder: str, name: str, schema: type[Facts]) -> Facts:
+def document(folder: str, name: str) -> Document:
+    """An entry as it is written; raises TopologyError for an unknown name."""
     if name not in names(folder):
         near = suggestion(name, names(folder))
         raise TopologyError(f"{KINDS[folder]} {name!r} is not in the catalogue{near}")
     text = (files(__name__) / folder / f"{name}.yaml").read_text(encoding="utf-8")
-    return check(parse(f"catalog/{folder}/{name}.yaml", text), schema)
+    return parse(f"catalog/{folder}/{name}.yaml", text)
+
+
+def _facts(folder: str, name: str, schema: type[Facts]) -> Facts:
+    return check(document(folder, name), schema)
 
 
 @functools.cache
