@@ -1,0 +1,56 @@
+"""What could be bought or changed: one file, one kind of change.
+
+A module offers `of(topology)`: the changes of that kind that the topology allows. A change is edits of the topology's file, so
+that it can be made by hand as well. The folder is the menu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Protocol
+
+from sim.errors import TopologyError
+from sim.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change: its name, as people say it, and its edits, each a place of the topology's file and the value there.
+
+    None as a value takes the key out (`Topology.replace`)."""
+
+    name: str
+    edits: tuple[tuple[str, object], ...]
+
+    def made(self, topology: Topology) -> Topology:
+        """The topology after the change. Raises TopologyError where it cannot be made."""
+        for path, value in self.edits:
+            topology = topology.replace(path, value)
+        return topology
+
+
+class Kind(Protocol):
+    """What every module of this folder offers."""
+
+    def of(self, topology: Topology) -> Iterator[Change]:
+        """Changes of this kind that the topology allows, the clusters in their order."""
+        ...
+
+
+def menu(topology: Topology) -> tuple[Change, ...]:
+    """Every change that can be made to a topology."""
+    found: list[Change] = []
+    for module in iter_modules(__path__):
+        kind: Kind = import_module(f"{__name__}.{module.name}")
+        found += [change for change in kind.of(topology) if _possible(change, topology)]
+    return tuple(found)
+
+
+def _possible(change: Change, topology: Topology) -> bool:
+    try:
+        change.made(topology)
+    except TopologyError:
+        return False
+    return True

@@ -1,0 +1,31 @@
+"""The devices of a cluster replaced by the next ones of their vendor, with the interconnect that comes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holmes_sim.changes import Change
+from sim.topology import Topology
+
+NEXT = {
+    "v100": ("a100-sxm4-80gb", "nvlink3"),
+    "a100-sxm4": ("h100-sxm5-80gb", "nvlink4"),
+    "a100-pcie": ("h100-pcie-80gb", "pcie5"),
+    "a800-sxm4": ("h800-sxm5-80gb", "nvlink4-h800"),
+    "h100-sxm5": ("b200-sxm-180gb", "nvlink5"),
+    "h200-sxm": ("b200-sxm-180gb", "nvlink5"),
+    "mi210": ("mi300x", "infinity-fabric-4"),
+    "mi250x": ("mi300x", "infinity-fabric-4"),
+}
+"""How the name of a device begins -> the device and the interconnect that vendors sell in its place: our choice."""
+
+
+def of(topology: Topology) -> Iterator[Change]:
+    """Every cluster whose devices have a successor; as many devices a node as before."""
+    for cluster in topology.fleet.clusters:
+        device = cluster.node.device
+        for begin, (successor, link) in NEXT.items():
+            if device.name.startswith(begin):
+                where = f"clusters.{cluster.name}.node"
+                edits = ((f"{where}.devices.type", successor), (f"{where}.intra_node", link))
+                yield Change(f"{cluster.name}: {successor}, not {device.name}", edits)

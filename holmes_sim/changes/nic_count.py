@@ -1,0 +1,18 @@
+"""Twice as many NICs in every node, for one NIC type of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holmes_sim.changes import Change
+from sim.topology import Topology
+
+
+def of(topology: Topology) -> Iterator[Change]:
+    """Every NIC type of every cluster."""
+    for cluster in topology.fleet.clusters:
+        for index, nic in enumerate(cluster.node.nics):
+            where = f"clusters.{cluster.name}.node.nics[{index}]"
+            unnamed: tuple[tuple[str, object], ...] = ((f"{where}.names", None),) if nic.names else ()
+            name = f"{cluster.name}: {2 * nic.count} {nic.kind} NICs a node, not {nic.count}"
+            yield Change(name, (*unnamed, (f"{where}.count", 2 * nic.count)))

@@ -1,0 +1,18 @@
+"""NICs of twice the speed, for one NIC type of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holmes_sim.changes import Change
+from sim.topology import Topology
+from sim.units import rate_text
+
+
+def of(topology: Topology) -> Iterator[Change]:
+    """Every NIC type of every cluster."""
+    for cluster in topology.fleet.clusters:
+        for index, nic in enumerate(cluster.node.nics):
+            faster = rate_text(2 * nic.bandwidth)
+            where = f"clusters.{cluster.name}.node.nics[{index}].bandwidth"
+            yield Change(f"{cluster.name}: {nic.kind} NICs of {faster}, not {rate_text(nic.bandwidth)}", ((where, faster),))

@@ -1,0 +1,17 @@
+"""One more node in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holmes_sim.changes import Change
+from sim.topology import Topology
+
+
+def of(topology: Topology) -> Iterator[Change]:
+    """Every cluster; a node that is not there yet has no name."""
+    for cluster in topology.fleet.clusters:
+        where = f"clusters.{cluster.name}"
+        unnamed: tuple[tuple[str, object], ...] = ((f"{where}.hosts", None),) if cluster.hosts else ()
+        name = f"{cluster.name}: {cluster.nodes + 1} nodes, not {cluster.nodes}"
+        yield Change(name, (*unnamed, (f"{where}.nodes", cluster.nodes + 1)))

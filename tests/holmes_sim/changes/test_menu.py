@@ -1,0 +1,59 @@
+"""The menu of changes: what it offers for a fleet of two clusters, and that each can be made."""
+
+from __future__ import annotations
+
+from holmes_sim import changes, commands
+from sim.topology import written
+
+MENU = (
+    ("global batch of 1536 sequences, not 768", (("workload.global_batch_size", 1536),)),
+    ("global batch of 384 sequences, not 768", (("workload.global_batch_size", 384),)),
+    (
+        "ib: h100-sxm5-80gb, not a100-sxm4-80gb",
+        (("clusters.ib.node.devices.type", "h100-sxm5-80gb"), ("clusters.ib.node.intra_node", "nvlink4")),
+    ),
+    (
+        "roce: h100-sxm5-80gb, not a100-sxm4-80gb",
+        (("clusters.roce.node.devices.type", "h100-sxm5-80gb"), ("clusters.roce.node.intra_node", "nvlink4")),
+    ),
+    ("ib: 160 GiB of memory a device, not 80 GiB", (("clusters.ib.node.devices.type.memory", "160 GiB"),)),
+    ("roce: 160 GiB of memory a device, not 80 GiB", (("clusters.roce.node.devices.type.memory", "160 GiB"),)),
+    ("ib: 8 infiniband NICs a node, not 4", (("clusters.ib.node.nics[0].count", 8),)),
+    ("ib: 2 ethernet NICs a node, not 1", (("clusters.ib.node.nics[1].count", 2),)),
+    ("roce: 4 roce NICs a node, not 2", (("clusters.roce.node.nics[0].count", 4),)),
+    ("roce: 2 ethernet NICs a node, not 1", (("clusters.roce.node.nics[1].count", 2),)),
+    ("ib: infiniband NICs of 400 Gbit/s, not 200 Gbit/s", (("clusters.ib.node.nics[0].bandwidth", "400 Gbit/s"),)),
+    ("ib: ethernet NICs of 50 Gbit/s, not 25 Gbit/s", (("clusters.ib.node.nics[1].bandwidth", "50 Gbit/s"),)),
+    ("roce: roce NICs of 400 Gbit/s, not 200 Gbit/s", (("clusters.roce.node.nics[0].bandwidth", "400 Gbit/s"),)),
+    ("roce: ethernet NICs of 50 Gbit/s, not 25 Gbit/s", (("clusters.roce.node.nics[1].bandwidth", "50 Gbit/s"),)),
+    ("ib: 3 nodes, not 2", (("clusters.ib.nodes", 3),)),
+    ("roce: 3 nodes, not 2", (("clusters.roce.nodes", 3),)),
+    ("sequences of 4096 tokens, not 2048", (("workload.seq_len", 4096),)),
+    ("sequences of 1024 tokens, not 2048", (("workload.seq_len", 1024),)),
+    ("ib to roce: ethernet link of 100 Gbit/s, not 50 Gbit/s", (("links[0].bandwidth", "100 Gbit/s"),)),
+    ("ib: left out", (("links", []), ("clusters.ib", None))),
+    ("roce: left out", (("links", []), ("clusters.roce", None))),
+)
+
+
+def test_the_menu_of_a_hybrid_fleet():
+    topology = commands.load("holmes-hybrid-4")
+    assert tuple((change.name, change.edits) for change in changes.menu(topology)) == MENU
+    for change in changes.menu(topology):
+        assert written(change.made(topology)) != written(topology)
+
+
+def test_hosts_and_nics_that_are_not_there_yet_have_no_names():
+    topology = commands.load("holmes-hybrid-4").replace("clusters.ib.hosts", "a[1-2]")
+    topology = topology.replace("clusters.ib.node.nics[1].names", ["eno1"])
+    of_ib = [change for change in changes.menu(topology) if change.name.startswith("ib: ") and "left out" not in change.name]
+    made = {change.name: change.made(topology).fleet.cluster("ib") for change in of_ib}
+    assert made["ib: 3 nodes, not 2"].hosts == ()
+    assert made["ib: 2 ethernet NICs a node, not 1"].node.nics[1].names == ()
+    assert made["ib: infiniband NICs of 400 Gbit/s, not 200 Gbit/s"].hosts == ("a1", "a2")
+
+
+def test_one_cluster_is_not_left_out_and_a_fleet_without_workload_keeps_none():
+    alone = commands.load("holmes-infiniband-4").replace("workload", None)
+    names = [change.name for change in changes.menu(alone)]
+    assert not [name for name in names if "left out" in name or "sequences" in name]
