@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -12,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from planner.question import Wishes
+    from sim.topology import Topology
 
 PIN = "Pin a dimension"
 """The part of --help where the pins stand."""
@@ -22,6 +24,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Measured = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME|FILE", help="Measured layer seconds, in place of formulas where they fit."),
+]
+Edits = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value at a place of the topology's file; may be given again."),
 ]
 ModelWord = Annotated[str | None, typer.Option(help="A model of the catalogue or a Hugging Face config.json.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")]
@@ -35,6 +41,26 @@ ZeroStage = Annotated[int | None, typer.Option(min=0, help="Pin this dimension."
 ZeroShardSize = Annotated[
     int | None, typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel=PIN)
 ]
+
+
+def edited(topology: Topology, edits: list[str] | None) -> Topology:
+    """The topology with each `clusters.ib.nodes=3` in its place; values are JSON, or text as it stands. Raises HolmesError."""
+    from sim.errors import HolmesError
+
+    for edit in edits or ():
+        path, equals, value = edit.partition("=")
+        if not equals:
+            raise HolmesError(f"--set {edit!r} should be KEY=VALUE, such as clusters.ib.node.nics[0].bandwidth='400 Gbit/s'")
+        topology = topology.replace(path.strip(), _value(value.strip()))
+    return topology
+
+
+def _value(text: str) -> object:
+    try:
+        found: object = json.loads(text)
+    except ValueError:
+        return text
+    return found
 
 
 def _pins(

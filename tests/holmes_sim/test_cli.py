@@ -546,6 +546,14 @@ WRONG = {
         2,
         "error: compare takes one topology, not 2: holmes-hybrid-4 holmes-hybrid-6\n",
     ),
+    ("plan", "holmes-hybrid-4", "--set", "clusters.ib.nodes"): (
+        2,
+        "error: --set 'clusters.ib.nodes' should be KEY=VALUE, such as clusters.ib.node.nics[0].bandwidth='400 Gbit/s'\n",
+    ),
+    ("plan", "holmes-hybrid-4", "--set", "clusters.ib.nodes=few"): (
+        2,
+        "error: holmes-hybrid-4:1: clusters.ib.nodes: 'few' is not a whole number\n",
+    ),
     ("list", "foo"): (2, f"error: 'foo' cannot be listed; known: {', '.join(KINDS)}\n"),
     ("schema", "foo"): (2, "error: there is no schema of 'foo'; known: topology, plan\n"),
     ("plan", "holmes-hybrid-4", "--tp", "16"): (
@@ -753,3 +761,11 @@ def test_a_profile_that_is_wrong_or_missing_ends_with_exit_code_2(run, plan_file
         2,
         "error: profile 'nowhere' is neither in the catalogue, which has sailor, nor a file\n",
     )
+
+
+def test_plan_of_a_topology_with_a_value_set(run):
+    asked = ("plan", "holmes-hybrid-4", "--strategy", "megatron", "--tp", "8", "--microbatch-size", "4", "--json")
+    plain, changed = (json.loads(run(*asked, *more).out) for more in ((), ("--set", "workload.global_batch_size=384")))
+    assert (plain["workload"]["global_batch_size"], changed["workload"]["global_batch_size"]) == (768, 384)
+    wider = json.loads(run(*asked, "--set", "clusters.ib.node.nics[0].bandwidth=400 Gbit/s").out)
+    assert wider["topology"]["clusters"]["ib"]["node"]["nics"][0]["bandwidth"] == "400 Gbit/s"

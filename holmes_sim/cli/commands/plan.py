@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, SequenceLength, TopologyArgument, pinned
+from holmes_sim.cli.options import (
+    BatchSize,
+    Edits,
+    Json,
+    Measured,
+    ModelWord,
+    SequenceLength,
+    TopologyArgument,
+    edited,
+    pinned,
+)
 
 if TYPE_CHECKING:
     from planner.question import Wishes
@@ -35,6 +45,7 @@ def command(
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
     profile: Measured = None,
+    edits: Edits = None,
     objective: Annotated[str, typer.Option(help="What is to be least: step-time, or cost or energy per token.")] = "step-time",
     pareto: Annotated[bool, typer.Option("--pareto", help="All plans that trade step time, cost and energy.")] = False,
     chart: Annotated[Path | None, typer.Option(help="With --pareto: draw the plans (png, svg, pdf).")] = None,
@@ -47,7 +58,7 @@ def command(
 
     if explain and as_json:
         raise HolmesError("--explain is told in words; leave out --json, or ask `holmes-sim simulate PLAN --explain --json`")
-    where = commands.load(topo, profile)
+    where = edited(commands.load(topo, profile), edits)
     out.distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     if pareto:
