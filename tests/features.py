@@ -1,6 +1,6 @@
 """Plans that differ from a plain one in one property each: what a launch target can express, property by property.
 
-The plain plan: gpt-1.7b in 24 layers, tp 2, pp 2, dp 2 on two hosts of four A100 under one InfiniBand fabric, 1F1B with eight
+The plain plan: a gated transformer of 24 layers and 1.8 B parameters without learned positions, tp 2, pp 2, dp 2 on two hosts of four A100 under one InfiniBand fabric, 1F1B with eight
 microbatches of one sequence for each replica, ZeRO 1, bf16.
 """
 
@@ -38,8 +38,8 @@ workload:
   precision: {precision}
 """
 SHAPE = {
-    "name": "gpt-1.7b", "layers": 24, "hidden": 2304, "heads": 24, "ffn_hidden": 9216, "vocab": 51200,
-    "learned_positions": 2048,
+    "name": "lean-1.8b", "layers": 24, "hidden": 2304, "heads": 24, "ffn_hidden": 6144, "vocab": 51200,
+    "mlp": "swiglu", "tied_embeddings": False,
 }  # fmt: skip
 WHOLE = ("a/node0", "a/node1")
 ACROSS = ("a/node0", "b/node0")
@@ -64,7 +64,7 @@ def _feature(name: str, **facts: Any) -> Feature:
     return Feature(name, facts, **own)
 
 
-EXPERTS = {"experts": 8, "experts_per_token": 2, "mlp": "swiglu"}
+EXPERTS = {"experts": 8, "experts_per_token": 2}
 FEATURES = (
     _feature("plain"),
     _feature("stages of unlike layers", layers=(13, 11)),
@@ -97,8 +97,10 @@ FEATURES = (
     _feature("no sequence parallelism", sequence_parallel=False),
     _feature("fp16", precision="fp16", gradient_precision="fp16"),
     _feature("fp32", precision="fp32"),
-    _feature("swiglu, grouped queries, no learned positions, embeddings not tied",
-             model={"mlp": "swiglu", "kv_heads": 8, "learned_positions": 0, "tied_embeddings": False}),
+    _feature("gelu, not gated", model={"mlp": "gelu", "ffn_hidden": 9216}),
+    _feature("learned positions", model={"learned_positions": 2048}),
+    _feature("tied embeddings", model={"tied_embeddings": True}),
+    _feature("grouped queries", model={"kv_heads": 8}),
 )  # fmt: skip
 
 
