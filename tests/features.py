@@ -1,7 +1,7 @@
 """Plans that differ from a plain one in one property each: what a launch target can express, property by property.
 
-The plain plan: a gated transformer of 24 layers and 1.8 B parameters without learned positions, tp 2, pp 2, dp 2 on two hosts of four A100 under one InfiniBand fabric, 1F1B with eight
-microbatches of one sequence for each replica, ZeRO 1, bf16.
+The plain plan: a gated transformer of 24 layers and 1.8 B parameters without learned positions, tp 2, pp 2, dp 2 on two hosts
+of four A100 under one InfiniBand fabric, 1F1B with eight microbatches of one sequence for each replica, ZeRO 1, bf16.
 """
 
 from __future__ import annotations
