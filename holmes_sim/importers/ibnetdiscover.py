@@ -13,12 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from holmes_sim.importing.facts import Facts, Host, Nics, Parts
+from holmes_sim.importing.facts import FABRIC, Facts, Host, Nics, Parts
 from sim.errors import HolmesError
 from sim.units import BITS_PER_BYTE, GIGA, BytesPerSecond
 
 NAME = "ibnetdiscover"
-FABRIC = "infiniband"
+ROOT = "infiniband"
 """What its fabric is called; it bears no name."""
 LANES: dict[str, float] = {
     "SDR": 2.5,
@@ -76,9 +76,8 @@ def read(text: str, name: str) -> Facts:
         Host(host, own[0][0].where, labels.get(leaves[host], leaves[host]), (fabrics[host],)) for host, own in hosts.items()
     ]
     notes = [f"{name}: {silent} ports lead to adapters whose description names no host; they are left out"] if silent else []
-    return Facts(
-        name, tuple(found), parts=tuple(_parts(hosts)), downlinks=_downlinks(ports, leaves, hosts, labels), notes=tuple(notes)
-    )
+    downlinks = _downlinks(ports, leaves, hosts, labels)
+    return Facts(name, tuple(found), FABRIC, tuple(_parts(hosts)), downlinks=downlinks, notes=tuple(notes))
 
 
 def _records(text: str, name: str) -> tuple[dict[str, str], list[_Port], dict[str, str]]:
@@ -140,7 +139,7 @@ def _fabrics(ports: list[_Port], hosts: dict[str, list[tuple[_Port, str]]]) -> d
     joined = [(port.switch, port.peer) for port in ports if port.peer.startswith("S-")]
     group = _groups([*joined, *_rails(hosts)])
     roots = list(dict.fromkeys(_first(group, own[0][0].switch) for own in hosts.values()))
-    names = {root: FABRIC if len(roots) == 1 else f"{FABRIC}-{index}" for index, root in enumerate(roots, 1)}
+    names = {root: ROOT if len(roots) == 1 else f"{ROOT}-{index}" for index, root in enumerate(roots, 1)}
     return {host: names[_first(group, own[0][0].switch)] for host, own in hosts.items()}
 
 

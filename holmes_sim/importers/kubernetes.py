@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from holmes_sim.importing import hardware
-from holmes_sim.importing.facts import Devices, Facts, Host, Parts
+from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, Parts
 from sim.documents import Document, parse_json
 from sim.errors import HolmesError
 
@@ -58,7 +58,7 @@ def read(text: str, name: str) -> Facts:
     if not hosts:
         raise HolmesError(f"{name}: none of {len(items)} nodes has nvidia.com/gpu.count or amd.com/gpu; devices are expected")
     notes = (f"{name}: {without} nodes without devices are left out",) if without else ()
-    return Facts(name, tuple(hosts), lists=True, parts=tuple(parts), notes=notes)
+    return Facts(name, tuple(hosts), census=SCHEDULER, parts=tuple(parts), notes=notes)
 
 
 def _node(document: Document, at: tuple[str | int, ...], item: Any) -> tuple[str, dict[str, str], dict[str, Any]]:

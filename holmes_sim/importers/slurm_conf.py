@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from holmes_sim.importing import trees
-from holmes_sim.importing.facts import Facts
+from holmes_sim.importing.facts import SCHEDULER, Facts
 from sim import hostlist
 from sim.errors import HolmesError, TopologyError
 
@@ -47,7 +47,7 @@ def read(text: str, name: str) -> Facts:
         if rest:
             raise HolmesError(f"{switches[rest[0]].where}: switch {rest[0]!r} stands among blocks; a file has one kind of them")
         switches[BLOCKS] = trees.Switch(f"{name}:1", tuple(switches))
-    return Facts(name, trees.hosts(switches), lists=True)
+    return Facts(name, trees.hosts(switches), census=SCHEDULER)
 
 
 def _pairs(line: str, where: str) -> dict[str, str]:

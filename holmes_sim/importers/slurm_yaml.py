@@ -11,7 +11,7 @@ from typing import Any
 
 from holmes_sim.importers.slurm_conf import BLOCKS
 from holmes_sim.importing import trees
-from holmes_sim.importing.facts import Facts, Host
+from holmes_sim.importing.facts import SCHEDULER, Facts, Host
 from sim import hostlist
 from sim.documents import Document, Path_, parse
 from sim.errors import HolmesError, TopologyError
@@ -44,7 +44,7 @@ def read(text: str, name: str) -> Facts:
         found |= {host.name: host for host in hosts if host.name not in found}
     if not found:
         raise HolmesError(f"{name}:1: no topology in it lists hosts; a tree or blocks are expected")
-    return Facts(name, tuple(found.values()), lists=True, notes=tuple(notes))
+    return Facts(name, tuple(found.values()), census=SCHEDULER, notes=tuple(notes))
 
 
 def _switches(document: Document, at: Path_, item: dict[str, Any], blocks: str) -> dict[str, trees.Switch]:

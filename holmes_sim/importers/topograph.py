@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holmes_sim.importing import hardware, trees
-from holmes_sim.importing.facts import Devices, Facts, Host, Parts
+from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, Parts
 from sim import hostlist
 from sim.documents import Document, Path_, parse
 from sim.errors import HolmesError, TopologyError
@@ -43,7 +43,7 @@ def read(text: str, name: str) -> Facts:
     parts = [
         Parts(hosts=(node,), devices=Devices(where, hardware.device(label), label)) for node, (label, where) in types.items()
     ]
-    return Facts(name, tuple(hosts), lists=True, parts=tuple(parts))
+    return Facts(name, tuple(hosts), census=SCHEDULER, parts=tuple(parts))
 
 
 def _instances(document: Document) -> tuple[list[Host], dict[str, tuple[str, str]]]:

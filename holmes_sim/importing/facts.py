@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from holmes_sim.profiling.links import Measured
 from sim.units import BytesPerSecond
 
+RUN, FABRIC, SCHEDULER = range(3)
+"""What the hosts of a source are; those of the last kind that there is make the topology."""
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -77,12 +80,15 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that one source tells. `lists` where its hosts are those that jobs may run on; `downlinks` are bandwidths
-    of leaves by name: (to hosts, to other switches). `notes` say what was left out or taken for granted in reading."""
+    """Everything that one source tells.
+
+    `census` says what its hosts are: all that jobs may run on, all that a fabric joins, or those that a run used. `downlinks`
+    are bandwidths of leaves by name: (to hosts, to other switches). `notes` say what was left out or taken for granted.
+    """
 
     source: str
     hosts: tuple[Host, ...] = ()
-    lists: bool = False
+    census: int = RUN
     parts: tuple[Parts, ...] = ()
     measured: tuple[Measured, ...] = ()
     downlinks: tuple[tuple[str, BytesPerSecond, BytesPerSecond], ...] = ()

@@ -30,12 +30,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Alike hosts, leaf by leaf, and everything that is said of them. Without hosts: one node."""
+    """Alike hosts of a home (a root, or what a source was given for), leaf by leaf, and what is said of them.
+
+    Without hosts: one node."""
 
     name: str
+    home: str
     hosts: tuple[Host, ...]
     parts: tuple[Parts, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[Measured, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -53,28 +56,26 @@ def formed(sources: Sequence[Source]) -> tuple[tuple[Group, ...], tuple[str, ...
     if not hosts:
         homes = defaultdict(list, {name: [] for name in given or [""]})
         notes.append("no source tells hosts: one node in each cluster")
+    named = _named([group for home, own in homes.items() for group in _alike(home, own, sources)])
     for name in given:
-        if name not in homes:
-            known = sorted({place for host in hosts.values() for place in host.places}) or ["none"]
+        if not any(name in (group.home, group.name) for group in named):
+            known = sorted({place for host in hosts.values() for place in host.places} | {group.name for group in named})
             raise HolmesError(f"{name}=...: no host stands under {name!r}; known: {', '.join(known[:12])}")
-    found: list[Group] = []
-    for home, own in homes.items():
-        found += _alike(home, own, sources, set(hosts))
-    used = [one for group in found for one in group.measured]
-    left = [one.source for source in sources for one in source.facts.measured if one not in used]
-    notes += [f"{name}: measured between hosts of several clusters; left out" for name in left]
-    return tuple(_named(found)), tuple(notes)
+    found = tuple(_completed(group, sources, set(hosts)) for group in named)
+    left = [one for source in sources for one in source.facts.measured if all(one not in group.measured for group in found)]
+    notes += [f"{one.source}: measured between hosts of several clusters; left out" for one in left]
+    return found, tuple(notes)
 
 
 def _hosts(sources: Sequence[Source]) -> tuple[dict[str, Host], list[str]]:
-    """Hosts by name: those that jobs may run on where a source lists them, else all. The first source with leaves counts."""
-    lists = any(source.facts.lists for source in sources)
+    """Hosts by name, of the sources that know best which there are. The first source with leaves tells the leaves."""
+    best = max((source.facts.census for source in sources if source.facts.hosts), default=0)
     found: dict[str, Host] = {}
     notes: list[str] = []
-    for facts in sorted((source.facts for source in sources), key=lambda facts: not facts.lists):
-        left = [host.name for host in facts.hosts if lists and not facts.lists and host.name not in found]
+    for facts in sorted((source.facts for source in sources), key=lambda facts: -facts.census):
+        left = [host.name for host in facts.hosts if facts.census < best and host.name not in found]
         if left and len(left) < len(facts.hosts):
-            notes.append(f"{facts.source}: {len(left)} hosts that no scheduler lists are left out ({_some(left)})")
+            notes.append(f"{facts.source}: {len(left)} hosts that other sources do not know are left out ({_some(left)})")
         own = {host.name: host for host in facts.hosts if host.name not in left}
         _agree(found, own)
         found |= {name: host for name, host in own.items() if name not in found or not found[name].places}
@@ -96,34 +97,34 @@ def _agree(before: dict[str, Host], own: dict[str, Host]) -> None:
                 )
 
 
-def _alike(home: str, hosts: list[Host], sources: Sequence[Source], known: set[str]) -> list[Group]:
-    """The hosts of a cluster by what is said of each of them."""
+def _alike(home: str, hosts: list[Host], sources: Sequence[Source]) -> list[Group]:
+    """The hosts of a home by what is said of each of them by name."""
+    names = {host.name for host in hosts}
     own: dict[str, list[Parts]] = defaultdict(list)
-    common: list[Parts] = []
-    measured: list[tuple[set[str], Measured]] = []
     for source in sources:
-        if source.cluster not in ("", home):
-            continue
         for parts in source.facts.parts:
-            named = [name for name in parts.hosts if name in known]
-            for name in named:
-                own[name].append(parts)
-            common += [] if named else [parts]
-        measured += [(set(one.placed) & known, one) for one in source.facts.measured]
+            for name in parts.hosts:
+                if name in names:
+                    own[name].append(parts)
     kinds: dict[object, list[Host]] = defaultdict(list)
     for host in hosts:
         kinds[tuple(_plain(parts) for parts in own[host.name])].append(host)
-    if not hosts:
-        return [Group(home, (), tuple(common), tuple(one for _, one in measured))]
     if len(kinds) == 2 and () in kinds:  # nothing is said of some: that makes them no other kind
         kinds = defaultdict(list, {(): hosts})
     found = []
-    for alike in kinds.values():
-        names = {host.name for host in alike}
+    for alike in kinds.values() if hosts else [[]]:
         said = tuple(dict.fromkeys(parts for host in alike for parts in own[host.name]))
-        timed = tuple(one for placed, one in measured if placed <= names)
-        found.append(Group(home, _by_leaf(alike), (*said, *common), timed))
+        found.append(Group(home, home, _by_leaf(alike), said))
     return found
+
+
+def _completed(group: Group, sources: Sequence[Source], known: set[str]) -> Group:
+    """With what is said of all nodes, or of no host that is known, and what was measured among these hosts."""
+    heard = [source for source in sources if source.cluster in ("", group.home, group.name)]
+    common = [parts for source in heard for parts in source.facts.parts if not known & set(parts.hosts)]
+    names = {host.name for host in group.hosts}
+    timed = [one for source in heard for one in source.facts.measured if set(one.placed) & known <= names]
+    return replace(group, parts=(*group.parts, *common), measured=tuple(timed))
 
 
 def _plain(parts: Parts) -> Parts:
@@ -144,19 +145,22 @@ def _by_leaf(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def _named(groups: list[Group]) -> list[Group]:
-    """Every group under a name of its own, fit for a topology: with its devices where a cluster was divided."""
+    """Every group under a name of its own, fit for a topology: with its devices where these divide a cluster."""
     found: dict[str, Group] = {}
     for group in groups:
         name = group.name
-        if sum(other.name == name for other in groups) > 1:
-            kinds = [parts.devices.type or parts.devices.label for parts in group.parts if parts.devices]
-            name = "-".join(filter(None, (name, next(filter(None, kinds), ""))))
+        if len({_kind(other) for other in groups if other.name == name}) > 1:
+            name = "-".join(filter(None, (name, _kind(group))))
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-._") or ALONE
         number = 2
         while name in found:
             name, number = f"{name.removesuffix(f'-{number - 1}') if number > 2 else name}-{number}", number + 1
         found[name] = replace(group, name=name)
     return list(found.values())
+
+
+def _kind(group: Group) -> str:
+    return next((kind for parts in group.parts if parts.devices and (kind := parts.devices.type or parts.devices.label)), "")
 
 
 def _some(names: Sequence[str]) -> str:

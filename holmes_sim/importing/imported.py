@@ -21,7 +21,10 @@ from sim.documents import parse, read_text, to_yaml
 from sim.errors import HolmesError
 from sim.schema import TOPOLOGY_FORMAT
 from sim.topology import from_document
-from sim.units import rate_text
+from sim.units import bytes_per_second_text, rate_text
+
+MOST_SHARE = 2.0
+"""busbw over the wire rate: between two hosts a tree sends half of what busbw counts, and no more than that is saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,11 @@ def _efficiency(group: Group, nic: Nics, across: Sequence[links.Measured], told:
     rate = statistics.median(links.fit([point for one in across for point in one.points]).rates.values())
     share = rate / (nic.bandwidth * nic.count)
     files = ", ".join(one.source for one in across)
+    if share > MOST_SHARE:
+        raise HolmesError(
+            f"{files}: {bytes_per_second_text(rate)} between hosts, but {nic.where} has {nic.count} {nic.type} NICs of "
+            f"{rate_text(nic.bandwidth)}; they are not of the same nodes"
+        )
     told.read.append(f"cluster {group.name}: efficiency {share:.3g} of the {nic.type} NICs, fitted ({files})")
     if share > 1:
         told.assumed.append(

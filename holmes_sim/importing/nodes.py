@@ -1,4 +1,4 @@
-"""What is said of a node, put together: devices, what joins them, NICs. A contradiction is one error that names both sources."""
+"""What is said of a node, put together: devices, what joins them, NICs. What contradicts is one error naming both sources."""
 
 from __future__ import annotations
 
