@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from holmes_sim.importing.facts import Facts, Host, Parts
+from holmes_sim.importing.facts import RUN, Facts, Host, Parts
 from holmes_sim.profiling.links import Measured
 from sim.errors import HolmesError
 
@@ -74,7 +74,7 @@ def _hosts(sources: Sequence[Source]) -> tuple[dict[str, Host], list[str]]:
     notes: list[str] = []
     for facts in sorted((source.facts for source in sources), key=lambda facts: -facts.census):
         left = [host.name for host in facts.hosts if facts.census < best and host.name not in found]
-        if left and len(left) < len(facts.hosts):
+        if left and (facts.census > RUN or len(left) < len(facts.hosts)):
             notes.append(f"{facts.source}: {len(left)} hosts that other sources do not know are left out ({_some(left)})")
         own = {host.name: host for host in facts.hosts if host.name not in left}
         _agree(found, own)
@@ -119,9 +119,12 @@ def _alike(home: str, hosts: list[Host], sources: Sequence[Source]) -> list[Grou
 
 
 def _completed(group: Group, sources: Sequence[Source], known: set[str]) -> Group:
-    """With what is said of all nodes, or of no host that is known, and what was measured among these hosts."""
+    """With what is said of all nodes, and what was measured among these hosts.
+
+    A run whose hosts are all unknown (pods, say) tells of all nodes."""
     heard = [source for source in sources if source.cluster in ("", group.home, group.name)]
-    common = [parts for source in heard for parts in source.facts.parts if not known & set(parts.hosts)]
+    said = [(source.facts.census, parts) for source in heard for parts in source.facts.parts]
+    common = [parts for census, parts in said if not parts.hosts or (census == RUN and not known & set(parts.hosts))]
     names = {host.name for host in group.hosts}
     timed = [one for source in heard for one in source.facts.measured if set(one.placed) & known <= names]
     return replace(group, parts=(*group.parts, *common), measured=tuple(timed))

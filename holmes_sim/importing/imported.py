@@ -98,7 +98,7 @@ def _cluster(group: Group, sources: Sequence[Source], told: Told) -> dict[str, A
         joined = Joined("measured", links.fit([point for one in inside for point in one.points]), tuple(inside))
         node["intra_node"] = entry.link_facts(joined)
         told.read.append(f"cluster {group.name}: the link inside a node, fitted ({', '.join(one.source for one in inside)})")
-    elif device:
+    else:
         node["intra_node"] = nodes.joined(group, device, count, told)
     found = nodes.nics(group, told)
     if found:

@@ -78,9 +78,11 @@ def _also(where: str, other: str) -> str:
 
 
 def joined(group: Group, device: str, count: int, told: Told) -> str:
-    """The link of the catalogue between the devices of a node; empty where it is lacking."""
+    """The link of the catalogue between the devices of a node; empty where it, or what the devices are, is lacking."""
     said = [parts.joints for parts in group.parts if parts.joints]
     same = _one("devices of a node are joined by", ((_shown(one), _shown(one), one.where) for one in said))
+    if not device:
+        return ""
     if count == 1:
         return hardware.usual(device) or "pcie4"
     if same is None:

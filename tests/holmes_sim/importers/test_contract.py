@@ -20,6 +20,11 @@ def text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def importer_of(path: Path) -> str:
+    """`slurm_conf` of `slurm_conf-tree.conf`."""
+    return path.name.split("-")[0]
+
+
 def facts(path: Path) -> Facts | None:
     """What a sample tells; None where it is told that a plan cannot use it."""
     try:
@@ -31,12 +36,12 @@ def facts(path: Path) -> Facts | None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_sample_is_recognised_by_its_own_importer_alone(path):
-    assert [name for name in importers.names() if importers.get(name).recognises(text(path))] == [path.name.split("-")[0].split(".")[0]]
+    assert [name for name in importers.names() if importers.get(name).recognises(text(path))] == [importer_of(path)]
 
 
 @pytest.mark.parametrize("name", importers.names())
 def test_an_importer_has_two_real_samples_and_a_name(name):
-    own = [path for path in FILES if path.name.split("-")[0].split(".")[0] == name and path.name not in CONVERTED]
+    own = [path for path in FILES if importer_of(path) == name and path.name not in CONVERTED]
     assert len(own) >= 2
     assert importers.get(name).NAME
     assert any(facts(path) is not None for path in own)
@@ -67,11 +72,13 @@ def test_the_samples_are_listed_with_their_sources(path):
     assert f"`{path.name}`" in listed or f"`{short}`" in listed
 
 
-@pytest.mark.parametrize("nothing", ["", "hello\n", "{}\n", "format: holmes-sim/topology/1\nname: x\n", "<html></html>\n", "- a\n- b\n"])
+@pytest.mark.parametrize(
+    "nothing", ["", "hello\n", "{}\n", "format: holmes-sim/topology/1\nname: x\n", "<html></html>\n", "- a\n- b\n"]
+)
 def test_what_is_no_source_is_told_with_all_that_are(nothing):
     known = (
-        "ibnetdiscover, Kubernetes nodes (kubectl get nodes -o json), nccl-tests output, NCCL topology XML, nvidia-smi topo -m, "
-        "Slurm topology.conf or scontrol show topology, Slurm topology.yaml, topograph model or graph"
+        "ibnetdiscover, Kubernetes nodes (kubectl get nodes -o json), nccl-tests output, NCCL topology XML, nvidia-smi topo -m"
+        ", Slurm topology.conf or scontrol show topology, Slurm topology.yaml, topograph model or graph"
     )
     with pytest.raises(HolmesError) as caught:
         importers.recognised(nothing, "x.txt")
@@ -80,5 +87,7 @@ def test_what_is_no_source_is_told_with_all_that_are(nothing):
 
 def test_two_sources_in_one_file_are_told():
     both = text(SAMPLES / "slurm_conf-block.conf") + text(SAMPLES / "nvidia_smi-a100.txt")
-    with pytest.raises(HolmesError, match=r"^x: looks like nvidia-smi topo -m and Slurm topology.conf or scontrol show topology at once"):
+    with pytest.raises(
+        HolmesError, match=r"^x: looks like nvidia-smi topo -m and Slurm topology.conf or scontrol show topology at once"
+    ):
         importers.recognised(both, "x")
