@@ -20,18 +20,8 @@ from sim.units import BITS_PER_BYTE, GIGA, BytesPerSecond
 NAME = "ibnetdiscover"
 ROOT = "infiniband"
 """What its fabric is called; it bears no name."""
-LANES: dict[str, float] = {
-    "SDR": 2.5,
-    "DDR": 5,
-    "QDR": 10,
-    "FDR10": 10.3125,
-    "FDR": 14.0625,
-    "EDR": 25,
-    "HDR": 50,
-    "NDR": 100,
-    "XDR": 200,
-}
-"""Gbit/s of one lane by generation (signalling rate of SDR to FDR): InfiniBand Trade Association, roadmap."""
+LANES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
+"""Gbit/s of one lane by generation, as NCCL counts them (memory: src/transport/net_ib; its XML has 56000 for 4xFDR)."""
 _RECORD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"(?:.*?#\s*"([^"]*)")?')
 _PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-f]+\))?\s*"([^"]+)"\s*\[(\d+)\](?:\([0-9a-f]+\))?(?:\s*#(.*))?$')
 _RATE = re.compile(r"\b(\d+)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")

@@ -3,7 +3,8 @@
 Format: NVIDIA/nccl 2.30 src/graph/xml.cc. `class` of a PCI function is 0x0207 for InfiniBand, 0x0200 for Ethernet, 0x0208 for
 Omni-Path, 0x03 for NVIDIA's and 0x12 for AMD's devices; `speed` is in Mbit/s. An Ethernet function carries RoCE where NCCL
 uses it as an RDMA device (port 1 and up), TCP where it uses the interface by sockets (port 0; memory: net_socket.cc). Files
-for NCCL_TOPO_FILE that clouds ship have PCI functions only.
+for NCCL_TOPO_FILE that clouds ship have PCI functions only. Where NVLink joins hosts a dump has several (host_hash): one of them
+is read.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Element:
     given: dict[str, str]
     pci: dict[str, str]
     """The PCI function that it is part of."""
+    host: str
 
 
 def recognises(text: str) -> bool:
@@ -41,7 +43,9 @@ def recognises(text: str) -> bool:
 
 def read(text: str, name: str) -> Facts:
     """Devices, how they are joined, NICs. Raises HolmesError."""
-    elements = _elements(text, name)
+    everything = _elements(text, name)
+    host = max(one.host for one in everything)
+    elements = [one for one in everything if one.host in ("", host)]
     gpus = [one for one in elements if one.tag == "gpu"]
     functions = [one for one in elements if one.tag == "pci"]
     nets = [one for one in elements if one.tag == "net"]
@@ -61,12 +65,12 @@ def _elements(text: str, name: str) -> list[_Element]:
     """All elements in order. A document type, by which entities are declared, is refused."""
     parser = expat.ParserCreate()
     found: list[_Element] = []
-    inside: list[dict[str, str]] = []
+    inside: list[tuple[dict[str, str], str]] = []
 
     def start(tag: str, given: dict[str, str]) -> None:
-        outer = inside[-1] if inside else {}
-        inside.append(given if tag == "pci" else outer)
-        found.append(_Element(tag, parser.CurrentLineNumber, given, inside[-1]))
+        pci, host = inside[-1] if inside else ({}, "")
+        inside.append((given if tag == "pci" else pci, given.get("host_hash", host)))
+        found.append(_Element(tag, parser.CurrentLineNumber, given, *inside[-1]))
 
     def end(tag: str) -> None:
         inside.pop()

@@ -1,12 +1,14 @@
 """Slurm's topology.conf, and what `scontrol show topology` prints: switches or blocks, and the hosts under them.
 
 Format: Slurm 26.11, man page topology.conf(5): KEY=VALUE pairs of a line, keys in any case, `#` starts a comment, host lists.
-scontrol adds Level, and to a switch above others the hosts of all of them (22.05). LinkSpeed has no unit and is left out.
+As in slurm.conf(5), a line that ends with a backslash goes on in the next. scontrol adds Level, and to a switch above
+others the hosts of all of them (22.05). LinkSpeed has no unit and is left out.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from holmes_sim.importing import trees
 from holmes_sim.importing.facts import SCHEDULER, Facts
@@ -29,8 +31,8 @@ def read(text: str, name: str) -> Facts:
     """The hosts and their switches. Raises HolmesError."""
     switches: dict[str, trees.Switch] = {}
     blocks: set[str] = set()
-    for number, line in enumerate(text.splitlines(), 1):
-        where, given = f"{name}:{number}", _pairs(line.split("#")[0], f"{name}:{number}")
+    for number, line in _lines(text):
+        where, given = f"{name}:{number}", _pairs(line, f"{name}:{number}")
         if "ringname" in given:
             raise HolmesError(f"{where}: topology/ring is not read; topology/tree and topology/block are")
         own = given.get("switchname") or given.get("blockname")
@@ -48,6 +50,19 @@ def read(text: str, name: str) -> Facts:
             raise HolmesError(f"{switches[rest[0]].where}: switch {rest[0]!r} stands among blocks; a file has one kind of them")
         switches[BLOCKS] = trees.Switch(f"{name}:1", tuple(switches))
     return Facts(name, trees.hosts(switches), census=SCHEDULER)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """(number, line) without comments, continued lines in one."""
+    start, whole = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.split("#")[0].rstrip()
+        start, whole = start or number, whole + plain.removesuffix("\\")
+        if not plain.endswith("\\"):
+            yield start, whole
+            start, whole = 0, ""
+    if whole:
+        yield start, whole
 
 
 def _pairs(line: str, where: str) -> dict[str, str]:

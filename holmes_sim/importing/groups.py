@@ -72,14 +72,20 @@ def _hosts(sources: Sequence[Source]) -> tuple[dict[str, Host], list[str]]:
     best = max((source.facts.census for source in sources if source.facts.hosts), default=0)
     found: dict[str, Host] = {}
     notes: list[str] = []
-    for facts in sorted((source.facts for source in sources), key=lambda facts: -facts.census):
+    for source in sorted(sources, key=lambda source: -source.facts.census):
+        facts = source.facts
         left = [host.name for host in facts.hosts if facts.census < best and host.name not in found]
         if left and (facts.census > RUN or len(left) < len(facts.hosts)):
             notes.append(f"{facts.source}: {len(left)} hosts that other sources do not know are left out ({_some(left)})")
-        own = {host.name: host for host in facts.hosts if host.name not in left}
+        own = {host.name: _under(source.cluster, host) for host in facts.hosts if host.name not in left}
         _agree(found, own)
         found |= {name: host for name, host in own.items() if name not in found or not found[name].places}
     return found, notes
+
+
+def _under(cluster: str, host: Host) -> Host:
+    """The host of a source that was given for a cluster: it stands under it, whatever its switches are called."""
+    return host if not cluster or cluster in host.places else replace(host, above=(*host.above, cluster))
 
 
 def _agree(before: dict[str, Host], own: dict[str, Host]) -> None:

@@ -20,9 +20,9 @@ def command(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="Files, told apart by their content. What is said of a node holds for all nodes, unless it is given as "
-            "CLUSTER=FILE: CLUSTER is a switch, block or zone of another source.",
+            "CLUSTER=FILE: CLUSTER is a cluster, or a switch, block or zone, of another source.",
         ),
     ],
     output: Annotated[

@@ -448,3 +448,27 @@ def test_leaves_of_unlike_sizes_are_taken_for_the_largest(put):
     found = imported([conf, sample("nccl_topology-mi300x.xml")], "x")
     assert found.topology["clusters"]["s"]["fabric"] == {"nodes_per_leaf": 3}
     assert "cluster s: leaves of 2 to 3 nodes; taken as 3 each, in order" in found.assumed
+
+
+def test_hosts_of_a_source_that_is_given_for_a_cluster_stand_under_it(put):
+    """Two Slurm clusters whose switches are called alike."""
+    east = put("east.conf", "SwitchName=s1 Nodes=e[1-2]\n")
+    west = put("west.conf", "SwitchName=s1 Nodes=w[1-4]\n")
+    given = clusters(f"east={east}", f"west={west}", sample("nccl_topology-mi300x.xml"))
+    assert {name: cluster["hosts"] for name, cluster in given.items()} == {"east": ["e[1-2]"], "west": ["w[1-4]"]}
+
+
+def test_a_dump_of_several_hosts_is_of_one(put):
+    """NVLink between hosts puts several into one dump: four devices a host, not eight."""
+    links = '<nvlink target="s" count="18" tclass="0x068000"/>'
+    gpus = "".join(f'<pci busid="{at}" vendor="0x10de" device="0x2901"><gpu>{links}</gpu></pci>' for at in range(4))
+    hosts = "".join(f'<cpu host_hash="{host}">{gpus}</cpu>' for host in "ab")
+    assert clusters(put("n.xml", f'<system version="1">{hosts}</system>'))["cluster"]["node"] == {
+        "devices": {"type": "b200-sxm-180gb", "count": 4},
+        "intra_node": "nvlink5",
+    }
+
+
+def test_a_line_of_slurm_may_go_on_in_the_next(put):
+    conf = put("t.conf", "SwitchName=a \\\n  Nodes=n[1-2] # two\nSwitchName=b Nodes=n3\nSwitchName=s \\\nSwitches=a,\\\nb\n")
+    assert clusters(conf, sample("nccl_topology-mi300x.xml"))["s"]["hosts"] == ["n[1-3]"]
