@@ -2,9 +2,9 @@
 
 Format: NVIDIA/nccl 2.30 src/graph/xml.cc. `class` of a PCI function is 0x0207 for InfiniBand, 0x0200 for Ethernet, 0x0208 for
 Omni-Path, 0x03 for NVIDIA's and 0x12 for AMD's devices; `speed` is in Mbit/s. An Ethernet function carries RoCE where NCCL
-uses it as an RDMA device (port 1 and up), TCP where it uses the interface by sockets (port 0; memory: net_socket.cc). Files
-for NCCL_TOPO_FILE that clouds ship have PCI functions only. Where NVLink joins hosts a dump has several (host_hash): one of them
-is read.
+uses it as an RDMA device (port 1 and up), TCP where it uses the interface by sockets (port 0; memory: net_socket.cc).
+Files for NCCL_TOPO_FILE that clouds ship have PCI functions only. A dump of hosts that NVLink joins has several (host_hash);
+one is read.
 """
 
 from __future__ import annotations
