@@ -472,3 +472,82 @@ def test_a_dump_of_several_hosts_is_of_one(put):
 def test_a_line_of_slurm_may_go_on_in_the_next(put):
     conf = put("t.conf", "SwitchName=a \\\n  Nodes=n[1-2] # two\nSwitchName=b Nodes=n3\nSwitchName=s \\\nSwitches=a,\\\nb\n")
     assert clusters(conf, sample("nccl_topology-mi300x.xml"))["s"]["hosts"] == ["n[1-3]"]
+
+
+def test_hosts_are_written_leaf_by_leaf(put):
+    def node(name: str, leaf: str) -> dict[str, object]:
+        labels = {"nvidia.com/gpu.product": "NVIDIA-L40S", "nvidia.com/gpu.count": "4"}
+        tiers = {"network.topology.nvidia.com/leaf": leaf, "network.topology.nvidia.com/spine": "s"}
+        return {"kind": "Node", "metadata": {"name": name, "labels": labels | tiers}}
+
+    items = [node("a1", "x"), node("a2", "y"), node("a3", "x"), node("a4", "y")]
+    listed = put("nodes.json", json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    nics = put("n.xml", '<system version="1"><pci class="0x020700"><net name="mlx5_0" speed="100000"/></pci></system>')
+    assert clusters(listed, nics) == {
+        "s": {
+            "nodes": 4,
+            "hosts": ["a1", "a3", "a2", "a4"],
+            "node": {
+                "devices": {"type": "l40s", "count": 4},
+                "intra_node": "pcie4",
+                "nics": [{"type": "infiniband", "bandwidth": "100 Gbit/s", "count": 1, "names": ["mlx5_0"]}],
+            },
+            "fabric": {"nodes_per_leaf": 2},
+        }
+    }
+
+
+def test_oversubscription_is_that_of_the_worst_leaf(put, h100):
+    fabric = (SAMPLES / "ibnetdiscover-ibsim.txt").read_text()
+    one = '[8]\t"S-0000000000200003"[1]\t\t# "Spine2" lid 0 4xSDR\n'
+    assert one in fabric
+    found = clusters(put("ib.txt", fabric.replace(one, "")), h100)["infiniband"]["fabric"]
+    assert found == {"nodes_per_leaf": 2, "oversubscription": 2.0}
+
+
+def run_of(operation: str, seconds: float, ranks: int = 4) -> str:
+    """A run between two hosts: a byte in no time, 1,000 MB in some."""
+    text = f"# Collective test starting: {operation}_perf\n"
+    for at in range(ranks):
+        text += f"#  Rank  {at} Pid  1 on pod-{at * 2 // ranks} device  {at} [0x0{at}] NVIDIA H100 80GB HBM3\n"
+    rows = ((1, 1e-3), (1000000000, seconds * 1e6))
+    return text + "".join(f"  {size}  1  float  none  -1  {time}  1  1  0  {time}  1  1  0\n" for size, time in rows)
+
+
+def nodes_of(put, count: int) -> str:
+    nets = "".join(f'<net name="mlx5_{at}" speed="400000" port="1"/>' for at in range(count))
+    return put("nics.xml", f'<system version="1"><pci class="0x020700">{nets}</pci></system>')
+
+
+def test_of_several_operations_the_middle_one_counts(put, h100):
+    """Bytes through a port: 1.5 GB of an all_reduce, 0.75 GB of the others; the NICs carry 100 GB/s."""
+    runs = [put(f"{name}.txt", run_of(name, seconds)) for name, seconds in
+            (("all_reduce", 1.5 / 90), ("all_gather", 0.75 / 60), ("reduce_scatter", 0.75 / 50))]  # fmt: skip
+    given = clusters(h100, nodes_of(put, 2), *runs)["cluster"]["node"]
+    assert given["nics"][0]["efficiency"] == 0.6
+    assert given["devices"] == {"type": "h100-sxm5-80gb", "count": 8}
+
+
+def test_more_than_the_wire_carries_is_taken_for_all_of_it(put, h100):
+    found = imported([h100, nodes_of(put, 2), put("all_reduce.txt", run_of("all_reduce", 1.5 / 130))], "x")
+    assert found.topology["clusters"]["cluster"]["node"]["nics"][0]["efficiency"] == 1.0
+    assert any("efficiency 1, not 1.3: busbw counts a ring's bytes" in line for line in found.assumed)
+
+
+def test_a_run_alone_tells_how_many_devices_it_used_at_least(put):
+    found = imported([nodes_of(put, 2), put("all_reduce.txt", run_of("all_reduce", 1.5 / 90))], "x")
+    assert found.topology["clusters"]["cluster"]["node"]["devices"] == {"type": "h100-sxm5-80gb", "count": 2}
+    assert any("a node has the 2 devices that the run of" in line for line in found.assumed)
+
+
+def test_names_that_a_topology_cannot_bear_are_told(put):
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "1"}
+    listed = {"kind": "Node", "metadata": {"name": "a/b", "labels": labels}}
+    with pytest.raises(HolmesError, match="'a/b' is no name of a host"):
+        imported([put("n.json", json.dumps({"apiVersion": "v1", "kind": "List", "items": [listed]}))], "x")
+
+
+def test_an_nvlink_that_only_some_pairs_of_a_switched_board_have_is_no_nvlink_of_the_board(put):
+    matrix = "".join(f"GPU {at}: NVIDIA H100 80GB HBM3 (UUID: {at})\n" for at in range(3)) + "\tGPU0\tGPU1\tGPU2\n"
+    matrix += "GPU0\t X \tNV18\tSYS\nGPU1\tNV18\t X \tSYS\nGPU2\tSYS\tSYS\t X\n"
+    assert clusters(put("m.txt", matrix))["cluster"]["node"]["intra_node"] == "pcie5"
