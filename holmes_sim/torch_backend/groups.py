@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -57,26 +58,36 @@ def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]
 
 
 def build(
-    plan: Plan, rank: int, device: torch.device, on: Sequence[str], within: Seconds, longest: Seconds
+    plan: Plan,
+    rank: int,
+    device: torch.device,
+    on: Sequence[str],
+    within: Seconds,
+    longest: Seconds,
+    late: Callable[[str], None],
 ) -> dict[str, dist.ProcessGroup]:
     """Process groups by kind, for a rank on its device, where rank `r` is on a device of kind `on[r]`. What they exchange may
     take `longest`.
 
-    Raises HolmesError for one that does not connect `within` so long."""
+    Raises HolmesError for one that does not connect. Where it has not `within` so long, `late` is told, which ends the rank:
+    where nobody answers, gloo's own timeout is that of each attempt, not of all of them."""
     known, found = interfaces(), dict[str, dist.ProcessGroup]()
     for group in groups_of(plan, rank):
+        what = f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic}"
+        timer = threading.Timer(within, late, (f"{what} has not connected within {within:g} s",))
+        timer.daemon = True
+        timer.start()
         try:
-            found[group.kind] = made = _made(
-                group, backend(plan, group, on), known.get(group.nic, []), timedelta(seconds=within)
-            )
+            made = _made(group, backend(plan, group, on), known.get(group.nic, []), timedelta(seconds=within))
             exchanges.all_reduce(torch.zeros(1, device=device), made)  # before anything is timed
             settle(device)
         except RuntimeError as error:
             told = str(error).splitlines()[0].rsplit("] ", 1)[-1]
-            raise HolmesError(
-                f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic} cannot connect: {told}"
-            ) from None
+            raise HolmesError(f"{what} cannot connect: {told}") from None
+        finally:
+            timer.cancel()
         made.set_timeout(timedelta(seconds=longest))
+        found[group.kind] = made
     return found
 
 

@@ -94,7 +94,7 @@ def run(plan: Plan, asked: Asked) -> Timeline | None:
             WORLD, store=dist.PrefixStore("world", store), rank=launch.rank, world_size=launch.world_size,
             timeout=timedelta(seconds=LONGEST),
         )  # fmt: skip
-        found = _play(plan, asked, launch)
+        found = _play(plan, asked, launch, watch)
         dist.barrier()
         watch.close()
         dist.barrier()
@@ -130,12 +130,12 @@ def _check_hosts(plan: Plan, launch: Launch, store: dist.Store) -> None:
         raise HolmesError(f"rank {launch.rank} of {node} stands on host {own}, other ranks of that node on {first}")
 
 
-def _play(plan: Plan, asked: Asked, launch: Launch) -> Timeline | None:
+def _play(plan: Plan, asked: Asked, launch: Launch, watch: Watch) -> Timeline | None:
     rank, recorder = launch.rank, Recorder()
     device = devices.of(asked, rank, launch.local_rank)
     on: list[tuple[str, str]] = [("", "")] * launch.world_size
     dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
-    built = groups.build(plan, rank, device, [kind for kind, _ in on], asked.connect, LONGEST)
+    built = groups.build(plan, rank, device, [kind for kind, _ in on], asked.connect, LONGEST, watch.fail)
     told: Callable[[str, float, Callable[[], None]], None] = lambda name, nbytes, work: player.told(name, nbytes, work)  # noqa: E731
     computed_on = tuple(sorted({name for _, name in on})) if asked.compute == "real" else ()
     body = (
