@@ -7,8 +7,7 @@ ASTRA-sim's own generators write (examples/workload/microbenchmarks/generator_sc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 """NodeType."""
@@ -22,27 +21,32 @@ _SHORT = ("comm_src", "comm_dst", "comm_tag")
 _VARINT, _BYTES = 0, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One node: `after` are the ids of those that must have ended; `attributes` are (name, value) of bool, int or text."""
+Attributes: TypeAlias = tuple[tuple[str, bool | int | str], ...]
+
+
+class Node(NamedTuple):
+    """One node: `after` are the ids of those that must have ended."""
 
     id: int
     name: str
     type: int
     after: tuple[int, ...] = ()
     microseconds: int = 0
-    attributes: tuple[tuple[str, bool | int | str], ...] = ()
+    attributes: Attributes = ()
 
 
-def trace(nodes: Iterable[Node]) -> bytes:
-    """A whole file."""
-    found = bytearray(_delimited(_bytes(1, VERSION.encode())))
-    for node in nodes:
-        found += _delimited(_node(node))
-    return bytes(found)
+def metadata() -> bytes:
+    """What a file begins with."""
+    return delimited(_bytes(1, VERSION.encode()))
 
 
-def _node(node: Node) -> bytes:
+def delimited(message: bytes) -> bytes:
+    """A message as it stands in a file."""
+    return _varint(len(message)) + message
+
+
+def encoded(node: Node) -> bytes:
+    """A Node; attributes may be added behind it."""
     after = b"".join(map(_varint, node.after))
     return b"".join(
         (
@@ -51,9 +55,14 @@ def _node(node: Node) -> bytes:
             _number(3, node.type),
             _bytes(5, after) if after else b"",
             _number(7, node.microseconds),
-            *(_bytes(10, _attribute(name, value)) for name, value in node.attributes),
+            attributes(node.attributes),
         )
     )
+
+
+def attributes(found: Attributes) -> bytes:
+    """Attributes of a Node."""
+    return b"".join(_bytes(10, _attribute(name, value)) for name, value in found)
 
 
 def _attribute(name: str, value: bool | int | str) -> bytes:
@@ -71,10 +80,6 @@ def _number(field: int, value: int) -> bytes:
 
 def _bytes(field: int, value: bytes) -> bytes:
     return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
-
-
-def _delimited(message: bytes) -> bytes:
-    return _varint(len(message)) + message
 
 
 def _varint(value: int) -> bytes:

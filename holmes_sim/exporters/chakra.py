@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from holmes_sim.chakra import network, nodes, protobuf
+from holmes_sim.chakra import network
 from holmes_sim.chakra.groups import Groups
+from holmes_sim.chakra.nodes import Traces
 from holmes_sim.launching.folder import File, Launch
-from sim.durations import Durations
 from sim.plan import Plan
 
 TITLE = "ASTRA-sim (MLCommons Chakra traces)"
 READERS = "protobuf; ASTRA-sim c459ab6"
-NAME = "trace"
+NAME = "traces/trace"
 ALGORITHMS = {"all-reduce": "ring", "all-gather": "ring", "reduce-scatter": "ring", "all-to-all": "direct"}
 """Of groups of all ranks; groups of some ranks are rings in any case."""
 MOST_GROUPS = 2147
@@ -37,7 +37,7 @@ From this folder, with ASTRA-sim's analytical backend built (`build/astra_analyt
 one dimension only):
 
 ```
-AstraSim_Analytical_Congestion_Unaware --workload-configuration=trace --comm-group-configuration=comm_groups.json \\
+AstraSim_Analytical_Congestion_Unaware --workload-configuration=traces/trace --comm-group-configuration=comm_groups.json \\
   --system-configuration=system.json --remote-memory-configuration=remote_memory.json --network-configuration={network}
 ```
 
@@ -60,14 +60,14 @@ def against(plan: Plan) -> Iterator[str]:
 
 def launch(plan: Plan) -> Launch:
     """A trace of every rank, the groups, and ASTRA-sim's other inputs as far as it can be told them."""
-    groups, durations = Groups(plan), Durations(plan)
+    traces = Traces(plan)
     files = {
-        f"{NAME}.{rank}.et": File(
-            protobuf.trace(nodes.of_rank(plan, rank, groups, durations)), "the execution trace of one rank"
-        )
+        f"{NAME}.{rank}.et": File(traces.trace(rank), "the execution trace of one rank")
         for rank in range(plan.config.world_size)
     }
-    files["comm_groups.json"] = File(_groups(groups), "ranks of every group, in ring order, by the numbers that traces use")
+    files["comm_groups.json"] = File(
+        _groups(traces.groups), "ranks of every group, in ring order, by the numbers that traces use"
+    )
     unlike = tuple(network.unlike(plan))
     dimensions = () if unlike else network.dimensions(plan)
     files["system.json"] = File(_system(max(1, len(dimensions))), "how ASTRA-sim runs collectives, dimension by dimension")

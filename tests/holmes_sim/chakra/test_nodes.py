@@ -26,8 +26,8 @@ NAMES = {number: name for name, number in OPERATIONS.items()}
 
 
 def traces(plan: Plan) -> tuple[Groups, Traces]:
-    groups, durations = Groups(plan), Durations(plan)
-    return groups, [list(nodes.of_rank(plan, rank, groups, durations)) for rank in range(plan.config.world_size)]
+    found = nodes.Traces(plan)
+    return found.groups, [found.nodes(rank) for rank in range(plan.config.world_size)]
 
 
 def of(node: Node, name: str) -> Any:
@@ -162,7 +162,9 @@ def told(plan: Plan, rank: int) -> list[tuple[Any, ...]]:
         assert facts.pop("is_cpu_op") is False
         assert node.microseconds == 0 or node.type == COMPUTE
         nbytes = facts.pop("comm_size", 0)
-        found.append((node.name, node.after, tuple(facts.values()), nbytes))
+        names = ("comm_src", "comm_dst", "comm_tag", "comm_type", "pg_name")
+        found.append((node.name, node.after, tuple(facts.pop(name) for name in names if name in facts), nbytes))
+        assert not facts
     return found
 
 
