@@ -14,7 +14,7 @@ COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 OPERATIONS = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
 """CollectiveCommType."""
 VERSION = "0.0.4"
-"""Of the schema, as PyTorch's traces of today call it (`schema: 1.1.1-chakra.0.0.4`)."""
+"""Of the schema, as ASTRA-sim's own generators write it (see above)."""
 _VALUE_FIELDS: dict[type, int] = {bool: 27, str: 29}
 _INT64, _INT32 = 9, 7
 _SHORT = ("comm_src", "comm_dst", "comm_tag")
