@@ -20,6 +20,7 @@ import os
 import runpy
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ VERBS = ("infiniband", "roce")
 """Fabrics that NCCL reaches by its own network IB; others need a plug-in of a name of its own."""
 ONE_VENDORS = ("nccl", "hccl")
 """Backends that join devices of one vendor only (RCCL is called nccl as well)."""
+
+
+GRACE = 20.0
+"""Seconds that the other ranks of a host leave the first one to say what is wrong; torchrun ends them as soon as it has."""
 
 
 def main() -> None:
@@ -43,8 +48,10 @@ def main() -> None:
             raise ValueError("which script? holmes_launch.py train.py ..., or holmes_launch.py -m package.module ...")
         os.environ.update(seat_of(table, host, dict(os.environ)))
     except (OSError, ValueError) as error:
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            sys.stderr.write(f"holmes_launch: {error}\n")
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(GRACE)
+            sys.exit(2)
+        sys.stderr.write(f"holmes_launch: {error}\n")
         sys.exit(2)
     steer(table)
     module = sys.argv[1] == "-m"
