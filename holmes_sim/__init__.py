@@ -35,6 +35,7 @@ _PUBLIC = {
     "load": "holmes_sim.commands",
     "plan": "holmes_sim.commands",
     "compare": "holmes_sim.commands",
+    "sweep": "holmes_sim.sweeping.sweep",
     "pareto": "holmes_sim.front",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",

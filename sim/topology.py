@@ -35,7 +35,7 @@ class Topology:
         `sim.variation` says more. Raises TopologyError."""
         from sim.variation import varied
 
-        return varied(self, path, value)
+        return varied(self, {path: value})
 
     def facts(self) -> dict[str, Any]:
         """The document as plain data, as it stands in plan.json."""

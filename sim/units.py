@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import TypeAlias
 
 Seconds: TypeAlias = float
@@ -65,6 +66,19 @@ def parse(value: object, kind: str) -> float:
     if not math.isfinite(si):
         raise ValueError(f"{value!r} is too large")
     return si
+
+
+def alike(values: Iterable[object]) -> tuple[str, tuple[float, ...]] | None:
+    """The unit of the first of some quantities, and each one's number in it; None where they are not of one kind."""
+    found = [_QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None for value in values]
+    pairs = [(float(match[1]), match[2]) for match in found if match is not None]
+    if not pairs or len(pairs) < len(found):
+        return None
+    first = pairs[0][1]
+    for units, _ in KINDS.values():
+        if all(unit in units for _, unit in pairs):
+            return first, tuple(n if unit == first else n * units[unit] / units[first] for n, unit in pairs)
+    return None
 
 
 def _scaled(value: float, unit: str) -> str:

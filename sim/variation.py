@@ -1,4 +1,4 @@
-"""A topology, varied: another value at one place of its file, `workload.global_batch_size` or `links[0].bandwidth`.
+"""A topology, varied: other values at places of its file, `workload.global_batch_size` or `links[0].bandwidth`.
 
 Where the place lies inside a name of the catalogue (`clusters.ib.node.devices.type.memory`, `workload.model.layers`) the
 facts of that name are put in its place first. What comes out is checked like a file.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from sim import catalog
@@ -21,11 +22,18 @@ NAMED = {"type": "devices", "intra_node": "links", "model": "models"}
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-def varied(topology: Topology, path: str, value: object) -> Topology:
-    """The topology with `value` at a place; None takes the key or the element out. Raises TopologyError.
+def varied(topology: Topology, changes: Mapping[str, object]) -> Topology:
+    """The topology with each value at its place, one after the other; None takes the key or the element out. Raises
+    TopologyError.
 
-    A key may be new where the schema knows it (`clusters.ib.fabric`); an index must exist."""
+    A key may be new where the schema knows it (`clusters.ib.fabric`); an index must exist. Only what comes out is checked."""
     facts = copy.deepcopy(written(topology))
+    for path, value in changes.items():
+        _change(facts, path, copy.deepcopy(value))
+    return from_document(parse(topology.name, json.dumps(facts)))
+
+
+def _change(facts: dict[str, Any], path: str, value: object) -> None:
     steps = _steps(facts, path)
     place: Any = facts
     for index, step in enumerate(steps[:-1]):
@@ -34,7 +42,6 @@ def varied(topology: Topology, path: str, value: object) -> Topology:
             place[step] = inside = _spelled_out(inside, steps[: index + 1], path)
         place = inside
     _put(place, steps, value, path)
-    return from_document(parse(topology.name, json.dumps(facts)))
 
 
 def _steps(facts: Any, path: str) -> Path_:

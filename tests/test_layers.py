@@ -15,7 +15,14 @@ NAMES = [str(file.relative_to(ROOT)) for file in FILES]
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "yaml": ("sim/documents.py",),
-    "pydantic": ("sim/documents.py", "sim/schema.py", "sim/planfile.py", "sim/cases.py", "sim/timeline.py"),
+    "pydantic": (
+        "sim/documents.py",
+        "sim/schema.py",
+        "sim/planfile.py",
+        "sim/cases.py",
+        "sim/timeline.py",
+        "holmes_sim/sweeping/",
+    ),
     "networkx": ("sim/cluster.py", "planner/strategies/dt_fm.py"),
     "simpy": ("sim/network.py", "sim/engine.py"),
     "pulp": ("planner/milp.py",),
@@ -24,6 +31,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "typer": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "rich": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "pandas": ("holmes_sim/",),
+    "joblib": ("holmes_sim/sweeping/engines/local.py",),
+    "distributed": ("holmes_sim/sweeping/engines/dask.py",),
     "torch": ("holmes_sim/torch_backend/", "holmes_sim/profiling/", "holmes_sim/launching/holmes_launch.py"),
 }
 """Third-party library -> the files (or the folder) that may import it."""

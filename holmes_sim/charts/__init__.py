@@ -1,5 +1,5 @@
 """Pictures: the pipeline of a step, simulated and measured, the fleet, the placement of a plan on it, strategies beside each
-other, trade-offs.
+other, trade-offs, sweeps.
 
 The only folder that knows matplotlib. Everything here returns a `Figure` and leaves matplotlib's global state alone; a notebook
 shows it, `save` writes it.
@@ -13,10 +13,12 @@ from holmes_sim.charts.front import front
 from holmes_sim.charts.measurement import measurement
 from holmes_sim.charts.pipeline import pipeline, timeline
 from holmes_sim.charts.style import ENDINGS, ending, save
+from holmes_sim.charts.sweep import axes_of, sweep
 from holmes_sim.charts.validation import validation
 
 __all__ = [
     "ENDINGS",
+    "axes_of",
     "comparison",
     "ending",
     "front",
@@ -24,6 +26,7 @@ __all__ = [
     "pipeline",
     "placement",
     "save",
+    "sweep",
     "timeline",
     "topology",
     "validation",

@@ -32,6 +32,34 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(f"{what}: {text}")
 
 
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr with what is done, of how many, and the time left, where stderr is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from holmes_sim import printing
+
+    screen = printing.console(stderr=True)
+    if not screen.is_terminal:
+        yield lambda done, of: None
+        return
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen) as shown:
+        task = shown.add_task(what, total=None)
+
+        def tell(done: int, of: int) -> None:
+            shown.update(task, completed=done, total=of)
+
+        yield tell
+
+
 def show(content: RenderableType) -> None:
     """Print tables and sentences on stdout."""
     from holmes_sim import printing

@@ -11,6 +11,7 @@ from holmes_sim.printing.measurements import held, timeline
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.stacks import calibrated
+from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
 
@@ -30,6 +31,8 @@ __all__ = [
     "planned",
     "profiled",
     "simulated",
+    "studies",
+    "swept",
     "timeline",
     "topologies",
     "topology",

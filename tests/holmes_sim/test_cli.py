@@ -20,7 +20,7 @@ PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--re
 """One shape only, so that planning takes a fraction of a second."""
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
-KINDS += ("targets",)
+KINDS = (*KINDS[:7], "studies", *KINDS[7:], "targets")
 COMMANDS = ("plan", "simulate", "compare", "show", "list", "schema")
 
 
@@ -555,7 +555,7 @@ WRONG = {
         "error: holmes-hybrid-4:1: clusters.ib.nodes: 'few' is not a whole number\n",
     ),
     ("list", "foo"): (2, f"error: 'foo' cannot be listed; known: {', '.join(KINDS)}\n"),
-    ("schema", "foo"): (2, "error: there is no schema of 'foo'; known: topology, plan\n"),
+    ("schema", "foo"): (2, "error: there is no schema of 'foo'; known: topology, plan, study\n"),
     ("plan", "holmes-hybrid-4", "--tp", "16"): (
         3,
         "error: no layout fits --tp 16; tp 16 must fit inside a node (8 devices) and divide heads 32, ffn_hidden 12288 and "

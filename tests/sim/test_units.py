@@ -121,3 +121,21 @@ def test_quantities_are_written_as_people_write_them(text: str, written: str) ->
 )
 def test_what_is_written_reads_back(write: object, kind: str, value: float) -> None:
     assert units.parse(write(value), kind) == pytest.approx(value, rel=1e-12)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (["100 Gbit/s", "2.5 Gbit/s"], ("Gbit/s", (100.0, 2.5))),
+        (["500 Mbit/s", "1 Gbit/s", "1 MB/s"], ("Mbit/s", (500.0, 1000.0, 8.0))),
+        (["1 s", "100 ms"], ("s", (1.0, 0.1))),
+        (["40 GiB"], ("GiB", (40.0,))),
+        (["1 s", "1 GB"], None),
+        (["1 s", 1], None),
+        (["1f1b"], None),
+        (["1 parsec"], None),
+        ([], None),
+    ],
+)
+def test_quantities_of_one_kind_are_numbers_in_the_first_ones_unit(values, found) -> None:
+    assert units.alike(values) == (found if found is None else (found[0], pytest.approx(found[1], rel=1e-12)))

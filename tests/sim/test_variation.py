@@ -9,6 +9,7 @@ from holmes_sim import commands
 from sim.cluster import Fabric
 from sim.errors import TopologyError
 from sim.topology import written
+from sim.variation import varied
 
 
 def base():
@@ -52,6 +53,17 @@ def test_only_what_is_named_changes():
     assert back == base()
     assert varied.fleet.cluster("ib") == base().fleet.cluster("ib")
     assert varied.workload == base().workload
+
+
+def test_several_places_change_at_once_and_only_what_comes_out_is_checked():
+    """Three nodes with two names of hosts are no topology; with three names they are, in either order."""
+    changes = {"clusters.ib.nodes": 3, "clusters.ib.hosts": ["a", "b", "c"]}
+    for order in (changes, dict(reversed(changes.items()))):
+        cluster = varied(base(), order).fleet.cluster("ib")
+        assert (cluster.nodes, cluster.hosts) == (3, ("a", "b", "c"))
+    assert varied(base(), {}) == base()
+    with pytest.raises(TopologyError):
+        varied(base(), {"clusters.ib.hosts": ["a", "b", "c"]})
 
 
 def test_none_takes_a_key_or_an_element_out():

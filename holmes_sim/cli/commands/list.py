@@ -15,13 +15,14 @@ ORDER = 50
 EXAMPLE = "holmes-sim list devices"
 KINDS = (
     "devices", "links", "nics", "models", "profiles", "stacks",
-    "topologies", "strategies", "schedules", "collectives", "targets",
+    "topologies", "studies", "strategies", "schedules", "collectives", "targets",
 )  # fmt: skip
 
 
 def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False) -> None:
     """List what the catalogue holds and what can be chosen."""
     from holmes_sim import commands, exporters
+    from holmes_sim.sweeping import study
     from planner import strategies
     from sim import catalog, collectives, schedules
     from sim.errors import HolmesError
@@ -30,6 +31,7 @@ def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="W
         raise HolmesError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")
     of: dict[str, Callable[[], tuple[str, ...]]] = {
         "topologies": commands.shipped_topologies,
+        "studies": study.shipped,
         "strategies": strategies.names,
         "schedules": schedules.names,
         "collectives": collectives.names,
@@ -43,6 +45,9 @@ def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="W
 
     if kind == "topologies":
         out.show(printing.topologies((name, commands.load(name)) for name in found))
+        return
+    if kind == "studies":
+        out.show(printing.studies(map(study.load, found)))
         return
     if kind in of:
         folder: Any = {"strategies": strategies, "schedules": schedules, "collectives": collectives, "targets": exporters}[kind]

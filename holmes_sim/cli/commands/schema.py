@@ -13,13 +13,14 @@ ORDER = 60
 EXAMPLE = "holmes-sim schema topology > topology.schema.json"
 
 
-def command(what: Annotated[str, typer.Argument(metavar="topology|plan", help="Which file format.")]) -> None:
+def command(what: Annotated[str, typer.Argument(metavar="topology|plan|study", help="Which file format.")]) -> None:
     """Print the JSON Schema of a file format, for editors."""
+    from holmes_sim.sweeping.study import study_schema
     from sim.errors import HolmesError
     from sim.planfile import plan_schema
     from sim.schema import topology_schema
 
-    known = {"topology": topology_schema, "plan": plan_schema}
+    known = {"topology": topology_schema, "plan": plan_schema, "study": study_schema}
     if what not in known:
         raise HolmesError(f"there is no schema of {what!r}; known: {', '.join(known)}")
     out.show_json(known[what]())

@@ -1,0 +1,145 @@
+"""The answers of a study: tokens/s as a curve of one varied key, as curves by the words of a second, as a heat map of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH
+from holmes_sim.sweeping import table
+from holmes_sim.sweeping.answering import PLANNED, Row
+from holmes_sim.sweeping.study import Study
+from holmes_sim.sweeping.sweep import Swept
+from sim.errors import HolmesError
+
+MEASURE, LABEL = "tokens_per_s", "tokens/s (simulated)"
+LINES = ((BLUE, "o-"), (RED, "s--"), (GREEN, "^:"), (ORANGE, "D-."), (PURPLE, "v-"), (SKY, "P--"), (BLACK, "X:"))
+"""Colours and lines of curves, in turn: told apart without colours, too, and where one lies on another."""
+WIDE = 8.0
+"""Numbers whose largest is so many times the smallest are drawn on a logarithmic axis."""
+ROOMY = 8
+"""Columns or lines of a heat map up to which each cell says its layout."""
+Key = tuple[str, ...]
+
+
+def axes_of(study: Study) -> dict[str, str]:
+    """The one or two columns that a chart of a study has as axes, with their labels. Raises HolmesError for none or more.
+
+    A key with one value is no axis, and of keys that go together the first stands for the others."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for name, cells in table.varied(study).items():
+        first: dict[Any, int] = {}
+        pattern = tuple(first.setdefault(cell, len(first)) for cell in cells)
+        if len(first) > 1:
+            found.setdefault(pattern, []).append(name)
+    if not 1 <= len(found) <= 2:
+        names = f": {', '.join(together[0] for together in found.values())}" if found else ""
+        raise HolmesError(f"a chart shows one or two varied keys; {study.name} has {len(found)}{names}")
+    return {together[0]: "\n".join(together) for together in found.values()}
+
+
+def sweep(found: Swept) -> Figure:
+    """The chart of a study's answers. Raises HolmesError where not one or two keys vary."""
+    labels = axes_of(found.study)
+    keys = tuple(labels)
+    figure = Figure(figsize=(WIDTH, 6.5), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    words = [key for key in keys if not _numeric(found.study, key)]
+    if len(keys) == 2 and not words:
+        _heat(figure, axes, found, keys)
+        axes.set(xlabel=labels[keys[0]], ylabel=labels[keys[1]])
+    else:
+        by = words[-1] if len(keys) == 2 else None
+        key = next(key for key in keys if key != by)
+        _curves(axes, found, key, by)
+        axes.set(xlabel=labels[key], ylabel=LABEL)
+    workload, topology = found.study.topology.workload, found.study.topology
+    model = f" · {workload.model.name}" if workload else ""
+    figure.suptitle(f"{found.study.name} · {topology.name}{model} · {topology.fleet.devices:,} devices", fontsize=11)
+    return figure
+
+
+def _numeric(study: Study, key: str) -> bool:
+    return all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in table.varied(study)[key])
+
+
+def _values(study: Study, key: str) -> list[Any]:
+    """The values of a key: numbers from the least on, words in the order of the study."""
+    found = list(dict.fromkeys(table.varied(study)[key]))
+    return sorted(found) if _numeric(study, key) else found
+
+
+def _word(value: Any) -> str:
+    return "as it is" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
+    values, numeric = _values(found.study, key), _numeric(found.study, key)
+    places = dict(zip(values, values if numeric else range(len(values)), strict=True))
+    lost: list[float] = []
+    for number, line in enumerate(_values(found.study, by) if by else [None]):
+        rows = {row[key]: row for row in found.rows if by is None or row[by] == line}
+        points = [(places[value], rows[value]) for value in values if value in rows]
+        lost += [x for x, row in points if row["status"] != PLANNED]
+        curve = [(x, row) for x, row in points if row["status"] == PLANNED]
+        color, style = LINES[number % len(LINES)]
+        label = f"{by.removeprefix('plan.')} {_word(line)}" if by else None
+        x, y = [x for x, _ in curve], [row[MEASURE] for _, row in curve]
+        axes.plot(x, y, style, color=color, markersize=9 - number % 3 * 2, linewidth=2, label=label, gid="curve")
+        if by is None:
+            _layouts(axes, curve)
+    if lost:
+        axes.plot(lost, [0.0] * len(lost), "x", color=DARK, markersize=9, label="no plan", clip_on=False, gid="lost")
+    if numeric and values[0] > 0 and values[-1] / values[0] >= WIDE:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(list(places.values()), [_word(value) for value in values])
+    axes.set_ylim(0, 1.08 * max((row[MEASURE] for row in found.rows if row["status"] == PLANNED), default=1.0))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y", color=PALE)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _layouts(axes: Axes, curve: Sequence[tuple[float, Row]]) -> None:
+    """Say below the first point of each layout what it is."""
+    before = ""
+    for x, row in curve:
+        if _layout(row) != before:
+            before = _layout(row)
+            axes.annotate(
+                before, (x, row[MEASURE]), (0, -12), textcoords="offset points", ha="left", va="top", fontsize=9, color=DARK
+            )
+
+
+def _layout(row: Row) -> str:
+    return f"tp {row['tp']} · pp {row['pp']} · dp {row['dp']}\n{row['clusters']}"
+
+
+def _heat(figure: Figure, axes: Axes, found: Swept, keys: Key) -> None:
+    columns, lines = (_values(found.study, key) for key in keys)
+    rows = {(row[keys[0]], row[keys[1]]): row for row in found.rows}
+    measured = [row[MEASURE] for row in rows.values() if row["status"] == PLANNED] or [1.0]
+    least, most = min(measured), max(measured)
+    cells = [[rows.get((column, line), {}).get(MEASURE) for column in columns] for line in lines]
+    heat = axes.imshow(
+        [[float("nan") if cell is None else cell for cell in line] for line in cells],
+        cmap="cividis", vmin=least, vmax=most, aspect="auto", origin="lower", gid="heat",
+    )  # fmt: skip
+    axes.set_facecolor(PALE)
+    for (column, line), row in rows.items():
+        text, color = "no plan", DARK
+        if row["status"] == PLANNED:
+            text = f"{row[MEASURE]:,.0f}" + (f"\n{_layout(row)}" if max(len(columns), len(lines)) <= ROOMY else "")
+            color = "white" if row[MEASURE] - least < 0.5 * (most - least) else BLACK
+        axes.text(columns.index(column), lines.index(line), text, ha="center", va="center", fontsize=9, color=color)
+    axes.set_xticks(range(len(columns)), [_word(value) for value in columns])
+    axes.set_yticks(range(len(lines)), [_word(value) for value in lines])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(heat, ax=axes, label=LABEL, format="{x:,.0f}", pad=0.02)

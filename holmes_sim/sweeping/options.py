@@ -1,0 +1,50 @@
+"""What a study may say of the plans that it asks for: pins, strategy, objective, seconds of search."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from planner import strategies
+from planner.question import Wishes
+from planner.search import DEFAULT
+from sim import schedules
+from sim.documents import suggestion
+from sim.plan import OBJECTIVES, RECOMPUTE, ZERO_STAGES
+from sim.schema import Count, Door
+
+OTHERS = ("strategy", "objective", "time_limit")
+"""Options that are no pins."""
+
+
+def _one_of(*known: Any) -> Any:
+    def checked(value: object) -> object:
+        if value not in known or isinstance(value, bool):
+            raise ValueError(f"{value!r} is unknown{suggestion(str(value), map(str, known))}")
+        return value
+
+    return BeforeValidator(checked)
+
+
+class OptionFacts(Door):
+    """Options of a plan, named as those of `holmes-sim plan`, with `_` for `-`. What is not given the planner chooses."""
+
+    tp: Count | None = None
+    pp: Count | None = None
+    dp: Count | None = None
+    cp: Count | None = None
+    ep: Count | None = None
+    vpp: Count | None = None
+    microbatch_size: Count | None = None
+    schedule: Annotated[str | None, _one_of(None, *schedules.names())] = None
+    recompute: Annotated[str | None, _one_of(None, *RECOMPUTE)] = None
+    zero_stage: Annotated[int | None, _one_of(None, *ZERO_STAGES)] = None
+    zero_shard_size: Count | None = None
+    strategy: Annotated[str, _one_of(*strategies.names())] = DEFAULT
+    objective: Annotated[str, _one_of(*OBJECTIVES)] = "step-time"
+    time_limit: Annotated[float, Field(ge=1)] = 50.0
+
+    def wishes(self) -> Wishes:
+        """The pins among them."""
+        return Wishes(**{name: value for name, value in self.model_dump().items() if name not in OTHERS})

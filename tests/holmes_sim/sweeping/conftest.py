@@ -1,0 +1,36 @@
+"""Studies of four devices, whose scenarios take hundredths of a second each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holmes_sim.sweeping.sweep import Swept
+
+QUICK = """format: holmes-sim/study/1
+name: quick
+topology: lab/lab-hybrid-nics
+plan: {tp: 1, microbatch_size: 1, recompute: none, schedule: 1f1b, strategy: megatron}
+"""
+"""The head of a study: what follows are its keys."""
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a quick study with the keys that are given."""
+
+    def written(keys: str) -> Path:
+        path = tmp_path / "study.yaml"
+        path.write_text(QUICK + keys)
+        return path
+
+    return written
+
+
+@pytest.fixture
+def without_seconds() -> Callable[[Swept], list[Mapping[str, Any]]]:
+    """The rows of a sweep but for what differs from run to run."""
+    return lambda found: [{key: cell for key, cell in row.items() if key != "planning_s"} for row in found.rows]

@@ -1,0 +1,98 @@
+"""Charts of sweeps: a curve of one key, curves by words, a heat map of two numbers; what has no plan is seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from holmes_sim import charts, commands
+from holmes_sim.sweeping import study
+from holmes_sim.sweeping.answering import Row
+from holmes_sim.sweeping.sweep import Swept
+from sim.errors import HolmesError
+
+BANDWIDTH = "links[0].bandwidth"
+ROCE, IB = "clusters.roce.node.nics[0].bandwidth", "clusters.ib.node.nics[0].bandwidth"
+
+
+def swept(vary: dict[str, list[Any]], numbers: list[float | None], scenarios: tuple[dict[str, Any], ...] = ()) -> Swept:
+    asked = study.made(commands.load("lab/lab-hybrid-nics"), vary, scenarios, {})
+
+    def row(number: float | None) -> Row:
+        layout = (
+            {"tp": 1, "pp": 2, "dp": 2, "clusters": "ib + roce"}
+            if number != 30.0
+            else {"tp": 1, "pp": 1, "dp": 4, "clusters": "ib"}
+        )
+        planned = {"status": "planned", "tokens_per_s": number, **layout}
+        return planned if number is not None else {"status": "infeasible", "reason_if_none": "no"}
+
+    return Swept(asked, tuple(map(row, numbers)), len(numbers), 1.0)
+
+
+def axes_of(found: Swept) -> Axes:
+    return charts.sweep(found).axes[0]
+
+
+def lines(axes: Axes, gid: str) -> list[list[tuple[float, float]]]:
+    return [[(float(x), float(y)) for x, y in line.get_xydata()] for line in axes.lines if line.get_gid() == gid]
+
+
+def test_one_key_is_a_curve_from_the_least_value_with_its_layouts():
+    axes = axes_of(swept({BANDWIDTH: ["10 Gbit/s", "1 Gbit/s", "5 Gbit/s"]}, [30.0, 10.0, 20.0]))
+    assert lines(axes, "curve") == [[(1.0, 10.0), (5.0, 20.0), (10.0, 30.0)]]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("links[0].bandwidth (Gbit/s)", "tokens/s (simulated)")
+    assert [text.get_text() for text in axes.texts] == ["tp 1 · pp 2 · dp 2\nib + roce", "tp 1 · pp 1 · dp 4\nib"]
+    assert axes.get_xscale() == "log" and axes.get_ylim()[0] == 0.0
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5", "10"]
+
+
+def test_what_has_no_plan_is_a_cross_at_the_bottom():
+    axes = axes_of(swept({"workload.global_batch_size": [16, 17, 18]}, [10.0, None, 20.0]))
+    assert lines(axes, "curve") == [[(16.0, 10.0), (18.0, 20.0)]]
+    assert lines(axes, "lost") == [[(17.0, 0.0)]]
+    assert axes.get_xscale() == "linear"
+
+
+def test_words_are_curves_and_numbers_their_axis():
+    axes = axes_of(swept({"plan.strategy": ["holmes", "certified"], "plan.pp": [1, 2]}, [10.0, 20.0, 30.0, None]))
+    assert lines(axes, "curve") == [[(1.0, 10.0), (2.0, 20.0)], [(1.0, 30.0)]]
+    assert axes.get_legend_handles_labels()[1] == ["strategy holmes", "strategy certified", "no plan"]
+    assert axes.get_xlabel() == "plan.pp"
+
+
+def test_two_numbers_are_a_heat_map_whose_cells_say_what_they_are():
+    axes = axes_of(swept({"plan.pp": [2, 1], "workload.global_batch_size": [32, 64]}, [10.0, 20.0, 30.0, None]))
+    (heat,) = axes.images
+    assert np.array_equal(np.ma.filled(heat.get_array().astype(float), np.nan), [[30.0, 10.0], [np.nan, 20.0]], equal_nan=True)
+    said = {text.get_position(): text.get_text() for text in axes.texts}
+    assert said == {
+        (1, 0): "10\ntp 1 · pp 2 · dp 2\nib + roce", (1, 1): "20\ntp 1 · pp 2 · dp 2\nib + roce",
+        (0, 0): "30\ntp 1 · pp 1 · dp 4\nib", (0, 1): "no plan",
+    }  # fmt: skip
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("plan.pp", "workload.global_batch_size")
+
+
+def test_keys_that_go_together_are_one_axis_and_a_key_of_one_value_is_none():
+    together = tuple({IB: f"{rate} Gbit/s", ROCE: f"{rate} Gbit/s"} for rate in (1, 2))
+    axes = axes_of(swept({"plan.tp": [1]}, [10.0, 20.0], together))
+    assert lines(axes, "curve") == [[(1.0, 10.0), (2.0, 20.0)]]
+    assert axes.get_xlabel() == f"{IB} (Gbit/s)\n{ROCE} (Gbit/s)"
+
+
+def test_a_key_that_some_leave_as_it_is_has_a_place_for_it():
+    axes = axes_of(swept({}, [10.0, 20.0], ({}, {IB: "1 Gbit/s"})))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["as it is", "1"]
+    assert lines(axes, "curve") == [[(0.0, 10.0), (1.0, 20.0)]]
+
+
+@pytest.mark.parametrize(
+    ("vary", "told"), [({"plan.tp": [1]}, "has 0$"), ({"plan.tp": [1, 2], "plan.pp": [1, 2], "plan.dp": [1, 2]}, "has 3: ")]
+)
+def test_none_and_three_keys_are_no_chart(vary, told):
+    with pytest.raises(HolmesError, match=f"^a chart shows one or two varied keys; lab-hybrid-nics {told}"):
+        axes_of(swept(vary, [10.0] * 8))
