@@ -36,6 +36,7 @@ _PUBLIC = {
     "plan": "holmes_sim.commands",
     "compare": "holmes_sim.commands",
     "sweep": "holmes_sim.sweeping.sweep",
+    "what_if": "holmes_sim.whatif",
     "pareto": "holmes_sim.front",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",

@@ -14,8 +14,10 @@ from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
+from holmes_sim.printing.whatifs import asked
 
 __all__ = [
+    "asked",
     "calibrated",
     "catalogue",
     "compared",

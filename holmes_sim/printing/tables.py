@@ -31,8 +31,10 @@ def grid(title: str, *columns: str) -> Table:
             "layout",
             "why",
             "name",
+            "change",
+            "plan",
             "NICs",
             "interconnect",
         }
-        table.add_column(column, justify="left" if left else "right", no_wrap=column not in ("layout", "why"))
+        table.add_column(column, justify="left" if left else "right", no_wrap=column not in ("layout", "why", "plan"))
     return table

@@ -1,0 +1,38 @@
+"""holmes-sim what-if: what a change to the machines would gain."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Edits, Json, Measured, TopologyArgument, edited
+
+NAME = "what-if"
+ORDER = 36
+EXAMPLE = "holmes-sim what-if topologies/holmes-hybrid-4.yaml"
+
+
+def command(
+    topo: TopologyArgument,
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search in all.")] = 100.0,
+    edits: Edits = None,
+    profile: Measured = None,
+    as_json: Json = False,
+) -> None:
+    """Change NICs, links, nodes, memory, devices, batch or sequences, plan anew, and rank the changes by what they gain."""
+    from holmes_sim import commands, whatif
+
+    where = edited(commands.load(topo, profile), edits)
+    commands.workload_of(where)
+    with out.progress("what if") as progress:
+        found = whatif.what_if(where, time_limit, progress)
+    if as_json:
+        out.show_json(found.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.asked(found))
+    out.note(f"{len(found.outcomes)} changes in {found.seconds:.0f} s.")
+    out.note("Interrupted: some changes were not planned anew." if found.interrupted else "")

@@ -1,0 +1,168 @@
+"""What to buy next: every change of the menu, planned and simulated anew, ranked by what it gains.
+
+A change is first judged by playing the present plan on the changed machines, which costs one simulation: what it would gain if
+nothing were planned anew, the price of a scarce thing by differences. (The integer programme's own shadow prices know slots and
+memory, but no link.) The changes that could not be played, because the plan does not fit them, and the best of the others are
+planned anew within the time; the simulator's number of the better of both plans decides.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holmes_sim import changes, commands
+from holmes_sim.changes import Change
+from holmes_sim.sweeping import answering
+from holmes_sim.sweeping.answering import Row
+from holmes_sim.sweeping.sweep import sweep
+from planner import search, verify
+from planner.question import Question, Wishes
+from planner.workshop import Workshop
+from sim import bill, units
+from sim.errors import HolmesError
+from sim.plan import Plan, Prediction
+from sim.topology import Topology
+from sim.units import Seconds
+
+PLANNED, PLAYED = "planned", "played"
+FIRST = 0.25
+"""Share of the time for the present plan: a guess."""
+LEAST: Seconds = 5.0
+"""Seconds that a change has to be planned in, at least: fewer changes are planned anew rather than all of them badly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A change and what it gives: `tokens_per_s` and `step_s` of its plan, `gain` in tokens/s over now (0.1 is a tenth more).
+
+    `usd_per_h` is the rent it adds, None where a price is missing; `how` it is known: planned anew, or played, the present plan
+    on the changed machines. Where there is no plan the numbers are None and `reason` says why."""
+
+    change: Change
+    step_s: Seconds | None
+    tokens_per_s: float | None
+    gain: float | None
+    usd_per_h: float | None
+    how: str
+    reason: str = ""
+
+    @property
+    def per_cost(self) -> float | None:
+        """Gain (of 1) for each USD/h that is added; None where nothing is added, or not known what."""
+        return None if self.gain is None or self.usd_per_h is None or self.usd_per_h <= 0 else self.gain / self.usd_per_h
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "change": self.change.name,
+            "step_s": self.step_s,
+            "tokens_per_s": self.tokens_per_s,
+            "gain": self.gain,
+            "cost": self.usd_per_h,
+            "gain_per_usd_per_h": self.per_cost,
+            "how": self.how,
+            "reason_if_none": self.reason or None,
+            "edits": dict(self.change.edits),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The present plan, and the changes by what they gain, the best first; those without a plan last."""
+
+    plan: Plan
+    outcomes: tuple[Outcome, ...]
+    seconds: Seconds
+    interrupted: bool = False
+
+    @property
+    def base(self) -> Prediction:
+        """What the present plan promises."""
+        assert self.plan.prediction is not None
+        return self.plan.prediction
+
+    @property
+    def gap(self) -> float:
+        """How far plans may be from the best: gains below it say little."""
+        return self.plan.certificate.gap if self.plan.certificate else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """What `holmes-sim what-if --json` prints."""
+        base = {"step_s": self.base.step_s, "tokens_per_s": self.base.tokens_per_s, "gap": self.gap}
+        return {"base": base, "rows": [outcome.facts() for outcome in self.outcomes], "interrupted": self.interrupted}
+
+
+def what_if(
+    where: Topology,
+    time_limit: Seconds = 100.0,
+    progress: Callable[[str], None] = lambda text: None,
+    menu: tuple[Change, ...] | None = None,
+) -> WhatIf:
+    """Rank the changes of the menu (or of one's own) for a topology with a workload.
+
+    Raises TopologyError, Infeasible where the topology has no plan as it is."""
+    begun = time.monotonic()
+    progress("the present plan")
+    question = Question(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
+    now = search.plan(question, search.DEFAULT, Workshop(question))
+    asked = changes.menu(where) if menu is None else menu
+    played = [_played(now, change, where) for change in asked]
+    work = max(time_limit - (time.monotonic() - begun), LEAST) * (os.cpu_count() or 1)
+    chosen = _chosen(played, int(work / LEAST))
+    found = sweep(
+        where,
+        scenarios=[dict(asked[place].edits) for place in chosen],
+        plan={"time_limit": max(work / len(chosen), LEAST)},
+        progress=lambda done, of: progress(f"{done} of {of} changes"),
+    )
+    answers = dict(zip(chosen, found.answers, strict=True))
+    outcomes = [_outcome(now, where, change, played[place], answers.get(place)) for place, change in enumerate(asked)]
+    outcomes.sort(key=lambda outcome: -math.inf if outcome.gain is None else outcome.gain, reverse=True)
+    return WhatIf(now, tuple(outcomes), time.monotonic() - begun, found.interrupted)
+
+
+def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
+    """What the present plan promises on the changed machines; None where it does not fit them, or other work is asked."""
+    changed = change.made(where)
+    if changed.workload != where.workload:
+        return None
+    try:
+        plan = replace(now, topology=changed, prediction=None, certificate=None)
+        return verify.play(plan).prediction if verify.fits(plan) else None
+    except HolmesError:
+        return None
+
+
+def _chosen(played: list[Prediction | None], most: int) -> tuple[int, ...]:
+    """Which changes are planned anew: those that could not be played, then those that gain most as they are."""
+    promises = [math.inf if known is None else known.tokens_per_s for known in played]
+    return tuple(sorted(range(len(played)), key=lambda place: -promises[place])[:most])
+
+
+def _outcome(now: Plan, where: Topology, change: Change, played: Prediction | None, row: Row | None) -> Outcome:
+    """The better of both plans, and what the change costs."""
+    cost = _cost(change, where)
+    planned = row is not None and row["status"] == answering.PLANNED
+    assert now.prediction is not None
+    if row is not None and planned and (played is None or row["tokens_per_s"] >= played.tokens_per_s):
+        gain = row["tokens_per_s"] / now.prediction.tokens_per_s - 1
+        return Outcome(change, row["step_s"], row["tokens_per_s"], gain, cost, PLANNED)
+    if played is not None:
+        gain = played.tokens_per_s / now.prediction.tokens_per_s - 1
+        return Outcome(change, played.step_s, played.tokens_per_s, gain, cost, PLANNED if planned else PLAYED)
+    reason = "the time was up" if row is None else str(row["reason_if_none"])
+    return Outcome(change, None, None, None, cost, PLANNED if row else PLAYED, reason)
+
+
+def _cost(change: Change, where: Topology) -> float | None:
+    """USD/h that a change adds; None where it is of machines whose price nobody has said."""
+    before, after = bill.rent(where.fleet), bill.rent(change.made(where).fleet)
+    of_machines = any(path.startswith(("clusters.", "links")) for path, _ in change.edits)
+    if before is None or after is None or (of_machines and before == after):
+        return None
+    return (after - before) / units.KINDS["price"][0]["USD/h"]
