@@ -10,7 +10,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Edits, Json, Measured, TopologyArgument, edited
 
 NAME = "what-if"
-ORDER = 36
+ORDER = 43
 EXAMPLE = "holmes-sim what-if topologies/holmes-hybrid-4.yaml"
 
 
