@@ -53,7 +53,7 @@ def topology(topology: Topology) -> Figure:
 def placement(plan: Plan) -> Figure:
     """The fleet with every device in the colour of its pipeline place, numbered; idle devices grey."""
     config, fleet = plan.config, plan.fleet
-    colours = _stage_colours(config.pp)
+    colours = stage_colours(config.pp)
     handles = [Patch(facecolor=colour, label=_stage_words(plan, place)) for place, colour in enumerate(colours)]
     if fleet.devices > config.world_size:
         handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
@@ -88,7 +88,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
-def _stage_colours(places: int) -> list[str]:
+def stage_colours(places: int) -> list[str]:
+    """A colour for each pipeline place: few are told apart by hue, many are viridis."""
     if places <= len(STAGES):
         return list(STAGES[:places])
     return [to_hex(matplotlib.colormaps["viridis"](place / (places - 1))) for place in range(places)]
