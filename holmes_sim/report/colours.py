@@ -1,4 +1,4 @@
-"""Colours of the page as CSS properties: pipeline places as in the picture of a placement, kinds of seconds as in that of a step.
+"""Colours of the page as CSS properties: pipeline places as in the picture of a placement, spans as in that of a step.
 
 Both are the colour-blind-safe ones of `holmes_sim.charts`, the same in both themes but for greys and black. Words on a colour
 are black or white, whichever reads better (WCAG 2.2, contrast ratio)."""
@@ -21,7 +21,7 @@ NIGHT = {PALE: "#30363C", BLACK: "#F2F2F2", DARK: "#9AA0A6", GREY: "#7D848A"}
 
 
 def css(places: int, vpp: int) -> str:
-    """Custom properties: `--pN` and `--pN-ink` of places, `--k-KIND` of seconds, `--g-KIND-STEP` of spans, `--n-TYPE` of NICs."""
+    """`--pN` of places, `--k-KIND` of seconds, `--g-KIND-STEP` of spans, each with its `-ink`, and `--n-TYPE` of NICs."""
     found = {f"p{place}": colour for place, colour in enumerate(stage_colours(places))}
     found |= {f"k-{kind}": colour for kind, colour in SECONDS.items()}
     for kind, (_, colour) in gantt.KINDS.items():

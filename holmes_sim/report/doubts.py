@@ -7,7 +7,8 @@ thing itself. A fitted curve of matrix products holds for sizes like those that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from holmes_sim import commands
 from holmes_sim.report.study import Study
@@ -15,7 +16,7 @@ from sim import catalog, memory
 from sim.cluster import DeviceSpec, LinkSpec
 from sim.compute import rank_kernels
 from sim.model import Gemm
-from sim.plan import Plan
+from sim.plan import Group, Plan
 from sim.schema import DeviceFacts, NicTypeFacts
 from sim.units import GIBI, time_text
 
@@ -23,25 +24,30 @@ NEAR = 0.95
 """Share of a device's memory from which on a plan is told to be near the limit."""
 MEASURED = (1024, 512, 512)
 """Least m, n, k of the products that the catalogue's curves were fitted to (`gemm` in the sources of sim/catalog/devices)."""
-CURVES = {
-    "gemm": "matrix products", "attention": "the attention core", "elementwise_efficiency": "elementwise passes",
-    "efficiency": "large payloads",
-}  # fmt: skip
-"""Key of a catalogue entry that holds efficiencies -> what they are of."""
+CURVES = {"gemm": "matrix products", "attention": "the attention core", "elementwise_efficiency": "elementwise passes"}
+"""Key of a device of the catalogue that holds efficiencies -> what they are of."""
 
 
-def doubts(study: Study) -> Iterator[str]:
-    """A sentence for each doubt, the gravest first."""
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why to doubt, in a sentence, and what the catalogue says of it."""
+
+    text: str
+    sources: tuple[str, ...] = ()
+
+
+def doubts(study: Study) -> Iterator[Doubt]:
+    """What to doubt, the gravest first."""
     plan = study.plan
-    yield from _promise(study)
-    yield from _memory(plan)
+    yield from map(Doubt, _promise(study))
+    yield from map(Doubt, _memory(plan))
     yield from _devices(plan)
     yield from _links(plan)
-    yield from _sizes(plan)
-    yield from (line for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
+    yield from map(Doubt, _sizes(plan))
+    yield from (Doubt(line) for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
     idle = plan.fleet.devices - plan.config.world_size
     if idle:
-        yield f"{idle:,} of {plan.fleet.devices:,} devices stand idle."
+        yield Doubt(f"{idle:,} of {plan.fleet.devices:,} devices stand idle.")
 
 
 def _promise(study: Study) -> Iterator[str]:
@@ -61,16 +67,22 @@ def _memory(plan: Plan) -> Iterator[str]:
             yield f"Memory of stage {place}: {peak / GIBI:.4g} of {limit / GIBI:.4g} GiB ({peak / limit:.1%}), {over}."
 
 
-def _devices(plan: Plan) -> Iterator[str]:
+def _devices(plan: Plan) -> Iterator[Doubt]:
     for spec in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
         facts = _known(spec)
         if facts is None:
-            yield f"{spec.name} is not as the catalogue has it: its efficiencies are the topology's own."
+            yield Doubt(f"{spec.name} is not as the catalogue has it: its efficiencies are the topology's own.")
             continue
-        for key, what in CURVES.items():
-            source = facts.sources.get(key, "")
-            if source.startswith("guess"):
-                yield f"{spec.name}: the efficiency of {what} is extrapolated, not measured ({source})."
+        guessed = {what: facts.sources[key] for key, what in CURVES.items() if facts.sources.get(key, "").startswith("guess")}
+        if guessed:
+            words = _listed(list(guessed))
+            sources = tuple(f"{what}: {source}" for what, source in guessed.items())
+            yield Doubt(f"{spec.name}: the efficiency of {words} is extrapolated, not measured.", sources)
+
+
+def _listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _known(spec: DeviceSpec) -> DeviceFacts | None:
@@ -82,36 +94,37 @@ def _known(spec: DeviceSpec) -> DeviceFacts | None:
     return facts if (own.gemm, own.peak, own.memory_bandwidth) == (spec.gemm, spec.peak, spec.memory_bandwidth) else None
 
 
-def _links(plan: Plan) -> Iterator[str]:
-    used = dict.fromkeys(spec for group in plan.groups for spec in _specs(plan, group.nic, group.ranks))
-    for spec in used:
+def _links(plan: Plan) -> Iterator[Doubt]:
+    for spec in dict.fromkeys(spec for group in plan.groups for spec in _specs(plan, group)):
         facts = _link(spec)
         source = facts.sources.get("efficiency", "") if facts else ""
         if "guess" in source:
-            yield f"{spec.name}: the efficiency of {CURVES['efficiency']} is extrapolated in part ({source})."
+            part = "" if source.startswith("guess") else " in part"
+            yield Doubt(f"{spec.name}: the share of its rate that payloads reach is extrapolated{part}.", (source,))
 
 
-def _specs(plan: Plan, nic: str, ranks: tuple[int, ...]) -> Iterator[LinkSpec]:
-    """The interconnects, or the NICs, that a group of ranks goes over."""
-    for name in dict.fromkeys(plan.placement[rank].cluster for rank in ranks):
+def _specs(plan: Plan, group: Group) -> Iterator[LinkSpec]:
+    """The interconnects, or the NICs, that a group goes over."""
+    for name in dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks):
         node = plan.fleet.cluster(name).node
-        found = node.nic(nic)
-        yield found.spec if found else node.intra_node
+        nic = node.nic(group.nic)
+        yield nic.spec if nic else node.intra_node
 
 
 def _link(spec: LinkSpec) -> NicTypeFacts | None:
-    if spec.name in catalog.names("nics"):
-        return catalog.nic_facts(spec.name)
-    return catalog.link_facts(spec.name) if spec.name in catalog.names("links") else None
+    """The catalogue's entry that an interconnect or NIC is of; None where a topology wrote its own efficiency."""
+    for kind, facts in (("nics", catalog.nic_facts), ("links", catalog.link_facts)):
+        if spec.name in catalog.names(kind):
+            found = facts(spec.name)
+            return found if found.spec().efficiency == spec.efficiency else None
+    return None
 
 
 def _sizes(plan: Plan) -> Iterator[str]:
-    small = [
-        kernel
-        for kernel in rank_kernels(plan.workload, plan.config)
-        if isinstance(kernel, Gemm) and any(size < least for size, least in zip((kernel.m, kernel.n, kernel.k), MEASURED, strict=True))
-    ]
+    """Products below the sizes that the curves were fitted to, if any."""
+    products = (kernel for kernel in rank_kernels(plan.workload, plan.config) if isinstance(kernel, Gemm))
+    small = [g for g in products if any(size < least for size, least in zip((g.m, g.n, g.k), MEASURED, strict=True))]
     if small:
         named = ", ".join(dict.fromkeys(f"{gemm.name} {gemm.m} x {gemm.n} x {gemm.k}" for gemm in small))
         least = " x ".join(map(str, MEASURED))
-        yield f"Products smaller than those that the curves were fitted to ({least}): {named}. Their efficiency is extrapolated."
+        yield f"Products smaller than those that efficiencies were fitted to ({least}), which are extrapolated: {named}."

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-WORDS = "words"
-"""The class of a column that holds words: they stand left, and numbers right."""
+LONG = ("what", "layout")
+"""Columns of sentences, which may break."""
 
 
 def number(of: str, value: float, text: str) -> str:
@@ -25,16 +25,19 @@ def chip(place: int) -> str:
     return f'<span class="chip" style="background:var(--p{place});color:var(--p{place}-ink)">{place}</span>'
 
 
-def bar(kind: str, share: float, text: str = "") -> str:
-    """A part of a stacked bar: `share` of it, in the colour of a kind of seconds."""
-    label = escape(text) if share >= 0.08 else ""  # less has no room for words
-    return f'<span class="part k-{escape(kind)}" style="width:{100 * share:.3f}%" title="{escape(text)}">{label}</span>'
+def bar(kind: str, share: float, text: str) -> str:
+    """A part of a stacked bar, in the colour of a kind of seconds; its words are hidden where they do not fit."""
+    words = escape(text)
+    return f'<span class="part k-{escape(kind)}" style="width:{100 * share:.3f}%" title="{words}"><span>{words}</span></span>'
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: Iterable[str] = (), last: str = "") -> str:
-    """A table of cells that are HTML already; columns named in `words` hold words. `last` is the class of its last row."""
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: Iterable[str] = (), last: str = ""
+) -> str:
+    """A table of cells that are HTML already; columns named in `words` stand left. `last` is the class of its last row."""
     left = set(words)
-    classes = [f' class="{WORDS}"' if header in left else "" for header in headers]
+    looks = ["words long" if header in LONG else "words" if header in left else "" for header in headers]
+    classes = [f' class="{look}"' if look else "" for look in looks]
     head = "".join(f'<th scope="col"{kind}>{escape(header)}</th>' for header, kind in zip(headers, classes, strict=True))
     lines = list(rows)
     body = []
@@ -52,9 +55,9 @@ def details(summary: str, inside: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
 
 
-def listing(items: Iterable[str], kind: str = "") -> str:
+def listing(items: Iterable[str]) -> str:
     """A list of plain sentences."""
-    return f'<ul class="{kind}">' + "".join(f"<li>{prose(item)}</li>" for item in items) + "</ul>"
+    return "<ul>" + "".join(f"<li>{prose(item)}</li>" for item in items) + "</ul>"
 
 
 def prose(text: str) -> str:
@@ -78,7 +81,9 @@ def markdown(text: str) -> str:
             if re.match(r"(-|\d+\.) ", paragraph):
                 kind = "ul" if paragraph.startswith("-") else "ol"
                 items = re.split(r"^(?:-|\d+\.) ", paragraph, flags=re.MULTILINE)[1:]
-                found.append(f"<{kind}>" + "".join(f"<li>{prose(' '.join(item.split()))}</li>" for item in items) + f"</{kind}>")
+                found.append(
+                    f"<{kind}>" + "".join(f"<li>{prose(' '.join(item.split()))}</li>" for item in items) + f"</{kind}>"
+                )
             elif paragraph:
                 found.append(f"<p>{prose(paragraph)}</p>")
     return "".join(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -45,10 +46,10 @@ def _tiles(study: Study) -> str:
     """The promised numbers, and the fullest memory."""
     peaks, limits = study.prediction.peak_memory_bytes, memory.limits(study.plan)
     place = max(range(len(peaks)), key=lambda place: peaks[place] / limits[place])
-    tiles = [
-        (name, number(f"plan/prediction/{key}", getattr(study.prediction, key), text))
-        for name, key, text in plans.promises(study.prediction)
-    ]
+    tiles = []
+    for name, key, text in plans.promises(study.prediction):
+        value, unit, rest = re.fullmatch(r"(\S+)( (?:s|ms|us|J|USD)\b)?(.*)", text).groups("")  # type: ignore[union-attr]
+        tiles.append((name, number(f"plan/prediction/{key}", getattr(study.prediction, key), value + unit) + escape(rest)))
     share = peaks[place] / limits[place]
-    tiles.append(("fullest memory", number(f"memory/{place}/share", share, f"{share:.1%}") + f" of stage {place}"))
+    tiles.append(("fullest memory", number(f"memory/{place}/share", share, f"{share:.1%}") + f" at stage {place}"))
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in tiles)

@@ -123,7 +123,7 @@
       if (kind !== "F" && kind !== "B" && kind !== "W") continue;
       for (const span of spans) {
         const left = Math.max(x(span.start), 0), right = Math.min(x(span.end), width), words = String(span.microbatch);
-        if (right - left < 6 + 6.5 * words.length) continue;
+        if (right - left < 3 + 6.8 * words.length) continue;
         pen.fillStyle = colour(`--g-${kind}-${Math.floor(Math.max(span.stage, 0) / data.pp)}-ink`);
         pen.fillText(words, (left + right) / 2, y + (low + high) / 2 * body + 4);
       }

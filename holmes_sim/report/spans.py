@@ -20,7 +20,13 @@ MOST_ROWS = 24
 MOST_SPANS = 60_000
 """Rows and spans of a page: more are not told apart on a screen, and would make it many megabytes."""
 NANO = 1e-9
-ACTIONS = {"F": "forward", "B": "backward", "W": "weight gradient", "optimizer": "optimizer step", "bubble": "bubble: no work yet"}
+ACTIONS = {
+    "F": "forward",
+    "B": "backward",
+    "W": "weight gradient",
+    "optimizer": "optimizer step",
+    "bubble": "bubble: no work yet",
+}
 
 
 def shown(run: Simulated) -> list[tuple[int, ...]]:
@@ -41,7 +47,9 @@ def data(run: Simulated, rows: Sequence[tuple[int, ...]]) -> str:
     indices of its word, stage and microbatch. Words name an action, the kind it is drawn as, and its group.
     """
     spans, words = run.timeline.by_rank(), dict[tuple[str, str], int]()
-    lines = [{"label": row_label(run.plan, group), "ranks": _ranks(group), "spans": _row(spans[group[0]], words)} for group in rows]
+    lines = [
+        {"label": row_label(run.plan, group), "ranks": _ranks(group), "spans": _row(spans[group[0]], words)} for group in rows
+    ]
     heights = {kind: gantt.HEIGHTS.get(kind, (gantt.BAR,)) for kind in gantt.KINDS}
     document = {
         "step": run.timeline.step_s, "pp": run.plan.config.pp, "order": gantt.DRAWN, "heights": heights,
@@ -61,7 +69,9 @@ def _ranks(group: tuple[int, ...]) -> str:
     if len(group) == 1:
         return f"rank {group[0]}"
     run = group[-1] - group[0] == len(group) - 1
-    return f"rank {group[0]}, as all of ranks {group[0]} to {group[-1]}" if run else f"rank {group[0]} and {len(group) - 1} alike"
+    return (
+        f"rank {group[0]}, as all of ranks {group[0]} to {group[-1]}" if run else f"rank {group[0]} and {len(group) - 1} alike"
+    )
 
 
 def _row(spans: Iterable[Span], words: dict[tuple[str, str], int]) -> list[int]:

@@ -19,7 +19,7 @@ def html(study: Study) -> str:
     found, at = study.plan.certificate, "plan/certificate"
     if found is None:
         strategy = escape(study.plan.made_by.strategy)
-        return f"<p>None: strategy {strategy} proves nothing of its plans. Those of <code>holmes-sim plan</code> carry a proof.</p>"
+        return f"<p>None: strategy {strategy} proves nothing. Plans of <code>holmes-sim plan</code> have one.</p>"
     sentence = plans.certificate(study.plan, found).removeprefix("Certificate: ")
     tiles = [("status", escape(found.status)), ("gap", number(f"{at}/gap", found.gap, f"{found.gap:.1%}"))]
     tiles.append(("this plan's step", number(f"{at}/objective_s", found.objective_s, time_text(found.objective_s))))

@@ -14,8 +14,13 @@ TITLE = "Pipeline of a step"
 ORDER = 40
 
 BUTTONS = (
-    ("in", "+", "Zoom in"), ("out", "−", "Zoom out"), ("left", "◀", "Earlier"), ("right", "▶", "Later"), ("all", "whole step", ""),
-)  # fmt: skip
+    ("in", "+", "Zoom in"),
+    ("out", "−", "Zoom out"),
+    ("left", "◀", "Earlier"),
+    ("right", "▶", "Later"),
+    ("all", "whole step", ""),
+)
+"""What a button does (a key of `actions` in pipeline.js), its sign, and its words where the sign has none."""
 
 
 def html(study: Study) -> str:
@@ -31,14 +36,17 @@ def html(study: Study) -> str:
         f"Arrow keys go from action to action and from row to row, plus and minus zoom, 0 shows the whole step."
     )
     drawn = spans.kinds(run, rows)
-    legend = "".join(f'<li><i class="g-{kind}" style="background:var(--g-{kind}-0)"></i> {escape(gantt.KINDS[kind][0])}</li>' for kind in drawn)
+    legend = "".join(
+        f'<li><i class="g-{kind}" style="background:var(--g-{kind}-0)"></i> {escape(gantt.KINDS[kind][0])}</li>'
+        for kind in drawn
+    )
     folded = f"{ranks:,} ranks behave in {classes:,} ways: a row is drawn for each, and stands for all ranks that it names."
     if len(rows) < classes:
         folded += f" {len(rows)} of the {classes:,} are shown, some of every place, or of places that lie evenly."
     paler = " Later virtual stages of a rank are paler." if study.plan.config.vpp > 1 else ""
     return (
         f'<div class="pipeline"><div class="tools"><div role="group" aria-label="Zoom">{buttons}</div>'
-        f'<output id="range"></output></div><div class="stage"><canvas id="timeline" tabindex="0" role="img" '
+        f'<output id="range"></output></div><div class="plot"><canvas id="timeline" tabindex="0" role="img" '
         f'aria-label="{escape(alt)}"></canvas><div id="tip" role="status" hidden></div></div>'
         f'<ul class="legend">{legend}</ul></div><p>{folded}{paler} Numbers on bars are microbatches. Drag to move, pinch or '
         f"Ctrl + wheel or double-click to zoom, hover or tap to read; arrow keys go from action to action.</p>"

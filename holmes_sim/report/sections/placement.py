@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
 from typing import TypeAlias
@@ -17,29 +17,40 @@ NAME = "placement"
 TITLE = "Topology and placement"
 ORDER = 20
 
-DRAWN = 160
-"""Nodes of a fleet that are drawn one by one; of more, neighbours that hold the same places are drawn once."""
+LARGE, LARGEST = 24, 160
+"""Nodes of a fleet from which on neighbours that hold the same places are drawn once, with their number: on a phone; at all."""
 ABREAST = 4
 """Clusters that stand side by side on a wide screen, with their trunks as brackets below; of more, trunks are a list."""
-SIZE, GAP = 18, 3
-"""Pixels of a device and between two."""
+NARROWEST = 0.4
+"""Of the width of the largest cluster beside it."""
+GAP = 3
+"""Pixels between two devices."""
 
 Ranks: TypeAlias = dict[Device, int]
 
 
 def html(study: Study) -> str:
     """Clusters, trunks, and what the colours mean."""
-    plan = study.plan
+    plan, clusters = study.plan, study.plan.fleet.clusters
     ranks = {device: rank for rank, device in enumerate(plan.placement)}
-    each = sum(cluster.nodes for cluster in plan.fleet.clusters) <= DRAWN
-    boxes = "".join(_cluster(plan, cluster, ranks, each) for cluster in plan.fleet.clusters)
-    many = len(plan.fleet.clusters)
-    style = f' style="--columns:{many}"' if many <= ABREAST else ""
-    folded = "" if each else "<p>Neighbouring nodes that hold the same stages are drawn once, with their number.</p>"
+    nodes = sum(cluster.nodes for cluster in clusters)
+    look = " condensed" if nodes > LARGEST else " large" if nodes > LARGE else ""
+    size = 18 if nodes > LARGE else 26
+    boxes = "".join(_cluster(plan, cluster, ranks, size, nodes <= LARGEST) for cluster in clusters)
+    style = f' style="--columns:{_columns(clusters)}"' if len(clusters) <= ABREAST else ""
+    folded = (
+        "" if nodes <= LARGEST else "<p>Neighbouring nodes that hold the same stages are drawn once, with their number.</p>"
+    )
     return (
-        f'<figure class="fleet{"" if style else " many"}"{style} role="group" aria-label="{escape(_words(plan))}">'
+        f'<figure class="fleet{look}{"" if style else " many"}"{style} role="group" aria-label="{escape(_words(plan))}">'
         f"{boxes}{_trunks(plan)}</figure>{_legend(plan)}{folded}"
     )
+
+
+def _columns(clusters: Sequence[Cluster]) -> str:
+    """Widths of the clusters, by their devices as far as the facts of each have room."""
+    most = max(cluster.devices for cluster in clusters)
+    return " ".join(f"minmax(0,{max(cluster.devices / most, NARROWEST):.3g}fr)" for cluster in clusters)
 
 
 def _words(plan: Plan) -> str:
@@ -51,7 +62,7 @@ def _words(plan: Plan) -> str:
     return f"Picture of {plan.fleet.devices} devices and the pipeline stages on them. {'; '.join(each)}."
 
 
-def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, each: bool) -> str:
+def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> str:
     node, at = cluster.node, f"plan/topology/clusters/{cluster.name}"
     nodes = number(f"{at}/nodes", cluster.nodes, f"{cluster.nodes:,}")
     devices = number(f"{at}/node/devices/count", node.count, str(node.count))
@@ -64,44 +75,43 @@ def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, each: bool) -> str:
         facts.append(f"{cluster.fabric.nodes_per_leaf} nodes a leaf · {cluster.fabric.oversubscription:g} : 1 above it")
     return (
         f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if cluster.nodes > 1 else ""} × {devices} '
-        f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(plan, cluster, ranks, each))}</div>'
+        f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(plan, cluster, ranks, size, each))}</div>'
         f'<ul class="facts">{"".join(f"<li>{fact}</li>" for fact in facts)}</ul></div>'
     )
 
 
-def _nodes(plan: Plan, cluster: Cluster, ranks: Ranks, each: bool) -> Iterator[str]:
+def _nodes(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> Iterator[str]:
+    """Nodes in runs that hold the same places: all of them, or the first of each run with their number."""
+
     def held(node: int) -> tuple[int | None, ...]:
         found = (ranks.get(Device(cluster.name, node, index)) for index in range(cluster.node.count))
         return tuple(None if rank is None else plan.config.place(rank)[2] for rank in found)
 
-    if each:
-        for node in range(cluster.nodes):
-            yield _node(plan, cluster, node, held(node), ranks)
-        return
     for places, run in groupby(range(cluster.nodes), held):
         nodes = list(run)
-        words = f"{len(nodes)} × " if len(nodes) > 1 else ""
-        yield f'<span class="run">{words}{_node(plan, cluster, nodes[0], places, ranks)}</span>'
+        first = _node(cluster, nodes[0], places, ranks, size, "node")
+        again = "".join(_node(cluster, node, places, ranks, size, "node again") for node in nodes[1:]) if each else ""
+        times = f'<span class="times">{len(nodes)} ×</span>' if len(nodes) > 1 else ""
+        yield f'<span class="run">{times}{first}{again}</span>'
 
 
-def _node(plan: Plan, cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ranks) -> str:
-    """A node as a small picture: a square for each device, in one row or two of up to eight."""
+def _node(cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ranks, size: int, look: str) -> str:
+    """A node as a small picture: a square for each device, four or more of them in two rows, at most eight in a row."""
     count = len(places)
-    columns = count if count <= 4 else -(-count // (2 if count <= 16 else -(-count // 8)))
-    rows, pitch = -(-count // columns), SIZE + GAP
+    rows = 1 if count < 4 else max(2, -(-count // 8))
+    columns, pitch = -(-count // rows), size + GAP
     squares = []
     for index, place in enumerate(places):
         x, y = GAP + index % columns * pitch, GAP + index // columns * pitch
         device = Device(cluster.name, node, index)
-        words = "idle" if place is None else f"rank {ranks[device]}, stage {place}"
-        fill = "var(--idle)" if place is None else f"var(--p{place})"
-        text = "" if place is None else (
-            f'<text x="{x + SIZE / 2:g}" y="{y + SIZE / 2 + 4:g}" fill="var(--p{place}-ink)">{place}</text>'
-        )
-        square = f'<rect x="{x}" y="{y}" width="{SIZE}" height="{SIZE}" rx="2" fill="{fill}"/>'
+        words, fill, text = "idle", "var(--idle)", ""
+        if place is not None:
+            words, fill = f"rank {ranks[device]}, stage {place}", f"var(--p{place})"
+            text = f'<text x="{x + size / 2:g}" y="{y + size / 2 + 4:g}" fill="var(--p{place}-ink)">{place}</text>'
+        square = f'<rect x="{x}" y="{y}" width="{size}" height="{size}" rx="2" fill="{fill}"/>'
         squares.append(f"<g><title>{escape(str(device))}: {words}</title>{square}{text}</g>")
-    size = f'width="{GAP + columns * pitch}" height="{GAP + rows * pitch}"'
-    return f'<svg class="node" {size} aria-hidden="true">{"".join(squares)}</svg>'
+    area = f'width="{GAP + columns * pitch}" height="{GAP + rows * pitch}"'
+    return f'<svg class="{look}" {area} aria-hidden="true">{"".join(squares)}</svg>'
 
 
 def _trunks(plan: Plan) -> str:
@@ -119,7 +129,8 @@ def _trunks(plan: Plan) -> str:
 
 def _trunk(trunk: Trunk) -> str:
     ends = " – ".join(map(escape, trunk.between))
-    return f"<b>{ends}</b> {escape(trunk.kind)} · {rate_text(trunk.bandwidth)} · {time_text(trunk.latency)}"
+    words = f"{rate_text(trunk.bandwidth)} · {time_text(trunk.latency)}".replace(" ", "&nbsp;")
+    return f"<b>{ends}</b> {escape(trunk.kind)} · {words}"
 
 
 def _legend(plan: Plan) -> str:
@@ -129,5 +140,5 @@ def _legend(plan: Plan) -> str:
         items.append(f"<li>{chip(place)} layers {', '.join(layers)}</li>")
     idle = plan.fleet.devices - plan.config.world_size
     if idle:
-        items.append(f'<li><span class="chip" style="background:var(--idle)"></span> idle: {idle:,} devices</li>')
+        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> idle: {idle:,} devices</li>')
     return f'<ul class="legend" aria-label="Stages">{"".join(items)}</ul>'

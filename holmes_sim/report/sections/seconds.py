@@ -29,10 +29,10 @@ def html(study: Study) -> str:
     words = escape(explanations.longest(found))
     return (
         f"<h3>A rank of each stage</h3>{_bars(ranks, step)}<ul class='legend'>{legend}</ul>"
-        f"{_table(ranks, 'Seconds of a rank, by stage', step, mean)}<p>tp, pp, dp, embedding: communication that no compute hides. "
-        f"bubble: waiting for others. Each row adds up to the step, {time_text(float(f'{step:.4g}'))}.</p>"
+        f"{_table(ranks, 'Seconds of a rank, by stage', mean)}<p>tp, pp, dp, embedding: communication that no compute "
+        f"hides. bubble: waiting for others. Each row adds up to the step, {time_text(float(f'{step:.4g}'))}.</p>"
         f"<h3>The critical path</h3>{_bars([('', _together(found.path))], step)}<p>{words}</p>"
-        f"{_table(path, 'Seconds on the critical path, by stage', step)}{_chain(study)}"
+        f"{_table(path, 'Seconds on the critical path, by stage')}{_chain(study)}"
         f"{''.join(_kernels(index, layer) for index, layer in enumerate(found.layers))}"
     )
 
@@ -54,7 +54,7 @@ def _bars(accounts: Sequence[tuple[str, Account]], step: Seconds) -> str:
     return f'<div class="bars" aria-hidden="true">{"".join(rows)}</div>'
 
 
-def _table(accounts: Sequence[tuple[str, Account]], caption: str, step: Seconds, mean: tuple[str, Account] | None = None) -> str:
+def _table(accounts: Sequence[tuple[str, Account]], caption: str, mean: tuple[str, Account] | None = None) -> str:
     kinds = explanations.kinds(account for _, account in accounts)
     rows = [[chip(account.place), *_cells(of, account, kinds)] for of, account in accounts]
     if mean:
@@ -64,7 +64,9 @@ def _table(accounts: Sequence[tuple[str, Account]], caption: str, step: Seconds,
 
 def _cells(of: str, account: Account, kinds: Iterable[str]) -> list[str]:
     known = dict(account.seconds)
-    return [number(f"{of}/{kind}", known[kind], time_text(float(f"{known[kind]:.4g}"))) if kind in known else "–" for kind in kinds]
+    return [
+        number(f"{of}/{kind}", known[kind], time_text(float(f"{known[kind]:.4g}"))) if kind in known else "–" for kind in kinds
+    ]
 
 
 def _chain(study: Study) -> str:
@@ -80,7 +82,9 @@ def _chain(study: Study) -> str:
     if len(rows) > explanations.SHOWN_PASSAGES:
         half = explanations.SHOWN_PASSAGES // 2
         shown = [*rows[:half], ["…", "…", f"{len(rows) - 2 * half} more"], *rows[-half:]]
-    return details("The critical path in order", table(("from", "takes", "what"), shown, "Critical path in order", words=("what",)))
+    return details(
+        "The critical path in order", table(("from", "takes", "what"), shown, "Critical path in order", words=("what",))
+    )
 
 
 def _kernels(index: int, layer: Layer) -> str:

@@ -32,7 +32,9 @@ def _stages(study: Study) -> str:
     for row in study.run.places:
         place = row.place
         clusters, nodes, devices, _ = plans.stand(plan, place)
-        layers = "+".join(number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(place))
+        layers = "+".join(
+            number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(place)
+        )
         share = peaks[place] / limits[place]
         full = f'<meter min="0" max="1" high="0.95" value="{share:.4f}" aria-label="share of memory"></meter> '
         seconds = [

@@ -20,10 +20,10 @@ def html(study: Study) -> str:
     if study.compared is None:
         return ""
     found = study.compared
-    limit = f"{found.question.time_limit:g} s"
+    limit = f"{found.question.time_limit:g} s at most"
     return (
-        f"{_bars(found)}{_table(found)}<p>Each other strategy planned the same topology and workload freely, those that search for "
-        f"{limit} at most. The upper bound is that of the strategy's own layout, all its devices always computing.</p>"
+        f"{_bars(found)}{_table(found)}<p>Each other strategy planned the same topology and workload freely; those that "
+        f"search, for {limit}. The upper bound is that of the strategy's own layout, all its devices always computing.</p>"
     )
 
 
@@ -36,8 +36,9 @@ def _bars(found: Compared) -> str:
         rate, bound = promised.samples_per_s / most, promised.samples_per_s / promised.upper_bound_fraction / most
         look = "rate mine" if name == mine else "rate"
         rows.append(
-            f'<div><span class="who">{escape(name)}</span><div class="track"><span class="bound" style="width:{100 * bound:.2f}%">'
-            f'</span><span class="{look}" style="width:{100 * rate:.2f}%"></span></div>'
+            f'<div><span class="who">{escape(name)}</span><div class="track">'
+            f'<span class="bound" style="width:{100 * bound:.2f}%"></span>'
+            f'<span class="{look}" style="width:{100 * rate:.2f}%"></span></div>'
             f'<span class="much">{promised.samples_per_s:.4g} samples/s</span></div>'
         )
     return f'<div class="compared" aria-hidden="true">{"".join(rows)}</div>'
