@@ -8,8 +8,9 @@ from importlib.resources import files
 from string import Template
 
 from holmes_sim.printing import plans
-from holmes_sim.report import colours, sections
+from holmes_sim.report.colours import css
 from holmes_sim.report.markup import number
+from holmes_sim.report.sections import in_order
 from holmes_sim.report.study import Study
 from sim import __version__, memory, planfile
 
@@ -17,9 +18,9 @@ from sim import __version__, memory, planfile
 def page(study: Study) -> str:
     """The whole page. The same study gives the same bytes."""
     plan = study.plan
-    told = [(section, section.html(study)) for section in sections.in_order()]
+    told = [(section, section.html(study)) for section in in_order()]
     told = [(section, inside) for section, inside in told if inside]
-    style = colours.css(plan.config.pp, plan.config.vpp) + _file("style.css")
+    style = css(plan.config.pp, plan.config.vpp) + _file("style.css")
     return Template(_file("page.html")).substitute(
         title=escape(f"{plan.workload.model.name} on {plan.topology.name}"),
         style=style,

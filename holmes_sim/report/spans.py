@@ -19,6 +19,8 @@ from sim.timeline import Span
 MOST_ROWS = 24
 MOST_SPANS = 60_000
 """Rows and spans of a page: more are not told apart on a screen, and would make it many megabytes."""
+NAMED = 10
+"""Alike ranks from which on their number is told."""
 NANO = 1e-9
 ACTIONS = {
     "F": "forward",
@@ -66,12 +68,13 @@ def kinds(run: Simulated, rows: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
 
 
 def _ranks(group: tuple[int, ...]) -> str:
-    if len(group) == 1:
-        return f"rank {group[0]}"
-    run = group[-1] - group[0] == len(group) - 1
-    return (
-        f"rank {group[0]}, as all of ranks {group[0]} to {group[-1]}" if run else f"rank {group[0]} and {len(group) - 1} alike"
-    )
+    """The rank that is drawn, and those that do the same."""
+    first, last, others = group[0], group[-1], len(group) - 1
+    if not others:
+        return f"rank {first}"
+    if last - first == others:
+        return f"rank {first}, as all of ranks {first} to {last}"
+    return f"rank {first}, as {', '.join(map(str, group[1:]))}" if others < NAMED else f"rank {first} and {others} alike"
 
 
 def _row(spans: Iterable[Span], words: dict[tuple[str, str], int]) -> list[int]:
@@ -79,17 +82,21 @@ def _row(spans: Iterable[Span], words: dict[tuple[str, str], int]) -> list[int]:
     found: list[Any] = []
     before = 0
     for span in _drawn(spans):
-        start, end = round(span.start / NANO), round(span.end / NANO)
+        start, end = _nanoseconds(span)
         word = words.setdefault((_action(span), gantt.kind_of(span)), len(words))
         found += [start - before, end - start, word, span.stage, span.microbatch]
         before = start
     return found
 
 
+def _nanoseconds(span: Span) -> tuple[int, int]:
+    return round(span.start / NANO), round(span.end / NANO)
+
+
 def _drawn(spans: Iterable[Span]) -> list[Span]:
     everything = list(spans)
-    over = {(span.start, span.end) for span in everything if span.lane in ("tp", "ep")}
-    waits = [s for s in everything if s.lane == "wait" and not (s.kind == "exposed" and (s.start, s.end) in over)]
+    over = {_nanoseconds(span) for span in everything if span.lane in ("tp", "ep")}
+    waits = [s for s in everything if s.lane == "wait" and not (s.kind == "exposed" and _nanoseconds(s) in over)]
     parts = [s for s in everything if s.kind in COMPUTE]
     rest = [s for s in everything if s.lane != "wait" and s.kind not in COMPUTE]
     computed = [s for kind in COMPUTE for s in gantt.joined(s for s in parts if s.kind == kind)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.charts import gantt
-from holmes_sim.report import spans
+from holmes_sim.report.spans import data, kinds, shown
 from holmes_sim.report.study import Study
 from sim.units import time_text
 
@@ -26,7 +26,7 @@ BUTTONS = (
 def html(study: Study) -> str:
     """Buttons, canvas, legend, what was folded, and the data that the canvas draws."""
     run = study.run
-    rows, classes, ranks = spans.shown(run), len(run.timeline.alike), study.plan.config.world_size
+    rows, classes, ranks = shown(run), len(run.timeline.alike), study.plan.config.world_size
     buttons = "".join(
         f'<button type="button" data-do="{do}"{f""" aria-label="{words}" title="{words}" """ if words else ""}>{sign}</button>'
         for do, sign, words in BUTTONS
@@ -35,7 +35,7 @@ def html(study: Study) -> str:
         f"Timeline of a simulated step of {time_text(run.timeline.step_s)}: {len(rows)} rows, one for each class of ranks. "
         f"Arrow keys go from action to action and from row to row, plus and minus zoom, 0 shows the whole step."
     )
-    drawn = spans.kinds(run, rows)
+    drawn = kinds(run, rows)
     legend = "".join(
         f'<li><i class="g-{kind}" style="background:var(--g-{kind}-0)"></i> {escape(gantt.KINDS[kind][0])}</li>'
         for kind in drawn
@@ -51,5 +51,5 @@ def html(study: Study) -> str:
         f'<ul class="legend">{legend}</ul></div><p>{folded}{paler} Numbers on bars are microbatches. Drag to move, pinch or '
         f"Ctrl + wheel or double-click to zoom, hover or tap to read; arrow keys go from action to action.</p>"
         f'<noscript><p class="warnings">The timeline needs JavaScript; all else on this page does not.</p></noscript>'
-        f'<script type="application/json" id="spans">{spans.data(run, rows)}</script>'
+        f'<script type="application/json" id="spans">{data(run, rows)}</script>'
     )
