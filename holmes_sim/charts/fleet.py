@@ -163,7 +163,7 @@ def _facts(cluster: Cluster) -> tuple[tuple[str, str], ...]:
 def _picture(fleet: Fleet, paint: Paint | None, title: str, handles: Sequence[Patch]) -> Figure:
     """Clusters side by side, trunks as brackets below them, the legend at the foot. The axes are in inches, y downward."""
     total = max(WIDTH, 0.5 + len(fleet.clusters) * 3.9)
-    boxes, levels = _boxes(fleet, total, condense=paint is None), _levels(fleet)
+    boxes, levels = _boxes(fleet, total, condense=paint is None), levels_of(fleet)
     area = max(box.area for box in boxes)
     bottom = 1.45 + area + 0.26 * max(len(box.facts) for box in boxes) + 0.1
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
@@ -250,7 +250,7 @@ def _ink(colour: str) -> str:
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "white"
 
 
-def _levels(fleet: Fleet) -> dict[int, int]:
+def levels_of(fleet: Fleet) -> dict[int, int]:
     """Trunk by index -> how deep its bracket hangs; short ones hang high, and brackets that overlap never share a level."""
     place = {cluster.name: index for index, cluster in enumerate(fleet.clusters)}
     ends = [tuple(sorted(place[name] for name in trunk.between)) for trunk in fleet.trunks]

@@ -4,10 +4,12 @@
   const NANO = 1e-9, AXIS = 24, LABEL = 19, FOOT = 10, CLOSEST = 2e-6, FIELDS = 5;
   const data = JSON.parse(document.getElementById("spans").textContent);
   const canvas = document.getElementById("timeline"), tip = document.getElementById("tip");
-  const range = document.getElementById("range"), pen = canvas.getContext("2d");
+  const range = document.getElementById("range"), front = canvas.getContext("2d");
+  const picture = document.createElement("canvas"), pen = picture.getContext("2d"); // drawn once for many hovers
   const rows = data.rows.map(read);
+  const digits = String(rows.reduce((most, row) => row.spans.reduce((m, span) => Math.max(m, span.microbatch), most), 0)).length;
   const body = rows.length > 12 ? 24 : rows.length > 4 ? 32 : 46, pitch = LABEL + body, height = AXIS + rows.length * pitch + FOOT;
-  let from = 0, until = data.step, width = 0, waiting = false, chosen = null;
+  let from = 0, until = data.step, width = 0, waiting = false, stale = true, chosen = null;
 
   function read(row) {
     const layers = new Map(data.order.map(kind => [kind, []])), spans = [];
@@ -53,10 +55,21 @@
 
   function draw() {
     waiting = false;
-    const scale = window.devicePixelRatio || 1;
+    const scale = window.devicePixelRatio || 1, whole = from === 0 && until === data.step;
+    if (stale) paintAll(scale);
+    stale = false;
+    front.setTransform(1, 0, 0, 1, 0, 0);
+    front.drawImage(picture, 0, 0);
+    front.setTransform(scale, 0, 0, scale, 0, 0);
+    mark();
+    range.textContent = whole ? `whole step: ${seconds(data.step)}` : `${seconds(from)} to ${seconds(until)} of ${seconds(data.step)}`;
+    Object.assign(canvas.dataset, { from, until });
+  }
+
+  function paintAll(scale) {
     width = canvas.clientWidth;
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
+    canvas.width = picture.width = Math.round(width * scale);
+    canvas.height = picture.height = Math.round(height * scale);
     canvas.style.height = `${height}px`;
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.fillStyle = colour("--page");
@@ -71,14 +84,10 @@
       pen.textAlign = "left";
       pen.fillText(row.label, 4, top(index) - 5, width - 8);
     });
-    mark();
-    const whole = from === 0 && until === data.step;
-    range.textContent = whole ? `whole step: ${seconds(data.step)}` : `${seconds(from)} to ${seconds(until)} of ${seconds(data.step)}`;
     pen.fillStyle = colour("--line");
     pen.fillRect(0, height - 6, width, 6);
     pen.fillStyle = colour("--muted");
     pen.fillRect(from / data.step * width, height - 6, Math.max(3, (until - from) / data.step * width), 6);
-    Object.assign(canvas.dataset, { from, until });
   }
 
   function axis() {
@@ -123,7 +132,7 @@
       if (kind !== "F" && kind !== "B" && kind !== "W") continue;
       for (const span of spans) {
         const left = Math.max(x(span.start), 0), right = Math.min(x(span.end), width), words = String(span.microbatch);
-        if (right - left < 3 + 6.8 * words.length) continue;
+        if (right - left < 3 + 6.8 * digits) continue;
         pen.fillStyle = colour(`--g-${kind}-${Math.floor(Math.max(span.stage, 0) / data.pp)}-ink`);
         pen.fillText(words, (left + right) / 2, y + (low + high) / 2 * body + 4);
       }
@@ -133,12 +142,13 @@
   function mark() {
     if (!chosen) return;
     const [low, high] = data.heights[chosen.span.kind][0], left = x(chosen.span.start);
-    pen.strokeStyle = colour("--text");
-    pen.lineWidth = 2;
-    pen.strokeRect(left, top(chosen.row) + low * body, Math.max(x(chosen.span.end) - left, 1), (high - low) * body);
+    front.strokeStyle = colour("--text");
+    front.lineWidth = 2;
+    front.strokeRect(left, top(chosen.row) + low * body, Math.max(x(chosen.span.end) - left, 1), (high - low) * body);
   }
 
-  function soon() {
+  function soon(again = true) {
+    stale ||= again;
     if (!waiting) requestAnimationFrame(draw);
     waiting = true;
   }
@@ -181,7 +191,7 @@
       tip.style.left = `${Math.max(0, Math.min(px + 14, canvas.clientWidth - tip.offsetWidth))}px`;
       tip.style.top = `${py + 18}px`;
     }
-    soon();
+    soon(false);
   }
 
   // pointer: one moves, two pinch, none pressed hovers
@@ -237,6 +247,6 @@
   });
   canvas.addEventListener("blur", () => tell(null));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paint.clear(); soon(); });
-  new ResizeObserver(soon).observe(canvas);
+  new ResizeObserver(() => soon()).observe(canvas);
   draw();
 })();

@@ -17,8 +17,9 @@ from sim.program import COMPUTE
 from sim.timeline import Span
 
 MOST_ROWS = 24
-MOST_SPANS = 60_000
-"""Rows and spans of a page: more are not told apart on a screen, and would make it many megabytes."""
+MOST_SPANS = 120_000
+"""Rows and spans of a page: more rows are not told apart on a screen, more spans are more than three megabytes."""
+FEWEST_ROWS = 2
 NAMED = 10
 """Alike ranks from which on their number is told."""
 NANO = 1e-9
@@ -37,9 +38,9 @@ def shown(run: Simulated) -> list[tuple[int, ...]]:
     most = MOST_ROWS
     while True:
         rows = rows_of(run.timeline, lambda rank: run.plan.config.place(rank)[2], most)
-        if most == 1 or sum(len(by_rank[group[0]]) for group in rows) <= MOST_SPANS:
+        if most == FEWEST_ROWS or sum(len(by_rank[group[0]]) for group in rows) <= MOST_SPANS:
             return rows
-        most //= 2
+        most = max(most // 2, FEWEST_ROWS)
 
 
 def data(run: Simulated, rows: Sequence[tuple[int, ...]]) -> str:
@@ -74,7 +75,9 @@ def _ranks(group: tuple[int, ...]) -> str:
         return f"rank {first}"
     if last - first == others:
         return f"rank {first}, as all of ranks {first} to {last}"
-    return f"rank {first}, as {', '.join(map(str, group[1:]))}" if others < NAMED else f"rank {first} and {others} alike"
+    return (
+        f"rank {first}, as {', '.join(map(str, group[1:]))}" if others < NAMED else f"rank {first} and {others:,} others alike"
+    )
 
 
 def _row(spans: Iterable[Span], words: dict[tuple[str, str], int]) -> list[int]:

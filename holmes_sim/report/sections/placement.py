@@ -7,6 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import TypeAlias
 
+from holmes_sim.charts.fleet import levels_of
 from holmes_sim.report.markup import chip, number
 from holmes_sim.report.study import Study
 from sim.cluster import Cluster, Device, Trunk
@@ -37,7 +38,8 @@ def html(study: Study) -> str:
     look = " condensed" if nodes > LARGEST else " large" if nodes > LARGE else ""
     size = 18 if nodes > LARGE else 26
     boxes = "".join(_cluster(plan, cluster, ranks, size, nodes <= LARGEST) for cluster in clusters)
-    style = f' style="--columns:{_columns(clusters)}"' if len(clusters) <= ABREAST else ""
+    columns = " ".join(f"minmax(0,{width:.3g}fr)" for width in _widths(clusters))
+    style = f' style="--columns:{columns}"' if len(clusters) <= ABREAST else ""
     folded = (
         "" if nodes <= LARGEST else "<p>Neighbouring nodes that hold the same stages are drawn once, with their number.</p>"
     )
@@ -47,10 +49,10 @@ def html(study: Study) -> str:
     )
 
 
-def _columns(clusters: Sequence[Cluster]) -> str:
-    """Widths of the clusters, by their devices as far as the facts of each have room."""
+def _widths(clusters: Sequence[Cluster]) -> list[float]:
+    """Widths of the clusters beside each other, by their devices as far as the facts of each have room."""
     most = max(cluster.devices for cluster in clusters)
-    return " ".join(f"minmax(0,{max(cluster.devices / most, NARROWEST):.3g}fr)" for cluster in clusters)
+    return [max(cluster.devices / most, NARROWEST) for cluster in clusters]
 
 
 def _words(plan: Plan) -> str:
@@ -116,13 +118,16 @@ def _node(cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ra
 
 def _trunks(plan: Plan) -> str:
     """Links between clusters: brackets below the clusters that they join, or a list where the clusters are many."""
-    column = {cluster.name: index for index, cluster in enumerate(plan.fleet.clusters, 1)}
-    brackets = len(column) <= ABREAST
+    clusters, levels = plan.fleet.clusters, levels_of(plan.fleet)
+    column, widths = {cluster.name: index for index, cluster in enumerate(clusters)}, _widths(clusters)
     found = []
-    for trunk in plan.fleet.trunks:
+    for index, trunk in enumerate(plan.fleet.trunks):
         low, high = sorted(column[name] for name in trunk.between)
-        where = f"grid-column:{low}/{high + 1};" if brackets else ""
-        style = f"--from:{low};--span:{high - low + 1};{where}--wire:var(--n-{escape(trunk.kind)},var(--muted))"
+        style = f"--wire:var(--n-{escape(trunk.kind)},var(--muted));"
+        if len(clusters) <= ABREAST:
+            whole = sum(widths[low : high + 1])
+            style += f"grid-column:{low + 1}/{high + 2};--low:{widths[low] / whole:.3g};--high:{widths[high] / whole:.3g};"
+            style += f"--level:{levels[index]}"
         found.append(f'<div class="trunk" style="{style}"><span>{_trunk(trunk)}</span></div>')
     return "".join(found)
 
