@@ -126,6 +126,21 @@ def test_hover_tells_rank_action_microbatch_and_times(page, html, study):
     assert tip(page) == ""
 
 
+def test_hover_tells_the_same_when_zoomed(page, html, study):
+    """In the right half of the second quarter of the step: what the tip says happens there."""
+    step = study.run.timeline.step_s
+    click(page, "[data-do=in]")
+    click(page, "[data-do=in]")
+    begin, end = seen(page)
+    assert (begin, end) == pytest.approx((3 * step / 8, 5 * step / 8))
+    left, top, width, _ = canvas(page)
+    page.mouse("mouseMoved", left + 3 * width / 4, top + 50)
+    start, start_unit, stop, stop_unit = re.search(r"(\S+) (\S+) to (\S+) (\S+):", tip(page)).groups()
+    assert (start_unit, stop_unit) == ("s", "s")
+    at, pixel = begin + 0.75 * (end - begin), (end - begin) / width
+    assert float(start) - 5e-4 - 4 * pixel <= at <= float(stop) + 5e-4 + 4 * pixel
+
+
 def test_buttons_zoom_and_move(page, study):
     step = study.run.timeline.step_s
     assert seen(page) == (0, step)
