@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from holmes_sim import commands, exporters, exporting
+from holmes_sim import commands, exporters
 from holmes_sim.commands import Compared, Simulated
-from holmes_sim.launching.folder import Launch
+from holmes_sim.launching import environment, hosts
 from planner import search, strategies
 from planner.question import Question
 from planner.search import Row
-from sim.errors import PlanError
 from sim.explain import Explanation
 from sim.plan import Plan, Prediction
+
+MOST_LAUNCHED = 128
+"""Ranks of a plan up to which its launches are made, to tell how (a guess): of 768 one target makes 870 MB of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A target of launches: why it refuses the plan, a line a property; else `how` to launch and what was `assumed` for it.
+
+    `how` is Markdown, empty where the plan is too large to make its files for that alone."""
+
+    target: str
+    refused: tuple[str, ...] = ()
+    how: str = ""
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +35,7 @@ class Study:
     """A plan and everything that its page shows; `file` is the plan's, as a command line names it.
 
     `prediction` is what the plan promises, and what was simulated just now where it promises nothing. `compared` has the plan
-    itself as its first row; None where it is held against nobody. `launches` has a launch for each target, or the lines that
-    say why it refuses.
+    itself as its first row; None where it is held against nobody. `assumed` is what the topology leaves open of its hosts.
     """
 
     file: str
@@ -31,7 +44,8 @@ class Study:
     prediction: Prediction
     explanation: Explanation
     compared: Compared | None
-    launches: tuple[tuple[str, Launch | tuple[str, ...]], ...]
+    ways: tuple[Way, ...]
+    assumed: tuple[str, ...]
 
 
 def study(
@@ -49,8 +63,9 @@ def study(
     promised = plan.prediction or run.prediction
     compared = _compared(plan.saying(prediction=promised), names, time_limit, progress)
     progress("launches")
-    launches = tuple((name, _launch(plan, name)) for name in exporters.names())
-    return Study(file, plan, run, promised, commands.explain(run), compared, launches)
+    ways = tuple(_way(plan, name) for name in exporters.names())
+    assumed = (*hosts.assumed(plan), *environment.assumed(plan))
+    return Study(file, plan, run, promised, commands.explain(run), compared, ways, assumed)
 
 
 def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: Callable[[str], None]) -> Compared | None:
@@ -64,9 +79,10 @@ def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: C
     return Compared(question, (mine, *others), (Row(mine, plan), *rows))
 
 
-def _launch(plan: Plan, target: str) -> Launch | tuple[str, ...]:
-    """What a target writes, or a line for each property of the plan that it cannot express."""
-    try:
-        return exporting.export(plan, target)
-    except PlanError as error:
-        return tuple(str(error).splitlines())
+def _way(plan: Plan, target: str) -> Way:
+    exporter = exporters.get(target)
+    refused = tuple(f"{target} cannot express {fault}" for fault in exporter.against(plan))
+    if refused or plan.config.world_size > MOST_LAUNCHED:
+        return Way(target, refused)
+    launch = exporter.launch(plan)
+    return Way(target, how=launch.how, assumed=launch.assumed)

@@ -6,9 +6,9 @@ import shlex
 from html import escape
 
 from holmes_sim import exporters
-from holmes_sim.launching.folder import README, Launch
+from holmes_sim.launching.folder import README
 from holmes_sim.report.markup import code, details, listing, markdown
-from holmes_sim.report.study import Study
+from holmes_sim.report.study import Study, Way
 
 NAME = "launch"
 TITLE = "How to launch"
@@ -16,23 +16,19 @@ ORDER = 80
 
 
 def html(study: Study) -> str:
-    """A target a box, and what was assumed of the hosts once."""
-    can = [(name, launch) for name, launch in study.launches if isinstance(launch, Launch)]
-    cannot = [(name, lines) for name, lines in study.launches if not isinstance(lines, Launch)]
-    common = [line for line in (can[0][1].assumed if can else ()) if all(line in launch.assumed for _, launch in can)]
-    parts = [_target(study.file, name, launch, common) for name, launch in can]
-    if common:
-        parts.append(details("Assumed, as the topology does not say it", listing(common)))
-    if cannot:
-        lines = [line for _, lines in cannot for line in lines]
-        parts.append(f"<h3>Targets that cannot express this plan</h3>{listing(lines)}")
+    """A line to type for each target, how it goes on, why others refuse, and what was assumed of the hosts."""
+    parts = [_target(study.file, way) for way in study.ways if not way.refused]
+    if study.assumed:
+        parts.append(details("Assumed, as the topology does not say it", listing(study.assumed)))
+    refused = [line for way in study.ways for line in way.refused]
+    if refused:
+        parts.append(f"<h3>Targets that cannot express this plan</h3>{listing(refused)}")
     return "".join(parts)
 
 
-def _target(file: str, name: str, launch: Launch, common: list[str]) -> str:
-    title = exporters.get(name).TITLE
-    line = f"holmes-sim export {shlex.quote(file)} --to {name} -o launch"
-    own = [line for line in launch.assumed if line not in common]
-    more = listing([f"Assumed: {line}" for line in own]) if own else ""
-    files = f"<p>{len(launch.files)} files, of which <code>{README}</code> says what each is.</p>"
-    return f"<h3>{escape(title)}</h3>{code(line)}{details('Then', markdown(launch.how) + more + files)}"
+def _target(file: str, way: Way) -> str:
+    line = f"holmes-sim export {shlex.quote(file)} --to {way.target} -o launch"
+    more = listing([f"Assumed: {line}" for line in way.assumed]) if way.assumed else ""
+    files = f"<p><code>launch/{README}</code> says how to launch, and what each file is.</p>"
+    then = details("Then", markdown(way.how) + more + files) if way.how else files
+    return f"<h3>{escape(exporters.get(way.target).TITLE)}</h3>{code(line)}{then}"

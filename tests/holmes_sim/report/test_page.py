@@ -219,7 +219,15 @@ def test_every_target_has_its_line_or_its_reason(planned, monkeypatch):
     assert "--to csv" not in launch
     for name in set(exporters.names()) - {"csv"}:
         assert f"holmes-sim export 'my plans/plan.json' --to {name} -o launch" in launch or f"{name} cannot express" in launch
-    assert "bash FOLDER/launch/$(hostname -s).sh train.py ARGUMENTS" in launch
+    (line,) = re.findall(r"^bash .*$", exporters.get("torchrun").launch(planned).how, re.MULTILINE)
+    assert line in [element.text for element in page.all("code")], "how it goes on"
+    assert "Hosts of ib are called ib-node0, ib-node1 ...: say clusters.ib.hosts in the topology." in launch
+
+
+def test_of_a_large_plan_no_launch_is_made_only_to_tell_how(large):
+    launch = Page(large[1]).one("section", id="launch").text
+    assert "--to torchrun -o launch" in launch and "bash" not in launch
+    assert "launch/README.md says how to launch" in launch
 
 
 # the page as a page
