@@ -53,7 +53,7 @@ def topology(topology: Topology) -> Figure:
 def placement(plan: Plan) -> Figure:
     """The fleet with every device in the colour of its pipeline place, numbered; idle devices grey."""
     config, fleet = plan.config, plan.fleet
-    colours = _stage_colours(config.pp)
+    colours = stage_colours(config.pp)
     handles = [Patch(facecolor=colour, label=_stage_words(plan, place)) for place, colour in enumerate(colours)]
     if fleet.devices > config.world_size:
         handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
@@ -88,7 +88,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
-def _stage_colours(places: int) -> list[str]:
+def stage_colours(places: int) -> list[str]:
+    """A colour for each pipeline place: few are told apart by hue, many are viridis."""
     if places <= len(STAGES):
         return list(STAGES[:places])
     return [to_hex(matplotlib.colormaps["viridis"](place / (places - 1))) for place in range(places)]
@@ -162,7 +163,7 @@ def _facts(cluster: Cluster) -> tuple[tuple[str, str], ...]:
 def _picture(fleet: Fleet, paint: Paint | None, title: str, handles: Sequence[Patch]) -> Figure:
     """Clusters side by side, trunks as brackets below them, the legend at the foot. The axes are in inches, y downward."""
     total = max(WIDTH, 0.5 + len(fleet.clusters) * 3.9)
-    boxes, levels = _boxes(fleet, total, condense=paint is None), _levels(fleet)
+    boxes, levels = _boxes(fleet, total, condense=paint is None), levels_of(fleet)
     area = max(box.area for box in boxes)
     bottom = 1.45 + area + 0.26 * max(len(box.facts) for box in boxes) + 0.1
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
@@ -249,7 +250,7 @@ def _ink(colour: str) -> str:
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "white"
 
 
-def _levels(fleet: Fleet) -> dict[int, int]:
+def levels_of(fleet: Fleet) -> dict[int, int]:
     """Trunk by index -> how deep its bracket hangs; short ones hang high, and brackets that overlap never share a level."""
     place = {cluster.name: index for index, cluster in enumerate(fleet.clusters)}
     ends = [tuple(sorted(place[name] for name in trunk.between)) for trunk in fleet.trunks]

@@ -57,7 +57,7 @@ def legend(drawn: set[str]) -> list[Patch]:
     return handles
 
 
-def _kind(span: Span) -> str:
+def kind_of(span: Span) -> str:
     """The key of `KINDS` of a span."""
     lane = "dp" if span.lane == "edp" else span.lane
     return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
@@ -67,10 +67,10 @@ def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int])
     """Draw the spans as bars, one collection for each kind, named by its gid; returns the kinds drawn."""
     by_kind: dict[str, list[Span]] = {}
     for span in spans:
-        by_kind.setdefault(_kind(span), []).append(span)
+        by_kind.setdefault(kind_of(span), []).append(span)
     framed = axes.get_xlim()[1] / 200  # a bar of this many seconds has room for a white frame
     for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
-        bars = _joined(by_kind[kind])
+        bars = joined(by_kind[kind])
         heights = HEIGHTS.get(kind, (BAR,))
         corners = []
         for low, high in heights:
@@ -83,7 +83,7 @@ def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int])
         drawn.set_snap(False)  # many thin bars look like a tint, not like a few thick ones
         drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
         if kind in COMPUTE:
-            drawn.set_facecolor([_shade(KINDS[kind][1], max(span.stage, 0) // pp) for span in bars])
+            drawn.set_facecolor([shade(KINDS[kind][1], max(span.stage, 0) // pp) for span in bars])
             drawn.set(edgecolor="white", linewidth=[0.5 if span.seconds > framed else 0.0 for span in bars])
         elif kind == "bubble":
             drawn.set(hatch="////", edgecolor=GREY)
@@ -91,7 +91,7 @@ def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int])
     return set(by_kind)
 
 
-def _joined(spans: Iterable[Span]) -> list[Span]:
+def joined(spans: Iterable[Span]) -> list[Span]:
     """Spans of one kind, those that touch and are of one microbatch joined: parts would show as stripes."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.rank, span.start)):
@@ -122,7 +122,7 @@ def numbers(axes: Axes, spans: Iterable[Span], ranks: Sequence[int]) -> None:
             axes.text(*middle, text, ha="center", va="center_baseline", fontsize=size, zorder=4).set_in_layout(False)
 
 
-def _shade(colour: str, step: int) -> str:
+def shade(colour: str, step: int) -> str:
     """A colour, paler for each later virtual stage of a rank."""
     keep = 0.45 + 0.55 / (1 + step)
     red, green, blue = (1 - (1 - part) * keep for part in to_rgb(colour))

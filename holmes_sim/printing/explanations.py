@@ -18,32 +18,37 @@ SHOWN_PASSAGES = 24
 
 def explained(found: Explanation) -> Group:
     """Where the seconds of a step go, stage by stage, and the chain of events that sets it."""
-    busiest: dict[int, Account] = {}
-    for account in found.ranks:
-        kept = busiest.get(account.place)
-        if kept is None or _computes(account) > _computes(kept):
-            busiest[account.place] = account
     mean = Account(-1, -1, 0, found.mean)
-    on_path = Account(-1, -1, 0, tuple((kind, sum(a.of(kind) for a in found.path)) for kind in _kinds(found.path)))
+    on_path = Account(-1, -1, 0, tuple((kind, sum(a.of(kind) for a in found.path)) for kind in kinds(found.path)))
     step = time_text(float(f"{found.step_s:.4g}"))
     return Group(
         Text(),
-        _accounts(f"Where a rank's {step} go", tuple(busiest.values()), mean, "mean", found.step_s),
+        _accounts(f"Where a rank's {step} go", busiest(found), mean, "mean", found.step_s),
         Text("tp, pp, dp: communication that no compute hides. bubble: waiting for others."),
         Text(),
         _accounts(f"Critical path of {step}", found.path, on_path, "all", found.step_s),
-        Text(_longest(found)),
+        Text(longest(found)),
         Text(),
         _passages(found),
         *(part for layer in found.layers for part in (Text(), _kernels(layer))),
     )
 
 
+def busiest(found: Explanation) -> tuple[Account, ...]:
+    """Of every pipeline place the class of ranks that computes longest."""
+    by_place: dict[int, Account] = {}
+    for account in found.ranks:
+        kept = by_place.get(account.place)
+        if kept is None or _computes(account) > _computes(kept):
+            by_place[account.place] = account
+    return tuple(by_place.values())
+
+
 def _computes(account: Account) -> Seconds:
     return sum(account.of(kind) for kind in ("forward", "backward", "recompute", "optimizer"))
 
 
-def _kinds(accounts: Iterable[Account]) -> tuple[str, ...]:
+def kinds(accounts: Iterable[Account]) -> tuple[str, ...]:
     """Kinds of seconds that any of the accounts has, in their usual order."""
     found = dict.fromkeys(kind for account in accounts for kind, _ in account.seconds)
     return (*(kind for kind in KINDS if kind in found), *(kind for kind in found if kind not in KINDS))
@@ -51,17 +56,17 @@ def _kinds(accounts: Iterable[Account]) -> tuple[str, ...]:
 
 def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, step: Seconds) -> Table:
     """A row for each stage, one for them together, one with its shares of the step; in one unit, so that they add up."""
-    kinds = _kinds((*rows, total))
-    table = grid(f"{title} (in {'s' if step >= 1 else 'ms'})", "stage", *kinds)
+    shown = kinds((*rows, total))
+    table = grid(f"{title} (in {'s' if step >= 1 else 'ms'})", "stage", *shown)
 
     def cells(account: Account) -> list[str]:
-        return [_alike(account.of(kind), step) if account.of(kind) else "-" for kind in kinds]
+        return [_alike(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
 
     for row in rows:
         table.add_row(str(row.place), *cells(row))
     if len(rows) > 1:
         table.add_row(name, *cells(total), style=STYLE)
-    table.add_row("share", *(f"{total.of(kind) / step:.1%}" for kind in kinds))
+    table.add_row("share", *(f"{total.of(kind) / step:.1%}" for kind in shown))
     return table
 
 
@@ -70,7 +75,7 @@ def _alike(value: Seconds, step: Seconds) -> str:
     return f"{value:.3f}" if step >= 1 else f"{value / MILLI:.2f}"
 
 
-def _longest(found: Explanation) -> str:
+def longest(found: Explanation) -> str:
     """One line: the three longest parts of the critical path, and what it means."""
     parts = sorted(((s, a.place, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
     told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts if s >= 0.01 * found.step_s)

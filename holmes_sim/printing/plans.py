@@ -104,52 +104,67 @@ def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
     table = grid("Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "limit", "compute", "exposed", "bubble")
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
-        devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == row.place]
-        clusters = list(dict.fromkeys(device.cluster for device in devices))
-        specs = list(dict.fromkeys(plan.fleet.spec(device).name for device in devices))
-        nodes = sorted({device.node for device in devices})
-        layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(row.place))
-        where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
         share = f"{peaks[row.place] / limits[row.place]:.0%}"
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
         size = f"{peaks[row.place] / GIBI:.3g} GiB"
-        look = (" + ".join(clusters), where, " + ".join(specs), layers, size, share, *times)
-        table.add_row(str(row.place), *look)
+        table.add_row(str(row.place), *stand(plan, row.place), size, share, *times)
     return table
+
+
+def stand(plan: Plan, place: int) -> tuple[str, str, str, str]:
+    """Where a pipeline place stands, and what it holds: its clusters, nodes, devices, and layers by stage."""
+    devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == place]
+    clusters = dict.fromkeys(device.cluster for device in devices)
+    specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
+    nodes = sorted({device.node for device in devices})
+    where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
+    layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(place))
+    return " + ".join(clusters), where, " + ".join(specs), layers
 
 
 def groups(plan: Plan) -> Table:
     """Groups by kind, NIC and clusters, with how many alike there are."""
     table = grid("Groups", "group", "count", "ranks", "NIC", "transport", "collective", "cluster")
+    for row, many in alike_groups(plan).items():
+        table.add_row(row[0], str(many), *row[1:])
+    return table
+
+
+def alike_groups(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
+    """(kind, ranks, NIC, transport, collective, clusters) of the groups -> how many are so."""
     alike: dict[tuple[str, str, str, str, str, str], int] = {}
     for group in plan.groups:
         clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
         collective = "send / recv" if group.kind == "pp" else group.collective
         row = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
         alike[row] = alike.get(row, 0) + 1
-    for row, many in alike.items():
-        table.add_row(row[0], str(many), *row[1:])
-    return table
+    return alike
 
 
 def prediction(numbers: Prediction) -> Table:
     """The promised numbers."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
-    spent = ((name, getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
-    for name, value in (
-        ("step", time_text(numbers.step_s)),
-        ("samples/s", f"{numbers.samples_per_s:.4g}"),
-        ("tokens/s", f"{numbers.tokens_per_s:,.0f}"),
-        ("TFLOP/s per device", f"{numbers.tflops_per_device:.4g}"),
-        ("MFU", f"{numbers.mfu:.1%}"),
-        ("bubble", f"{numbers.bubble_fraction:.1%} of the step"),
-        ("exposed communication", f"{time_text(float(f'{numbers.exposed_communication_s:.3g}'))} per rank and step"),
-        ("of the upper bound", f"{numbers.upper_bound_fraction:.1%}"),
-        *((name, amount(name, number)) for name, number in spent if number is not None),
-    ):
+    for name, _, value in promises(numbers):
         table.add_row(name, value)
     return table
+
+
+def promises(numbers: Prediction) -> tuple[tuple[str, str, str], ...]:
+    """(name, key of the prediction, the number with its unit) of what a plan promises."""
+    spent = ((name, OBJECTIVES[name], getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
+    exposed = time_text(float(f"{numbers.exposed_communication_s:.3g}"))
+    return (
+        ("step", "step_s", time_text(numbers.step_s)),
+        ("samples/s", "samples_per_s", f"{numbers.samples_per_s:.4g}"),
+        ("tokens/s", "tokens_per_s", f"{numbers.tokens_per_s:,.0f}"),
+        ("TFLOP/s per device", "tflops_per_device", f"{numbers.tflops_per_device:.4g}"),
+        ("MFU", "mfu", f"{numbers.mfu:.1%}"),
+        ("bubble", "bubble_fraction", f"{numbers.bubble_fraction:.1%} of the step"),
+        ("exposed communication", "exposed_communication_s", f"{exposed} per rank and step"),
+        ("of the upper bound", "upper_bound_fraction", f"{numbers.upper_bound_fraction:.1%}"),
+        *((name, key, amount(name, number)) for name, key, number in spent if number is not None),
+    )
 
 
 def comparison(plan: Plan, rows: Iterable[Row]) -> Table:

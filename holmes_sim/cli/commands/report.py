@@ -1,0 +1,43 @@
+"""holmes-sim report: a plan as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Measured, PlanArgument
+
+NAME = "report"
+ORDER = 42
+EXAMPLE = "holmes-sim report plan.json -o report.html"
+
+AGAINST = "megatron,holmes"
+WHO = "Whom the plan is held against (holmes-sim list strategies)."
+
+
+def command(
+    plan: PlanArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: whole or not at all.")],
+    strategies: Annotated[str, typer.Option(metavar="all|none|NAME,...", help=WHO)] = AGAINST,
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search for each strategy that searches.")] = 10.0,
+    profile: Measured = None,
+) -> None:
+    """Write a plan as one HTML page that needs no network: placement, pipeline, seconds, strategies, certificate, launch."""
+    from holmes_sim import commands, report
+    from planner import strategies as known
+
+    given = commands.read_plan(plan, profile)
+    out.distinct(plan, output)
+    out.can_be_written(output)
+    every = {"all": known.names(), "none": ()}
+    names = every[strategies] if strategies in every else tuple(name.strip() for name in strategies.split(","))
+    with out.progress("reporting") as progress:
+        found = report.study(given, names, time_limit, str(plan), progress)
+        page = report.page(found)
+    out.write(output, page)
+    out.note_rests_on(given, profile)
+    out.note(found.compared.note if found.compared else "")
+    out.note_written(output)

@@ -1,0 +1,32 @@
+"""How far the plan can be from the best one."""
+
+from __future__ import annotations
+
+from html import escape
+
+from holmes_sim.printing import plans
+from holmes_sim.report.markup import number
+from holmes_sim.report.study import Study
+from sim.units import time_text
+
+NAME = "certificate"
+TITLE = "Certificate"
+ORDER = 70
+
+
+def html(study: Study) -> str:
+    """The certificate in a sentence and in numbers; or that there is none."""
+    found, at = study.plan.certificate, "plan/certificate"
+    if found is None:
+        strategy = escape(study.plan.made_by.strategy)
+        return f"<p>None: strategy {strategy} proves nothing. Plans of <code>holmes-sim plan</code> have one.</p>"
+    sentence = plans.certificate(study.plan, found).removeprefix("Certificate: ")
+    tiles = [("status", escape(found.status)), ("gap", number(f"{at}/gap", found.gap, f"{found.gap:.1%}"))]
+    tiles.append(("this plan's step", number(f"{at}/objective_s", found.objective_s, time_text(found.objective_s))))
+    tiles.append(("lower bound", number(f"{at}/lower_bound_s", found.lower_bound_s, time_text(found.lower_bound_s))))
+    if found.mixed_lower_bound_s is not None:
+        mixed = number(f"{at}/mixed_lower_bound_s", found.mixed_lower_bound_s, time_text(found.mixed_lower_bound_s))
+        tiles.append(("with mixed stages", mixed))
+    return f"<p>{escape(sentence[0].upper() + sentence[1:])}</p>" + (
+        '<dl class="tiles small">' + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles) + "</dl>"
+    )

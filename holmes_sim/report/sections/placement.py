@@ -1,0 +1,149 @@
+"""The fleet as a picture: every device in the colour of its pipeline place, clusters side by side, trunks between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby
+from typing import TypeAlias
+
+from holmes_sim.charts.fleet import levels_of
+from holmes_sim.report.markup import chip, number
+from holmes_sim.report.study import Study
+from sim.cluster import Cluster, Device, Trunk
+from sim.plan import Plan
+from sim.units import bytes_per_second_text, rate_text, size_text, time_text
+
+NAME = "placement"
+TITLE = "Topology and placement"
+ORDER = 20
+
+LARGE, LARGEST = 24, 160
+"""Nodes of a fleet from which on neighbours that hold the same places are drawn once, with their number: on a phone; at all."""
+ABREAST = 4
+"""Clusters that stand side by side on a wide screen, with their trunks as brackets below; of more, trunks are a list."""
+NARROWEST = 0.4
+"""Of the width of the largest cluster beside it."""
+GAP = 3
+"""Pixels between two devices."""
+
+Ranks: TypeAlias = dict[Device, int]
+
+
+def html(study: Study) -> str:
+    """Clusters, trunks, and what the colours mean."""
+    plan, clusters = study.plan, study.plan.fleet.clusters
+    ranks = {device: rank for rank, device in enumerate(plan.placement)}
+    nodes = sum(cluster.nodes for cluster in clusters)
+    look = " condensed" if nodes > LARGEST else " large" if nodes > LARGE else ""
+    size = 18 if nodes > LARGE else 26
+    boxes = "".join(_cluster(plan, cluster, ranks, size, nodes <= LARGEST) for cluster in clusters)
+    columns = " ".join(f"minmax(0,{width:.3g}fr)" for width in _widths(clusters))
+    style = f' style="--columns:{columns}"' if len(clusters) <= ABREAST else ""
+    folded = (
+        "" if nodes <= LARGEST else "<p>Neighbouring nodes that hold the same stages are drawn once, with their number.</p>"
+    )
+    return (
+        f'<figure class="fleet{look}{"" if style else " many"}"{style} role="group" aria-label="{escape(_words(plan))}">'
+        f"{boxes}{_trunks(plan)}</figure>{_legend(plan)}{folded}"
+    )
+
+
+def _widths(clusters: Sequence[Cluster]) -> list[float]:
+    """Widths of the clusters beside each other, by their devices as far as the facts of each have room."""
+    most = max(cluster.devices for cluster in clusters)
+    return [max(cluster.devices / most, NARROWEST) for cluster in clusters]
+
+
+def _words(plan: Plan) -> str:
+    """The picture for those who do not see it."""
+    held = {cluster.name: set[int]() for cluster in plan.fleet.clusters}
+    for rank, device in enumerate(plan.placement):
+        held[device.cluster].add(plan.config.place(rank)[2])
+    each = [f"{name}: {'stages ' + ', '.join(map(str, sorted(stages))) if stages else 'idle'}" for name, stages in held.items()]
+    return f"Picture of {plan.fleet.devices} devices and the pipeline stages on them. {'; '.join(each)}."
+
+
+def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> str:
+    node, at = cluster.node, f"plan/topology/clusters/{cluster.name}"
+    nodes = number(f"{at}/nodes", cluster.nodes, f"{cluster.nodes:,}")
+    devices = number(f"{at}/node/devices/count", node.count, str(node.count))
+    facts = [f"{escape(node.device.name)} · {size_text(node.device.memory)}"]
+    facts.append(f"in a node: {escape(node.intra_node.name)} · {bytes_per_second_text(node.intra_node.bandwidth)} a device")
+    for nic in node.nics:
+        mark = f'<i class="nic" style="background:var(--n-{escape(nic.kind)},var(--muted))"></i>'
+        facts.append(f"{mark}{nic.count} × {rate_text(nic.bandwidth)} {escape(nic.kind)} a node")
+    if cluster.fabric:
+        facts.append(f"{cluster.fabric.nodes_per_leaf} nodes a leaf · {cluster.fabric.oversubscription:g} : 1 above it")
+    return (
+        f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if cluster.nodes > 1 else ""} × {devices} '
+        f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(plan, cluster, ranks, size, each))}</div>'
+        f'<ul class="facts">{"".join(f"<li>{fact}</li>" for fact in facts)}</ul></div>'
+    )
+
+
+def _nodes(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> Iterator[str]:
+    """Nodes in runs that hold the same places: all of them, or the first of each run with their number."""
+
+    def held(node: int) -> tuple[int | None, ...]:
+        found = (ranks.get(Device(cluster.name, node, index)) for index in range(cluster.node.count))
+        return tuple(None if rank is None else plan.config.place(rank)[2] for rank in found)
+
+    for places, run in groupby(range(cluster.nodes), held):
+        nodes = list(run)
+        first = _node(cluster, nodes[0], places, ranks, size, "node")
+        again = "".join(_node(cluster, node, places, ranks, size, "node again") for node in nodes[1:]) if each else ""
+        times = f'<span class="times">{len(nodes)} ×</span>' if len(nodes) > 1 else ""
+        yield f'<span class="run">{times}{first}{again}</span>'
+
+
+def _node(cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ranks, size: int, look: str) -> str:
+    """A node as a small picture: a square for each device, four or more of them in two rows, at most eight in a row."""
+    count = len(places)
+    rows = 1 if count < 4 else max(2, -(-count // 8))
+    columns, pitch = -(-count // rows), size + GAP
+    squares = []
+    for index, place in enumerate(places):
+        x, y = GAP + index % columns * pitch, GAP + index // columns * pitch
+        device = Device(cluster.name, node, index)
+        words, fill, text = "idle", "var(--idle)", ""
+        if place is not None:
+            words, fill = f"rank {ranks[device]}, stage {place}", f"var(--p{place})"
+            text = f'<text x="{x + size / 2:g}" y="{y + size / 2 + 4:g}" fill="var(--p{place}-ink)">{place}</text>'
+        square = f'<rect x="{x}" y="{y}" width="{size}" height="{size}" rx="2" fill="{fill}"/>'
+        squares.append(f"<g><title>{escape(str(device))}: {words}</title>{square}{text}</g>")
+    area = f'width="{GAP + columns * pitch}" height="{GAP + rows * pitch}"'
+    return f'<svg class="{look}" {area} aria-hidden="true">{"".join(squares)}</svg>'
+
+
+def _trunks(plan: Plan) -> str:
+    """Links between clusters: brackets below the clusters that they join, or a list where the clusters are many."""
+    clusters, levels = plan.fleet.clusters, levels_of(plan.fleet)
+    column, widths = {cluster.name: index for index, cluster in enumerate(clusters)}, _widths(clusters)
+    found = []
+    for index, trunk in enumerate(plan.fleet.trunks):
+        low, high = sorted(column[name] for name in trunk.between)
+        style = f"--wire:var(--n-{escape(trunk.kind)},var(--muted));"
+        if len(clusters) <= ABREAST:
+            whole = sum(widths[low : high + 1])
+            style += f"grid-column:{low + 1}/{high + 2};--low:{widths[low] / whole:.3g};--high:{widths[high] / whole:.3g};"
+            style += f"--level:{levels[index]}"
+        found.append(f'<div class="trunk" style="{style}"><span>{_trunk(trunk)}</span></div>')
+    return "".join(found)
+
+
+def _trunk(trunk: Trunk) -> str:
+    ends = " – ".join(map(escape, trunk.between))
+    words = f"{rate_text(trunk.bandwidth)} · {time_text(trunk.latency)}".replace(" ", "&nbsp;")
+    return f"<b>{ends}</b> {escape(trunk.kind)} · {words}"
+
+
+def _legend(plan: Plan) -> str:
+    items = []
+    for place in range(plan.config.pp):
+        layers = [f"{plan.stages[s].first}–{plan.stages[s].past_last - 1}" for s in plan.stages_of(place)]
+        items.append(f"<li>{chip(place)} layers {', '.join(layers)}</li>")
+    idle = plan.fleet.devices - plan.config.world_size
+    if idle:
+        items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> idle: {idle:,} devices</li>')
+    return f'<ul class="legend" aria-label="Stages">{"".join(items)}</ul>'

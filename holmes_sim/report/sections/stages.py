@@ -1,0 +1,59 @@
+"""Tables of the pipeline's places and of the groups."""
+
+from __future__ import annotations
+
+from html import escape
+
+from holmes_sim.printing import plans
+from holmes_sim.report.markup import chip, number, table
+from holmes_sim.report.study import Study
+from sim import memory
+from sim.plan import Plan
+from sim.units import GIBI, time_text
+
+NAME = "stages"
+TITLE = "Stages and groups"
+ORDER = 30
+
+
+def html(study: Study) -> str:
+    """Both tables."""
+    virtual = "" if study.plan.config.vpp == 1 else " Layers are those of its virtual stages, in the order of the pipeline."
+    return (
+        f"{_stages(study)}<p>Seconds of a rank of the slowest class of each place: computing, waiting for the network "
+        f"(exposed), waiting for work (bubble).{virtual}</p>{_groups(study.plan)}"
+    )
+
+
+def _stages(study: Study) -> str:
+    plan = study.plan
+    peaks, limits = study.prediction.peak_memory_bytes, memory.limits(plan)
+    rows = []
+    for row in study.run.places:
+        place = row.place
+        clusters, nodes, devices, _ = plans.stand(plan, place)
+        layers = "+".join(
+            number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(place)
+        )
+        share = peaks[place] / limits[place]
+        full = f'<meter min="0" max="1" high="0.95" value="{share:.4f}" aria-label="share of memory"></meter> '
+        seconds = [
+            number(f"places/{place}/{key}", value, time_text(float(f"{value:.3g}")))
+            for key, value in (("compute", row.compute), ("exposed", row.exposed), ("bubble", row.bubble))
+        ]
+        rows.append([
+            chip(place), escape(clusters), nodes, escape(devices), layers,
+            number(f"plan/prediction/peak_memory_bytes/{place}", peaks[place], f"{peaks[place] / GIBI:.3g} GiB"),
+            full + number(f"memory/{place}/share", share, f"{share:.0%}"), *seconds,
+        ])  # fmt: skip
+    headers = ("stage", "cluster", "nodes", "device", "layers", "memory", "of the limit", "compute", "exposed", "bubble")
+    return table(headers, rows, "Stages", words=("stage", "cluster", "device"))
+
+
+def _groups(plan: Plan) -> str:
+    rows = [
+        [escape(kind), f"{many:,}", escape(ranks), *map(escape, rest)]
+        for (kind, ranks, *rest), many in plans.alike_groups(plan).items()
+    ]
+    headers = ("group", "how many", "ranks each", "NIC", "transport", "collective", "clusters")
+    return table(headers, rows, "Groups", words=("group", "NIC", "transport", "collective", "clusters")) if rows else ""

@@ -1,0 +1,70 @@
+"""The plan beside what other strategies would give."""
+
+from __future__ import annotations
+
+from html import escape
+
+from holmes_sim.commands import Compared, reason
+from holmes_sim.printing import plans
+from holmes_sim.report.markup import number, table
+from holmes_sim.report.study import Study
+from sim.plan import OBJECTIVES
+from sim.units import time_text
+
+NAME = "strategies"
+TITLE = "Beside other strategies"
+ORDER = 60
+
+
+def html(study: Study) -> str:
+    """Bars of samples a second, the table, and why some have no plan; empty where nobody was asked."""
+    if study.compared is None:
+        return ""
+    found, proof = study.compared, study.plan.certificate
+    objective = proof.objective if proof else "step-time"
+    told = (
+        f"Each other strategy planned the same topology and workload freely; those that search, for "
+        f"{found.question.time_limit:g} s at most. The upper bound is that of the strategy's own layout, with all its devices "
+        f"computing all the time."
+    )
+    return f"{_bars(found)}{_table(found, objective)}<p>{told}</p>"
+
+
+def _bars(found: Compared) -> str:
+    """A bar of samples a second for each plan on a pale one that ends at its upper bound."""
+    most = max(promised.samples_per_s / promised.upper_bound_fraction for _, _, promised in found.ranked)
+    mine = found.asked[0]
+    rows = []
+    for name, _, promised in found.ranked:
+        rate, bound = promised.samples_per_s / most, promised.samples_per_s / promised.upper_bound_fraction / most
+        look = "rate mine" if name == mine else "rate"
+        rows.append(
+            f'<div><span class="who">{escape(name)}</span><div class="track">'
+            f'<span class="bound" style="width:{100 * bound:.2f}%"></span>'
+            f'<span class="{look}" style="width:{100 * rate:.2f}%"></span></div>'
+            f'<span class="much">{promised.samples_per_s:.4g} samples/s</span></div>'
+        )
+    return f'<div class="compared" aria-hidden="true">{"".join(rows)}</div>'
+
+
+def _table(found: Compared, objective: str) -> str:
+    """A row for each strategy; where the plan was made for cost or energy, a column says that of each."""
+    facts = {row.name: index for index, row in enumerate(found.rows)}
+    best = found.ranked[0][2].step_s
+    by = () if objective == "step-time" else (objective,)
+    rows = []
+    for name, plan, promised in found.ranked:
+        of, slower = f"comparison/rows/{facts[name]}", promised.step_s / best - 1
+        rows.append([
+            f"{escape(name)}{' (this plan)' if name == found.asked[0] else ''}",
+            number(f"{of}/step_s", promised.step_s, time_text(promised.step_s)),
+            number(f"{of}/samples_per_s", promised.samples_per_s, f"{promised.samples_per_s:.4g}"),
+            number(f"{of}/slower_than_best", slower, f"{slower:.1%}") if slower else "fastest",
+            number(f"{of}/upper_bound_fraction", promised.upper_bound_fraction, f"{promised.upper_bound_fraction:.1%}"),
+            *(plans.amount(kind, getattr(promised, OBJECTIVES[kind])) for kind in by),
+            escape(plans.short_layout(plan)),
+        ])  # fmt: skip
+    for row in found.without:
+        rows.append([escape(row.name), *["–"] * (4 + len(by)), f"no plan: {escape(reason(row))}"])
+    headers = ("strategy", "step", "samples/s", "slower by", "of the upper bound", *by, "layout")
+    return table(headers, rows, "Strategies, the fastest first", words=("strategy", "layout"))

@@ -1,0 +1,247 @@
+"""The page in a real browser: no complaint, no request, hover, zoom, keys and fingers, both themes, a phone's width.
+
+Runs where a Chromium is found ($HOLMES_SIM_CHROMIUM, or on the path); elsewhere it is skipped, and pytest's summary says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from tests.holmes_sim.report import chromium
+from tests.holmes_sim.report.reading import Page, actions
+
+FOUND = chromium.executable()
+pytestmark = pytest.mark.skipif(
+    FOUND is None, reason="NO CHROMIUM: the report page was not opened; install chromium or set HOLMES_SIM_CHROMIUM to one"
+)
+SIZES = [(1280, 900), (390, 844)]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = chromium.Chromium(FOUND)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def file(html, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser, file):
+    """The page at 1280 pixels by day, its timeline in sight; it has complained of nothing when the test is over."""
+    browser.complaints.clear()
+    browser.open(file)
+    browser.ask("document.getElementById('pipeline').scrollIntoView()")
+    browser.settle()
+    yield browser
+    assert browser.complaints == []
+
+
+def box(browser, selector: str) -> tuple[float, float, float, float]:
+    """Left, top, width and height of an element in the window."""
+    script = f"(r => [r.left, r.top, r.width, r.height])(document.querySelector('{selector}').getBoundingClientRect())"
+    return tuple(browser.ask(script))
+
+
+def canvas(browser) -> tuple[float, float, float, float]:
+    """Left, top, width and height of what the timeline is drawn on, without its frame."""
+    left, top, width, height = box(browser, "#timeline")
+    return left + 1, top + 1, width - 2, height - 2
+
+
+def click(browser, selector: str) -> None:
+    left, top, width, height = box(browser, selector)
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, left + width / 2, top + height / 2, button="left", clickCount=1)
+
+
+def seen(browser) -> tuple[float, float]:
+    """The seconds that the timeline shows."""
+    return tuple(map(float, browser.ask("(d => [d.from, d.until])(document.getElementById('timeline').dataset)")))
+
+
+def tip(browser) -> str:
+    return browser.ask("(t => t.hidden ? '' : t.innerText)(document.getElementById('tip'))")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_it_opens_without_a_complaint_and_fits_its_window(browser, file, width, height, dark):
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.open(file, width, height, dark)
+    assert browser.complaints == []
+    assert set(browser.requests) == {file.as_uri()}
+    assert browser.ask("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), "it scrolls sideways"
+    drawn = browser.ask(
+        "(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data])(document.getElementById('timeline'))"
+    )
+    colours = {tuple(drawn[at : at + 3]) for at in range(0, len(drawn), 4)}
+    assert {(0x56, 0xB4, 0xE9), (0x00, 0x9E, 0x73)} <= colours, "forward and backward are drawn"
+    assert ((18, 21, 24) in colours) == dark and ((255, 255, 255) in colours) == (not dark)
+
+
+def test_a_page_that_fails_is_heard(browser, tmp_path):
+    """The tests above can fail."""
+    (tmp_path / "broken.html").write_text("<script>console.error('no'); nobody()</script><img src='there-is-none.png'>")
+    browser.complaints.clear()
+    browser.open(tmp_path / "broken.html")
+    heard = " ".join(browser.complaints)
+    assert "nobody is not defined" in heard and "'no'" in heard and "ERR_FILE_NOT_FOUND" in heard
+    assert any(url.endswith("there-is-none.png") for url in browser.requests)
+    browser.complaints.clear()
+
+
+def test_hover_tells_rank_action_microbatch_and_times(page, html, study):
+    """The pointer goes down over the middle of the first long backward of each row; what the tip says is the timeline's."""
+    left, top, width, height = canvas(page)
+    run, place_of = study.run, study.plan.config.place
+    step, groups = run.timeline.step_s, sorted(run.timeline.alike, key=lambda group: (place_of(group[0])[2], group[0]))
+    rows = actions(Page(html).spans)
+    assert len(rows) == len(groups) == 4
+    for group, row in zip(groups, rows, strict=True):
+        start, end = next((start, end) for _, kind, _, _, start, end in row if kind == "B" and end - start > 1e9 * step / 100)
+        mine = [span for span in run.timeline.spans if span.kind == "B" and span.rank == group[0]]
+        (microbatch,) = {span.microbatch for span in mine if round(span.start * 1e9) == start}
+        told = set()
+        for y in range(0, int(height), 12):
+            page.mouse("mouseMoved", left + (start + end) / 2e9 / step * width, top + y)
+            told.add(tip(page))
+        (found,) = {text for text in told if f"rank {group[0]}," in text and text.startswith("backward")}
+        head, where, times = found.splitlines()
+        assert head == f"backward of microbatch {microbatch}"
+        assert where == f"stage {place_of(group[0])[2]}, rank {group[0]}, as {', '.join(map(str, group[1:]))}"
+        said = re.fullmatch(r"(\S+) (\S+) to (\S+) (\S+): (\S+) (\S+)", times).groups()
+        for number, unit, fact in zip(said[::2], said[1::2], (start, end, end - start), strict=True):
+            assert float(number) * {"s": 1e9, "ms": 1e6, "us": 1e3}[unit] == pytest.approx(fact, rel=5e-4)
+    page.mouse("mouseMoved", 2, 2)
+    assert tip(page) == ""
+
+
+def test_hover_tells_the_same_when_zoomed(page, html, study):
+    """In the right half of the second quarter of the step: what the tip says happens there."""
+    step = study.run.timeline.step_s
+    click(page, "[data-do=in]")
+    click(page, "[data-do=in]")
+    begin, end = seen(page)
+    assert (begin, end) == pytest.approx((3 * step / 8, 5 * step / 8))
+    left, top, width, _ = canvas(page)
+    page.mouse("mouseMoved", left + 3 * width / 4, top + 50)
+    start, start_unit, stop, stop_unit = re.search(r"(\S+) (\S+) to (\S+) (\S+):", tip(page)).groups()
+    assert (start_unit, stop_unit) == ("s", "s")
+    at, pixel = begin + 0.75 * (end - begin), (end - begin) / width
+    assert float(start) - 5e-4 - 4 * pixel <= at <= float(stop) + 5e-4 + 4 * pixel
+
+
+def test_buttons_zoom_and_move(page, study):
+    step = study.run.timeline.step_s
+    assert seen(page) == (0, step)
+    click(page, "[data-do=in]")
+    assert seen(page) == pytest.approx((step / 4, 3 * step / 4))
+    click(page, "[data-do=left]")
+    assert seen(page) == pytest.approx((0, step / 2))
+    click(page, "[data-do=left]")
+    assert seen(page) == pytest.approx((0, step / 2)), "there is nothing before the step"
+    click(page, "[data-do=right]")
+    assert seen(page) == pytest.approx((step / 4, 3 * step / 4))
+    click(page, "[data-do=out]")
+    assert seen(page) == pytest.approx((0, step))
+    click(page, "[data-do=in]")
+    click(page, "[data-do=all]")
+    assert seen(page) == (0, step)
+    assert page.ask("document.getElementById('range').textContent") == "whole step: 9.599 s"
+
+
+def test_the_wheel_zooms_about_the_pointer_and_dragging_moves(page, study):
+    step = study.run.timeline.step_s
+    left, top, width, _ = canvas(page)
+    pixel = step / width
+    page.mouse("mouseWheel", left + width / 4, top + 40, deltaX=0, deltaY=-300, modifiers=2)
+    begin, end = seen(page)
+    assert end - begin == pytest.approx(step / math.e)
+    assert begin + (end - begin) / 4 == pytest.approx(step / 4, abs=pixel), "what is under the pointer stays there"
+    page.mouse("mousePressed", left + 400, top + 40, button="left", clickCount=1)
+    page.mouse("mouseMoved", left + 300, top + 40, button="left", buttons=1)
+    page.mouse("mouseReleased", left + 300, top + 40, button="left", clickCount=1)
+    assert seen(page)[0] == pytest.approx(begin + 100 / width * (end - begin))
+    assert seen(page)[1] - seen(page)[0] == pytest.approx(end - begin)
+
+
+def test_keys_go_from_action_to_action(page, study):
+    page.ask("document.getElementById('timeline').focus()")
+    page.key("+", "+")
+    assert seen(page)[1] - seen(page)[0] == pytest.approx(study.run.timeline.step_s / 2)
+    page.key("0", "0")
+    page.key("ArrowRight")
+    first = tip(page)
+    assert "rank 0" in first
+    page.key("ArrowRight")
+    assert tip(page) not in ("", first)
+    page.key("ArrowDown")
+    assert "rank 2, as 3, 4, 5, 10, 11, 12, 13" in tip(page)
+    page.key("Escape")
+    assert tip(page) == ""
+
+
+def test_fingers_pinch_and_tap(browser, file, study):
+    browser.complaints.clear()
+    browser.open(file, *SIZES[1])
+    browser.ask("document.getElementById('pipeline').scrollIntoView()")
+    browser.settle()
+    left, top, width, _ = canvas(browser)
+
+    def touch(kind: str, *xs: float) -> None:
+        points = [{"x": left + x, "y": top + 60, "id": index} for index, x in enumerate(xs)]
+        browser.call("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        browser.settle()
+
+    touch("touchStart", width / 2)
+    touch("touchEnd")
+    assert "rank 0" in tip(browser)
+    touch("touchStart", 150, 200)
+    for apart in (10, 20, 30):
+        touch("touchMove", 150 - apart, 200 + apart)
+    touch("touchEnd")
+    begin, end = seen(browser)
+    assert end - begin < 0.6 * study.run.timeline.step_s
+    assert browser.complaints == []
+
+
+def test_the_tables_scroll_in_their_own_boxes(browser, file):
+    browser.open(file, *SIZES[1])
+    wide = browser.ask("[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth).length")
+    assert wide > 0
+    assert browser.ask(
+        "[...document.querySelectorAll('.scroll, pre')].every(b => b.getBoundingClientRect().right <= innerWidth)"
+    )
+    assert browser.ask("[...document.querySelectorAll('.scroll')].every(b => b.tabIndex === 0)"), "keys can scroll them"
+
+
+def test_what_is_shown_in_the_dark_reads_as_well(browser, file):
+    """The computed colours of every element with words, against what lies behind them: 4.5 to 1 (WCAG 2.2, 1.4.3)."""
+    script = """(() => {
+      const parse = text => text.match(/[\\d.]+/g).map(Number), bad = [];
+      const light = c => c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+      for (const e of document.querySelectorAll('body *')) {
+        const words = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+        if (!words || ['SCRIPT', 'STYLE', 'TITLE', 'NOSCRIPT', 'text', 'title'].includes(e.tagName)) continue;
+        let ground = e;
+        while (ground && (parse(getComputedStyle(ground).backgroundColor)[3] ?? 1) === 0) ground = ground.parentElement;
+        const pair = [getComputedStyle(e).color, getComputedStyle(ground || document.body).backgroundColor];
+        const [low, high] = pair.map(parse).map(light).sort((a, b) => a - b);
+        if ((high + .05) / (low + .05) < 4.5) bad.push([e.tagName, e.textContent.slice(0, 40), ...pair]);
+      }
+      return bad;
+    })()"""
+    for dark in (False, True):
+        browser.open(file, dark=dark)
+        assert browser.ask(script) == []

@@ -1,0 +1,334 @@
+"""The page: its numbers are the plan's, it needs nothing from anywhere, and it says what it left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib.resources import files
+from types import SimpleNamespace
+
+import pytest
+
+from holmes_sim import commands, exporters, report
+from holmes_sim.exporters import csv
+from holmes_sim.report import colours, sections, spans
+from planner import strategies
+from sim import memory, planfile
+from sim.errors import Infeasible
+from sim.units import GIBI
+from tests import corpus
+from tests.holmes_sim.report.reading import Page, actions, lookup, read
+
+
+@pytest.fixture(scope="session")
+def page(html) -> Page:
+    return Page(html)
+
+
+@pytest.fixture(scope="session")
+def large() -> tuple[commands.Simulated, str]:
+    """768 devices, 48 virtual stages."""
+    plan = next(plan for name, plan in corpus.plans("hethub-768") if name == "certified")
+    found = report.study(plan, ())
+    return found.run, report.page(found)
+
+
+def documents(study) -> dict[str, object]:
+    """What the numbers of a page are looked up in."""
+    plan = study.plan
+    share = [peak / limit for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True)]
+    return {
+        "plan": planfile.facts(plan),
+        "explanation": commands.explain(commands.simulate(plan)).facts(),
+        "comparison": study.compared.facts(),
+        "places": [
+            {"compute": p.compute, "exposed": p.exposed, "bubble": p.bubble} for p in commands.simulate(plan).places
+        ],
+        "memory": [{"share": value} for value in share],
+        "layers": [stage.layers for stage in plan.stages],
+    }  # fmt: skip
+
+
+# numbers
+
+
+def faults(page: Page, known: dict[str, object]) -> list[str]:
+    """Numbers that are not those of their documents, or do not read so."""
+    found = []
+    for of, elements in page.numbers.items():
+        fact = lookup(known, of)
+        for element in elements:
+            shown, half = read(element.text)
+            if float(element.attributes["value"]) != fact or abs(shown - fact) > half * (1 + 1e-9):
+                found.append(f"{of}: {fact} is {element.attributes['value']}, shown as {element.text}")
+    return found
+
+
+def test_every_number_is_the_one_of_its_document_and_reads_so(page, study):
+    assert len(page.numbers) > 90
+    assert faults(page, documents(study)) == []
+
+
+def test_a_wrong_number_is_seen(html, study):
+    known, (step,) = documents(study), set(re.findall(r'prediction/step_s">(.*?)<', html))
+    assert step == "9.599 s"
+    assert len(faults(Page(html.replace(f'prediction/step_s">{step}<', 'prediction/step_s">9.598 s<')), known)) == 1
+    known["plan"] = known["plan"] | {"prediction": known["plan"]["prediction"] | {"mfu": 0.5}}
+    assert [fault.split(":")[0] for fault in faults(Page(html), known)] == ["plan/prediction/mfu"]
+
+
+def test_all_that_the_plan_promises_and_proves_is_on_the_page(page, study):
+    facts = planfile.facts(study.plan)
+    promised = {f"plan/prediction/{key}" for key, value in facts["prediction"].items() if isinstance(value, float)}
+    promised |= {f"plan/prediction/peak_memory_bytes/{place}" for place in range(2)}
+    promised |= {f"plan/certificate/{key}" for key in ("objective_s", "lower_bound_s", "gap", "mixed_lower_bound_s")}
+    assert len(promised) == 9 + 2 + 4
+    assert promised <= page.numbers.keys()
+    rows = {f"comparison/rows/{row}/{key}" for row in range(2) for key in ("step_s", "samples_per_s", "upper_bound_fraction")}
+    assert rows <= page.numbers.keys()
+
+
+def test_a_promise_of_another_version_is_told(planned):
+    promised = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
+    page = Page(report.page(report.study(planned.saying(prediction=promised), ())))
+    assert float(page.numbers["plan/prediction/step_s"][0].attributes["value"]) == promised.step_s
+    assert "The plan promises " in page.one("section", id="warnings").text
+
+
+# the timeline
+
+
+def test_the_timeline_of_two_stages_action_by_action(make_plan, make_fleet, make_cluster):
+    """1F1B on two devices that compute in no time but their own: the first stage runs one microbatch ahead."""
+    plan = make_plan(make_fleet(make_cluster(nodes=2)), pp=2, microbatches=2, zero_stage=0)
+    first, last = actions(Page(report.page(report.study(plan, ()))).spans)
+    computed = [(words, stage, microbatch) for words, kind, stage, microbatch, _, _ in first if kind in "FB"]
+    assert computed == [("forward", 0, 0), ("forward", 0, 1), ("backward", 0, 0), ("backward", 0, 1)]
+    computed = [(words, stage, microbatch) for words, kind, stage, microbatch, _, _ in last if kind in "FB"]
+    assert computed == [("forward", 1, 0), ("backward", 1, 0), ("forward", 1, 1), ("backward", 1, 1)]
+    assert {words for words, kind, *_ in first if kind == "send"} == {"activations sent to the next stage"}
+    assert {words for words, kind, *_ in last if kind == "send"} == {"gradients sent to the stage before"}
+
+
+def test_rows_have_the_seconds_of_the_simulated_ranks(large):
+    """Computing, tensor-parallel collectives and waiting of every row, in nanoseconds, are those of the rank it is."""
+    run, html = large
+    spans = run.timeline.by_rank()
+    rows = actions(Page(html).spans)
+    assert len(rows) == len(run.timeline.alike) == 12
+    for group, row in zip(sorted(run.timeline.alike), rows, strict=True):
+        for kind in ("F", "B", "bubble", "optimizer"):
+            shown = sum(end - start for _, drawn, _, _, start, end in row if drawn == kind)
+            assert shown == pytest.approx(1e9 * sum(s.seconds for s in spans[group[0]] if s.kind == kind), abs=len(row)), kind
+        shown = sum(
+            end - start for _, drawn, _, _, start, end in row if drawn in ("F", "B", "optimizer", "bubble", "tp", "exposed")
+        )
+        assert shown == pytest.approx(1e9 * run.timeline.step_s, abs=len(row)), "a row is busy or waits all step long"
+
+
+def test_a_large_plan_stays_small_and_says_what_was_folded(large):
+    html = large[1]
+    assert len(html.encode()) < 3_000_000
+    assert "768 ranks behave in 12 ways" in Page(html).one("section", id="pipeline").text
+
+
+def test_of_too_many_spans_some_rows_are_shown(large, monkeypatch):
+    run = large[0]
+    monkeypatch.setattr(spans, "MOST_SPANS", 35_000)
+    rows = spans.shown(run)
+    assert [group[0] // 64 for group in rows] == [0, 2, 4, 6, 8, 11], "places that lie evenly, both ends among them"
+    monkeypatch.setattr(spans, "MOST_SPANS", 1)
+    assert [group[0] // 64 for group in spans.shown(run)] == [0, 11]
+
+
+# what to doubt
+
+
+def doubts(plan) -> str:
+    return Page(report.page(report.study(plan, ()))).one("section", id="warnings").text
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.94, None), (0.96, "(96.0%), within 5% of the limit."), (1.02, "(102.0%), more than its device has.")],
+)
+def test_memory_near_the_limit_is_told(make_plan, make_fleet, make_cluster, make_device, share, words):
+    def plan(size: float):
+        return make_plan(make_fleet(make_cluster(spec=make_device(memory=size))))
+
+    (peak,) = memory.peak_memory(plan(80e9))
+    found = doubts(plan(peak / share))
+    assert ("Memory of stage 0: " in found) == (words is not None)
+    if words:
+        assert f"Memory of stage 0: {peak / GIBI:.4g} of {peak / share / GIBI:.4g} GiB {words}" in found
+
+
+def test_what_nobody_measured_is_told(large, planned):
+    told = Page(large[1]).one("section", id="warnings").text
+    assert "mi250x: the efficiency of matrix products and the attention core is extrapolated, not measured." in told
+    assert "infinity-fabric-3: the share of its rate that payloads reach is extrapolated." in told
+    assert "between MI300X (0.47) and A100 (0.79)" in told, "and what it rests on"
+    told = doubts(planned)
+    assert "roce: the share of its rate that payloads reach is extrapolated in part." in told
+    assert "a100" not in told
+
+
+def test_products_too_small_for_the_curves_are_told(make_plan, make_fleet, make_cluster):
+    told = doubts(make_plan(make_fleet(make_cluster())))
+    assert "Products smaller than those that efficiencies were fitted to (1024 x 512 x 512), which are extrapolated: " in told
+    assert "up 64 x 384 x 96" in told
+
+
+def test_idle_devices_are_told(make_plan, make_fleet, make_cluster):
+    assert "2 of 3 devices stand idle." in doubts(make_plan(make_fleet(make_cluster(devices=3))))
+
+
+# strategies
+
+
+def test_a_plan_for_its_energy_is_held_against_others_by_energy_too(planned):
+    proof = replace(
+        planned.certificate, objective="energy", lower_bound_per_token=planned.prediction.joules_per_token / 2, gap=0.5
+    )
+    page = Page(report.page(report.study(planned.saying(certificate=proof), ("megatron",), 1.0)))
+    assert f"{planned.prediction.joules_per_token:.4g} J per token" in page.one("section", id="strategies").text
+    assert "from the least energy" in page.one("section", id="certificate").text
+
+
+def test_a_strategy_without_a_plan_says_why(planned, monkeypatch):
+    def no_plan(question, workshop):
+        raise Infeasible("holmes: nothing fits")
+
+    monkeypatch.setattr(strategies, "get", lambda name: SimpleNamespace(plan=no_plan))
+    page = Page(report.page(report.study(planned, ("holmes",), 1.0)))
+    assert "no plan: nothing fits" in page.one("section", id="strategies").text
+
+
+def test_the_plans_own_strategy_is_not_asked_again(planned):
+    assert report.study(planned, ("certified",), 1.0).compared is None
+
+
+# launches
+
+
+def test_every_target_has_its_line_or_its_reason(planned, monkeypatch):
+    monkeypatch.setattr(csv, "against", lambda plan: iter(["tp 2: a table has no second dimension; tp 1 would do"]))
+    page = Page(report.page(report.study(planned, (), file="my plans/plan.json")))
+    launch = page.one("section", id="launch").text
+    assert "csv cannot express tp 2: a table has no second dimension; tp 1 would do" in launch
+    assert "--to csv" not in launch
+    for name in set(exporters.names()) - {"csv"}:
+        assert f"holmes-sim export 'my plans/plan.json' --to {name} -o launch" in launch or f"{name} cannot express" in launch
+    (line,) = re.findall(r"^bash .*$", exporters.get("torchrun").launch(planned).how, re.MULTILINE)
+    assert line in [element.text for element in page.all("code")], "how it goes on"
+    assert "Hosts of ib are called ib-node0, ib-node1 ...: say clusters.ib.hosts in the topology." in launch
+
+
+def test_of_a_large_plan_no_launch_is_made_only_to_tell_how(large):
+    launch = Page(large[1]).one("section", id="launch").text
+    assert "--to torchrun -o launch" in launch and "bash" not in launch
+    assert "launch/README.md says how to launch" in launch
+
+
+# the page as a page
+
+
+def test_the_page_needs_nothing_from_anywhere(page):
+    for element in page.elements:
+        for key in ("src", "href", "srcset", "action", "data"):
+            target = element.attributes.get(key, "#")
+            assert target.startswith(("#", "data:,")), f"<{element.tag} {key}={target}>"
+    for element in page.all("style") + page.all("script"):
+        assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|WebSocket|https?://", element.text)
+    policy = page.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
+    assert policy.startswith("default-src 'none';")
+
+
+def test_names_are_text_and_never_markup(make_plan, make_fleet, make_cluster):
+    plan = make_plan(make_fleet(make_cluster(name="a")))
+    name = "</script><b>&\"'"
+    named = replace(plan, topology=replace(plan.topology, name=name))
+    page = Page(report.page(report.study(named, (), file=name)))
+    assert page.one("h1").text == f"tiny on {name}"
+    assert len(page.all("script")) == 2 and page.all("b") == []
+
+
+def test_the_page_can_be_read_without_eyes_or_mouse(page):
+    assert page.one("html").attributes["lang"] == "en"
+    assert len(page.all("h1")) == 1
+    assert [h.text for h in page.all("h2")] == [section.TITLE for section in sections.in_order()]
+    assert [a.attributes["href"][1:] for a in page.all("a")] == [section.NAME for section in sections.in_order()]
+    assert all(button.attributes.get("aria-label") or len(button.text) > 1 for button in page.all("button"))
+    assert len(page.all("button")) == 5
+    canvas = page.one("canvas")
+    assert canvas.attributes["tabindex"] == "0" and "Arrow keys" in canvas.attributes["aria-label"]
+    assert len(page.all("caption")) == len(page.all("table")) > 4
+    (figure,) = page.all("figure")
+    assert "ib: stages 0; roce: stages 1" in figure.attributes["aria-label"]
+
+
+def test_the_same_plan_gives_the_same_bytes(planned, html):
+    assert report.page(report.study(planned, ("megatron",), 1.0)) == html
+
+
+def themes() -> list[dict[str, str]]:
+    """Custom properties of style.css, by day and by night."""
+    text = (files("holmes_sim.report") / "style.css").read_text()
+    day, night = (
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+    )
+    assert day.keys() == night.keys()
+    return [day, night]
+
+
+@pytest.mark.parametrize("theme", themes(), ids=["light", "dark"])
+def test_words_have_contrast_of_level_aa(theme):
+    """WCAG 2.2, 1.4.3: 4.5 to 1 for text."""
+    for ink in ("text", "muted", "accent"):
+        for ground in ("page", "panel"):
+            assert colours.contrast(theme[ink], theme[ground]) >= 4.5, f"{ink} on {ground}"
+    assert colours.contrast(theme["warn-text"], theme["warn"]) >= 4.5
+
+
+def test_contrast_is_that_of_the_standard():
+    assert colours.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
+
+
+def test_every_colour_has_an_ink_that_reads(page):
+    properties = dict(re.findall(r"--([a-zA-Z0-9-]+):(#[0-9A-Fa-f]{6})", colours.css(24, 4)))
+    inked = [name for name in properties if f"{name}-ink" in properties]
+    assert len(inked) > 60
+    for name in inked:
+        assert colours.contrast(properties[name], properties[f"{name}-ink"]) >= 4.5, name
+
+
+# the command
+
+
+def test_the_command_writes_the_page(run, planned, tmp_path):
+    (tmp_path / "plan.json").write_text(planfile.to_json(planned))
+    seen = run("report", tmp_path / "plan.json", "-o", tmp_path / "report.html", "--strategies", "none")
+    assert (seen.code, seen.out) == (0, "")
+    assert seen.err == f"Written to {tmp_path / 'report.html'}.\n"
+    page = Page((tmp_path / "report.html").read_text())
+    assert page.one("h1").text == "gpt-3.6b on holmes-hybrid-4"
+    assert page.all("section", id="strategies") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-o", "report.html", "--strategies", "holms"), "error: strategy 'holms' is unknown; "),
+        (("-o", "none/report.html"), "error: none/report.html: cannot be written: No such file or directory"),
+        (("-o", "plan.json"), "error: plan.json: named twice; it would be written over"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line_before_the_work(run, planned, tmp_path, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").write_text(planfile.to_json(planned))
+    monkeypatch.setattr(commands, "simulate", lambda plan: pytest.fail("work was begun"))
+    seen = run("report", "plan.json", *options)
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith(words) and seen.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
