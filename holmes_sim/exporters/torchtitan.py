@@ -10,6 +10,7 @@ models/llama3, models/common/decoder.py) on torch 2.13 (distributed/pipelining/s
 - A schedule that torch has by name is played in the same order as ours, except 1F1B with fewer microbatches than stages, which
   it refuses, and interleaved 1F1B with as many; these and zero-bubble schedules go as a CSV of F, B, I, W
   (`_PipelineScheduleRuntime._load_csv`: one row a place; I is our B where the backward is split).
+- Its default spmd_backend needs a newer torch: fully_shard of torch 2.13 takes DTensors only (fsdp/_fully_shard, _fsdp_param).
 - Stages are lists of module names; names that the model has not are dropped without a word (`_split_module`).
 """
 
@@ -266,6 +267,7 @@ def _settings(plan: Plan) -> Iterator[str]:
     yield ""
     shard = config.shards // config.cp if config.zero_stage else 1
     yield "parallelism = config.parallelism"
+    yield 'parallelism.spmd_backend = "partial_dtensor"  # torch 2.13 cannot shard what the default, spmd_types, annotates'
     yield f"parallelism.data_parallel_replicate_degree = {config.dp // shard}"
     yield f"parallelism.data_parallel_shard_degree = {shard}"
     yield f'parallelism.fsdp_reshard_after_forward = "{"always" if config.zero_stage == 3 else "never"}"'

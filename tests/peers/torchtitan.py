@@ -3,11 +3,12 @@
 - The configuration: the words behind `-m torchtitan.train` of a host's script, through torchtitan's ConfigManager.
 - `world_size`: ranks of all torchrun lines; ParallelDims rejects degrees whose product is another.
 - `groups`: those of every rank in the meshes of ParallelDims.build_mesh on torch's fake process group (dp is its axis `batch`).
-- `layers`, `first_layers`: what _split_module leaves of the model, built on the meta device, for every stage.
+- `layers`, `first_layers`: what the model's pipelining_fn leaves of it in every stage: it splits the model, built on the meta
+  device, divides it by tensor and context parallelism, recomputes, and shards it by FSDP.
 - `microbatches`, `microbatch_size`, `global_batch_size`: as Trainer.__init__ divides them.
 
 Seen, not returned: parameters of the model and ranks that share weights are the plan's; every module of the model is in one
-stage; the schedule that _build_pipeline_schedule makes loads the CSV, validates it, and torch's simulator plays it to its end.
+stage; the schedule that pipelining_fn builds loads the CSV, validates it, and torch's simulator plays it to its end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     assert training.local_batch_size % size == 0 and training.global_batch_size % (training.local_batch_size * batch) == 0
     found["microbatch_size"], found["global_batch_size"] = size, training.global_batch_size
     found["microbatches"] = training.global_batch_size // batch // size
-    return found | (_pipeline(config, model, world) if pipelined else {"layers": [len(model.layers)], "first_layers": [0]})
+    if pipelined:
+        return found | _pipeline(config, model, world)
+    with _Fake(0, world):
+        divided = config.model_spec.parallelize_fn(model, **_how(config, world))
+    return found | {"layers": [len(divided.layers)], "first_layers": [0]}
 
 
 def _words(script: Path) -> list[str]:
@@ -88,11 +93,21 @@ class _Fake:
 
 
 def _dims(config: Any, world: int) -> Any:
-    from torchtitan.distributed import ParallelDims
+    from torchtitan.distributed import ParallelDims, parallel_dims, utils
 
+    parallel_dims.device_type = "cpu"
+    utils.set_spmd_backend(config.parallelism.spmd_backend)
     dims = ParallelDims.from_config(config.parallelism, world)
     dims.build_mesh()
     return dims
+
+
+def _how(config: Any, world: int) -> dict[str, Any]:
+    """What Trainer.__init__ gives to parallelize_fn."""
+    return {
+        "parallel_dims": _dims(config, world), "training": config.training, "parallelism": config.parallelism,
+        "compile_config": config.compile, "ac_config": config.activation_checkpoint, "dump_folder": config.dump_folder,
+    }  # fmt: skip
 
 
 def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[list[int]]]:
@@ -108,7 +123,7 @@ def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[li
                 if mesh.size() > 1:
                     seen[kind].add(tuple(sorted(dist.get_process_group_ranks(mesh.get_group()))))
             if shared_by is not None:
-                shards = sorted(dims._global_meshes["dense"]["dp_shard", "cp"].mesh.flatten().tolist())
+                shards = sorted(dist.get_process_group_ranks(dims.get_mesh("fsdp").get_group()))
                 assert len(shards) == shared_by and shards == list(range(shards[0], shards[-1] + 1, dims.tp)), shards
     return {kind: sorted(map(list, ranks)) for kind, ranks in seen.items()}
 
@@ -116,25 +131,22 @@ def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[li
 def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
     """Stages and schedule of every place: place r is that of rank r x (world / pp)."""
     import torch
-    from torchtitan.distributed import pipeline_parallel
 
-    parallelism, places = config.parallelism, config.parallelism.pipeline_parallel_degree
+    places = config.parallelism.pipeline_parallel_degree
     layers: dict[int, list[int]] = {}
     kept: list[str] = []
     for place in range(places):
         with _Fake(place * world // places, world):
-            stages, chunks = pipeline_parallel._pipeline_module_split(
-                model, _dims(config, world).get_mesh("pp"), parallelism.pipeline_parallel_schedule, torch.device("meta"),
-                parallelism.module_fqns_per_model_part,
+            schedule, *_ = config.model_spec.pipelining_fn(
+                model, device=torch.device("meta"), model_config=config.model_spec.model, loss_fn=print,
+                parallelize_fn=config.model_spec.parallelize_fn, **_how(config, world),
             )  # fmt: skip
-            for stage, chunk in zip(stages, chunks, strict=True):
+            for stage in getattr(schedule, "_stages", None) or [schedule._stage]:
+                chunk = stage.submod
                 layers[stage.stage_index] = sorted(map(int, chunk.layers))
                 kept += [name for name in ("tok_embeddings", "norm", "lm_head") if getattr(chunk, name) is not None]
                 assert stage.is_first == (chunk.tok_embeddings is not None) and stage.is_last == (chunk.lm_head is not None)
-            made = pipeline_parallel._build_pipeline_schedule(
-                parallelism=parallelism, local_batch_size=config.training.local_batch_size, stages=stages, loss_fn=print
-            )
-            _play(made)
+            _play(schedule)
     order = [layers[stage] for stage in sorted(layers)]
     assert sorted(kept) == ["lm_head", "norm", "tok_embeddings"], kept
     assert [layer for stage in order for layer in stage] == list(range(len(model.layers))), order

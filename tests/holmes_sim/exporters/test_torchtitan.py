@@ -66,6 +66,7 @@ def test_an_uneven_pipeline_across_fabrics(make_plan, two_fabrics):
         "training.global_batch_size": "8",
         "training.mixed_precision_param": "'bfloat16'",
         "parallelism": "config.parallelism",
+        "parallelism.spmd_backend": "'partial_dtensor'",
         "parallelism.data_parallel_replicate_degree": "1",
         "parallelism.data_parallel_shard_degree": "1",
         "parallelism.fsdp_reshard_after_forward": "'never'",
