@@ -1,7 +1,7 @@
 """torchtitan: a config function of a plan, launched by torchrun.
 
 Names and rules are those of torchtitan 0.3.0 (config/configs.py, distributed/parallel_dims.py, pipeline_parallel.py, fsdp.py,
-models/llama3, models/common/decoder.py) on torch 2.13 (distributed/pipelining/schedules.py, stage.py):
+models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
 
 - Its mesh pp, dp_replicate, dp_shard, cp, tp numbers ranks as our plans do; the ranks of HSDP's blocks are consecutive.
 - FSDP always shards optimizer state, gradients and weights over dp_shard x cp. In a pipeline gradients are kept whole and
@@ -10,7 +10,8 @@ models/llama3, models/common/decoder.py) on torch 2.13 (distributed/pipelining/s
 - A schedule that torch has by name is played in the same order as ours, except 1F1B with fewer microbatches than stages, which
   it refuses, and interleaved 1F1B with as many; these and zero-bubble schedules go as a CSV of F, B, I, W
   (`_PipelineScheduleRuntime._load_csv`: one row a place; I is our B where the backward is split).
-- Its default spmd_backend needs a newer torch: fully_shard of torch 2.13 takes DTensors only (fsdp/_fully_shard, _fsdp_param).
+- Its trainer hands microbatches to pipelines as `arg_mbs`, which torch 2.13 does not know: a pipeline needs torch 2.14. Its
+  default spmd_backend needs that too (fully_shard of torch 2.13 takes DTensors only); both shard partial_dtensor.
 - Stages are lists of module names; names that the model has not are dropped without a word (`_split_module`).
 """
 
@@ -28,7 +29,7 @@ from sim import planfile, schedules
 from sim.plan import ParallelConfig, Plan
 
 TITLE = "torchtitan 0.3.0"
-READERS = "torchtitan 0.3.0 on torch 2.13"
+READERS = "torchtitan 0.3.0 on torch 2.14"
 MODULE, TIMETABLE = "holmes_plan.py", "schedule.csv"
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """Our schedule -> torch's name (get_schedule_class)."""
@@ -267,7 +268,7 @@ def _settings(plan: Plan) -> Iterator[str]:
     yield ""
     shard = config.shards // config.cp if config.zero_stage else 1
     yield "parallelism = config.parallelism"
-    yield 'parallelism.spmd_backend = "partial_dtensor"  # torch 2.13 cannot shard what the default, spmd_types, annotates'
+    yield 'parallelism.spmd_backend = "partial_dtensor"  # DTensors, as torch 2.13 and 2.14 shard them'
     yield f"parallelism.data_parallel_replicate_degree = {config.dp // shard}"
     yield f"parallelism.data_parallel_shard_degree = {shard}"
     yield f'parallelism.fsdp_reshard_after_forward = "{"always" if config.zero_stage == 3 else "never"}"'

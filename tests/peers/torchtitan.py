@@ -13,6 +13,7 @@ stage; the schedule that pipelining_fn builds loads the CSV, validates it, and t
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 from importlib.metadata import version
@@ -141,6 +142,7 @@ def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
                 model, device=torch.device("meta"), model_config=config.model_spec.model, loss_fn=print,
                 parallelize_fn=config.model_spec.parallelize_fn, **_how(config, world),
             )  # fmt: skip
+            assert "arg_mbs" in inspect.signature(schedule.step).parameters, "the trainer steps a pipeline by arg_mbs"
             for stage in getattr(schedule, "_stages", None) or [schedule._stage]:
                 chunk = stage.submod
                 layers[stage.stage_index] = sorted(map(int, chunk.layers))
