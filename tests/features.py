@@ -1,7 +1,8 @@
 """Plans that differ from a plain one in one property each: what a launch target can express, property by property.
 
 The plain plan: a gated transformer of 24 layers and 1.8 B parameters without learned positions, tp 2, pp 2, dp 2 on two hosts
-of four A100 under one InfiniBand fabric, 1F1B with eight microbatches of one sequence for each replica, ZeRO 1, bf16.
+of four A100 under one InfiniBand fabric, 1F1B with eight microbatches of one sequence for each replica, ZeRO 1, bf16. For
+DeepSpeed, which plays a 1F1B of its own, it has that one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holmes_sim import exporters
 from sim import __version__, documents, topology
 from sim.cluster import Device
 from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
@@ -104,15 +106,20 @@ FEATURES = (
 )  # fmt: skip
 
 
-def plan_of(feature: Feature) -> Plan:
-    """The plan of a feature."""
+def schedule(target: str) -> str:
+    """The schedule of the plain plan of a target: 1F1B as DeepSpeed plays it where the target plays no other."""
+    return "1f1b-deepspeed" if any(exporters.get(target).against(plan_of(FEATURES[0]))) else "1f1b"
+
+
+def plan_of(feature: Feature, schedule: str = "1f1b") -> Plan:
+    """The plan of a feature, which differs from a plain one of that schedule in nothing else."""
     model = SHAPE | (feature.model or {})
     text = PLAIN.format(
         name="two-fabrics", first="a100-sxm4-80gb", first_link="nvlink3", second=feature.second[0],
         second_link=feature.second[1], model=model, precision=feature.precision,
     )  # fmt: skip
     where = topology.from_document(documents.parse("features.yaml", text.replace("True", "true").replace("False", "false")))
-    usual = {"tp": 2, "pp": 2, "dp": 2, "num_microbatches": (8, 8), "sequence_parallel": True}
+    usual = {"tp": 2, "pp": 2, "dp": 2, "num_microbatches": (8, 8), "sequence_parallel": True, "schedule": schedule}
     config = ParallelConfig(**usual | feature.config)
     if config.tp == 1:
         config = replace(config, sequence_parallel=False)

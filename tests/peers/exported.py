@@ -23,7 +23,7 @@ def readers() -> list[str]:
     return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in OURS)
 
 
-def plans() -> Iterator[tuple[str, Plan]]:
+def plans(target: str) -> Iterator[tuple[str, Plan]]:
     """(name, plan) of the corpus, where strategies with the same plan of a topology share a name, and of the features."""
     for topology in commands.shipped_topologies():
         same: dict[str, tuple[list[str], Plan]] = {}
@@ -33,13 +33,13 @@ def plans() -> Iterator[tuple[str, Plan]]:
         for strategies, plan in same.values():
             yield f"{topology} {','.join(strategies)}", plan
     for feature in features.FEATURES:
-        yield f"feature {feature.name}", features.plan_of(feature)
+        yield f"feature {feature.name}", features.plan_of(feature, features.schedule(target))
 
 
 def launches(target: str) -> Iterator[tuple[str, Plan, Launch]]:
     """(name, plan, launch) of every plan that the target can express."""
     exporter = exporters.get(target)
-    for name, plan in plans():
+    for name, plan in plans(target):
         if not any(exporter.against(plan)):
             yield name, plan, exporter.launch(plan)
 

@@ -11,14 +11,19 @@ import pytest
 from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
 from sim.errors import PlanError
+from sim.plan import Plan
 from tests import features
 
 DOCS = Path(__file__).parents[3] / "docs" / "export.md"
 BEGIN, END = "<!-- made by a test: begin -->\n", "<!-- made by a test: end -->\n"
 
 
+def plan_for(target: str, feature: features.Feature) -> Plan:
+    return features.plan_of(feature, features.schedule(target))
+
+
 def can(target: str, feature: features.Feature) -> bool:
-    return not any(exporters.get(target).against(features.plan_of(feature)))
+    return not any(exporters.get(target).against(plan_for(target, feature)))
 
 
 def table() -> str:
@@ -46,7 +51,7 @@ def test_every_target_launches_the_plain_plan_and_says_who_has_read_it(target):
 @pytest.mark.parametrize("feature", features.FEATURES, ids=lambda feature: feature.name)
 @pytest.mark.parametrize("target", exporters.names())
 def test_what_is_launched_is_complete_and_what_is_not_has_its_reason(target, feature, tmp_path):
-    plan = features.plan_of(feature)
+    plan = plan_for(target, feature)
     if not can(target, feature):
         with pytest.raises(PlanError) as refused:
             exporting.export(plan, target)

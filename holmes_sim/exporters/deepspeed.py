@@ -1,0 +1,271 @@
+"""DeepSpeed: the configuration, the topology and the stages of a plan, for a model of one's own.
+
+Names and rules are those of DeepSpeed 0.19.8 (runtime/config.py, runtime/engine.py, runtime/pipe, launcher):
+
+- PipeModelDataParallelTopology numbers ranks with axes pipe, data, model, the last fastest: as our plans do without cp.
+- PipelineModule divides its layers evenly by count, parameters or type; explicit stages need `_partition_layers` overridden.
+- TrainSchedule sends a forward's message behind the next gradient's receive (`sim.schedules.deepspeed_1f1b`): a 1F1B whose step
+  is another than Megatron-LM's, so plans for that one are refused. It sends over the group of all ranks (runtime/pipe/p2p.py).
+- A pipeline knows ZeRO 0 and 1; bf16 with fp32 gradients is BF16_Optimizer, which shares the optimizer state as ZeRO 1 does
+  and reduces whole gradients. Without a pipeline the engine knows all stages of ZeRO.
+- Its launcher numbers ranks in the order of the hostfile and has one environment for all hosts: `holmes_rank.py` loads each
+  host's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from holmes_sim.launching import nets, torch_launch
+from holmes_sim.launching.folder import File, Launch
+from holmes_sim.launching.hosts import of_plan
+from sim import planfile
+from sim.plan import Plan
+
+TITLE = "DeepSpeed 0.19"
+READERS = "DeepSpeed 0.19.8 on torch 2.13"
+MODULE, CONFIG, HOSTFILE, SCRIPT = "holmes_plan.py", "ds_config.json", "hostfile", "holmes_rank.py"
+HOW = """\
+On the first host, which reaches all others by ssh (pdsh), with this folder on all of them under one path:
+
+```
+deepspeed --hostfile FOLDER/hostfile --no_local_rank FOLDER/holmes_rank.py train.py ARGUMENTS
+```
+
+`train.py` is yours; the head of `holmes_plan.py` shows what it calls. `holmes_rank.py` loads its host's `env/*.env`;
+`holmes_launch.py` checks the host against the plan, sets the rank and the network of every process group, and runs the script.
+In containers set `HOLMES_HOST` to the host's name in the plan."""
+RANK = '''\
+"""One rank, as DeepSpeed's launcher starts it: holmes_rank.py train.py ARGUMENTS. Loads the environment of its host."""
+
+import os
+import runpy
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HOST = os.environ.get("HOLMES_HOST") or socket.gethostname()
+FOUND = [file for name in (HOST, HOST.split(".")[0]) if (file := HERE / "env" / f"{name}.env").exists()]
+if not FOUND:
+    sys.exit(f"holmes_rank: there is no environment of {HOST} in {HERE / 'env'}; HOLMES_HOST may name the host")
+for line in FOUND[0].read_text(encoding="utf-8").splitlines():
+    name, value = shlex.split(line)[1].split("=", 1)  # export NAME='value'
+    os.environ[name] = value
+sys.path.append(str(HERE))  # for train.py to import holmes_plan
+runpy.run_path(str(HERE / "holmes_launch.py"), run_name="__main__")
+'''
+TEMPLATE = '''\
+"""{name} on {topology} for DeepSpeed 0.19: plan {digest}, written by holmes-sim.
+
+    import deepspeed
+    import holmes_plan
+
+    holmes_plan.start()
+{usage}
+"""
+
+import os
+from pathlib import Path
+
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+{imports}
+
+CONFIG = str(Path(__file__).with_name("{config}"))
+
+
+def start() -> None:
+    """Join all ranks before DeepSpeed does: it would bind the device, and torch then split all groups off one communicator."""
+    get_accelerator().set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group(get_accelerator().communication_backend_name())
+    deepspeed.init_distributed()
+
+
+def topology() -> PipeModelDataParallelTopology:
+    return PipeModelDataParallelTopology(num_pp={pp}, num_mp={tp}, num_dp={dp})
+
+{body}'''
+GRID = '''
+def grid() -> PipelineParallelGrid:
+    """The groups of the plan, as deepspeed.initialize's mpu."""
+    return PipelineParallelGrid(topology=topology())
+'''
+GRID_USAGE = """\
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), optimizer=..., mpu=holmes_plan.grid(), config=holmes_plan.CONFIG
+    )
+    for batch in batches:  # {microbatches} a step
+        engine.backward(engine(batch))
+        engine.step()"""
+PIPELINE = '''
+# where each stage begins in [embedding, layer 0, ..., layer {last}, head], and the end
+PARTS = {parts}
+
+
+class Pipeline(PipelineModule):
+    """A PipelineModule with the stages of the plan; `layers` is [embedding, layer 0, ..., layer {last}, head]."""
+
+    def __init__(self, layers, **given):
+        layers = list(layers)
+        if len(layers) != PARTS[-1]:
+            raise ValueError(f"{{len(layers)}} layers, head and embedding included; the plan has {{PARTS[-1]}}")
+{recompute}        super().__init__(layers, topology=topology(), **given)
+
+    def _partition_layers(self, method="uniform"):
+        self.parts = PARTS
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
+'''
+RECOMPUTE = """\
+        types = {layer.typename if isinstance(layer, LayerSpec) else type(layer) for layer in layers[1:-1]}
+        given |= {"activation_checkpoint_interval": 1, "checkpointable_layers": [kind.__name__ for kind in types]}
+"""
+PIPELINE_USAGE = """\
+    model = holmes_plan.Pipeline([embedding, *layers, head], loss_fn=loss)  # LayerSpec, TiedLayerSpec
+    engine, *_ = deepspeed.initialize(model=model, optimizer=..., config=holmes_plan.CONFIG)
+    engine.train_batch(batches)  # {microbatches} of them"""
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """What DeepSpeed cannot be told, or plays otherwise."""
+    config = plan.config
+    if len(set(config.num_microbatches)) > 1:
+        numbers = ", ".join(map(str, config.num_microbatches))
+        yield f"num_microbatches {numbers}: gradient_accumulation_steps is one number; --strategy holmes keeps them even"
+    if config.cp > 1:
+        yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
+    if config.ep > 1:
+        yield f"ep {config.ep}: its topology has the axes pipe, data and model; --ep 1"
+    if not nets.one_vendor(plan, range(config.world_size)):
+        vendors = ", ".join(sorted({plan.fleet.spec(device).vendor for device in plan.placement}))
+        yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
+    if config.zero_shard_size is not None and config.zero_shard_size < config.dp:
+        yield f"zero_shard_size {config.zero_shard_size}: ZeRO shares over all of dp; {config.dp}"
+    yield from _against_pipeline(plan)
+    yield from _against_precision(plan)
+
+
+def _against_pipeline(plan: Plan) -> Iterator[str]:
+    config = plan.config
+    if config.vpp > 1:
+        yield f"vpp {config.vpp}: a place holds one stage; --vpp 1"
+    if config.pp == 1:
+        if config.schedule == "gpipe" and max(config.num_microbatches) > 1:
+            yield "schedule gpipe with pp 1: each microbatch's backward follows its forward; 1f1b"
+        return
+    if config.schedule == "1f1b":
+        yield "schedule 1f1b: it sends a forward's message behind the next gradient's receive; --schedule 1f1b-deepspeed"
+    elif config.schedule != "1f1b-deepspeed":
+        yield f"schedule {config.schedule}: TrainSchedule is 1F1B; --schedule 1f1b-deepspeed"
+    if config.zero_stage > 1:
+        yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines know ZeRO 0 and 1; --zero-stage 1"
+    if config.recompute == "selective" and config.attention == "unfused":
+        yield "recompute selective: a pipeline recomputes whole layers; none or full"
+    world = nets.world_net_name(plan)
+    for group in plan.groups:
+        if group.kind == "pp" and nets.net_name(group) not in (None, world):
+            yield f"groups pp over {group.nic}: messages go over the group of all ranks, by {world}; one fabric for all ranks"
+            return
+
+
+def _against_precision(plan: Plan) -> Iterator[str]:
+    config, precision = plan.config, plan.workload.precision
+    gradients = config.gradient_precision
+    if precision not in ("bf16", "fp16", "fp32"):
+        yield f"precision {precision}: its models are bf16, fp16 or fp32; one of them"
+    elif gradients not in ("fp32", precision):
+        yield f"gradient_precision {gradients} with {precision}: gradients are kept so or as fp32; {precision} or fp32"
+    elif config.zero_stage == 0 and gradients != precision:
+        yield f"gradient_precision {gradients} with {precision}: without ZeRO they are alike; --zero-stage 1"
+    elif config.zero_stage == 0 and precision == "bf16" and config.pp > 1:
+        yield f"zero_stage 0 with bf16 and pp {config.pp}: BF16_Optimizer shares its state; --zero-stage 1"
+
+
+def launch(plan: Plan) -> Launch:
+    """ds_config.json, holmes_plan.py, hostfile, holmes_rank.py, and what that loads and starts."""
+    found = {
+        CONFIG: File(_config(plan), "DeepSpeed's configuration"),
+        MODULE: File(_module(plan), "topology and stages of the plan, for your `train.py` to import"),
+        HOSTFILE: File(
+            "".join(f"{host.name} slots={len(host.ranks)}\n" for host in of_plan(plan)), "hosts in the plan's order"
+        ),
+        SCRIPT: File(RANK, "loads the environment of its host, for one rank"),
+    }
+    shared = {name: file for name, file in torch_launch.files(plan).items() if not name.startswith("launch/")}
+    return Launch(found | shared, HOW, _assumed(plan))
+
+
+def _config(plan: Plan) -> str:
+    config, precision = plan.config, plan.workload.precision
+    said: dict[str, object] = {
+        "train_batch_size": plan.workload.global_batch_size,
+        "train_micro_batch_size_per_gpu": config.microbatch_size,
+        "gradient_accumulation_steps": config.num_microbatches[0],
+    }
+    if precision != "fp32":
+        said[precision] = {"enabled": True}
+    said["data_types"] = {"grad_accum_dtype": config.gradient_precision}
+    said["communication_data_type"] = config.gradient_precision
+    if config.zero_stage:
+        said["zero_optimization"] = {"stage": config.zero_stage, "overlap_comm": config.pp == 1 and config.overlap_grad_reduce}
+    return json.dumps(said, indent=2) + "\n"
+
+
+def _module(plan: Plan) -> str:
+    config, model = plan.config, plan.workload.model
+    name, topology = (re.sub(r'["\\]', "", text) for text in (model.name, plan.topology.name))
+    if config.pp == 1:
+        grid, body, usage = "PipelineParallelGrid, PipeModelDataParallelTopology", GRID, GRID_USAGE
+        imports = f"from deepspeed.runtime.pipe.topology import {grid}"
+    else:
+        full = config.recompute == "full"
+        imports = f"from deepspeed.pipe import {'LayerSpec, ' if full else ''}PipelineModule\n"
+        imports += "from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology"
+        parts = [0, *(stage.past_last + 1 for stage in plan.stages[:-1]), model.layers + 2]
+        body = PIPELINE.format(last=model.layers - 1, parts=parts, recompute=RECOMPUTE if full else "")
+        usage = PIPELINE_USAGE
+    return TEMPLATE.format(
+        name=name, topology=topology, digest=planfile.digest(plan), imports=imports, config=CONFIG, body=body,
+        usage=usage.format(microbatches=config.num_microbatches[0]), pp=config.pp, tp=config.tp, dp=config.dp,
+    )  # fmt: skip
+
+
+def _assumed(plan: Plan) -> tuple[str, ...]:
+    config, model = plan.config, plan.workload.model
+    heads, tied = f"{model.heads} heads, {model.kv_heads} of keys and values", "tied" if model.tied_embeddings else "not tied"
+    lines = [
+        f"The layers are yours: {model.layers} of hidden size {model.hidden} with {heads}, {model.mlp} MLPs of "
+        f"{model.ffn_hidden}; vocabulary {model.vocab}, sequences of {plan.workload.seq_len}, embeddings {tied}, attention "
+        f"{config.attention}."
+    ]
+    if model.experts:
+        lines.append(
+            f"They have {model.experts} experts, all on each rank, of which a token goes to {model.experts_per_token}."
+        )
+    if config.tp > 1:
+        parallel = "with" if config.sequence_parallel else "without"
+        lines.append(f"They divide themselves by the topology's axis model (tp {config.tp}), {parallel} sequence parallelism.")
+    if config.pp == 1 and config.recompute != "none":
+        lines.append(f"recompute {config.recompute} is theirs to do (deepspeed.checkpointing.checkpoint).")
+    elif config.recompute == "selective":
+        lines.append("recompute selective is none: fused attention recomputes its scores by itself.")
+    return (*lines, *_overlap(plan))
+
+
+def _overlap(plan: Plan) -> Iterator[str]:
+    """Where DeepSpeed overlaps otherwise than the plan's step counts on."""
+    config = plan.config
+    if config.dp == 1:
+        return
+    whole = plan.workload.precision == "bf16" and config.gradient_precision == "fp32" and config.zero_stage == 1
+    if whole:
+        yield "BF16_Optimizer reduces whole gradients (all_reduce), then shares the optimizer's work; the plan scatters them."
+    if config.overlap_grad_reduce and (config.pp > 1 or whole or not config.zero_stage):
+        yield "Gradients are reduced after the last backward; the plan's step counts on overlap_grad_reduce."
+    if config.overlap_param_gather and config.zero_stage in (1, 2):
+        yield "Weights are gathered behind the optimizer; the plan's step counts on overlap_param_gather."

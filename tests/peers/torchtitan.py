@@ -1,0 +1,175 @@
+"""torchtitan: read by torchtitan and torch themselves, on a machine without a GPU.
+
+- The configuration: the words behind `-m torchtitan.train` of a host's script, through torchtitan's ConfigManager.
+- `world_size`: ranks of all torchrun lines; ParallelDims rejects degrees whose product is another.
+- `groups`: those of every rank in the meshes of ParallelDims.build_mesh on torch's fake process group (dp is its axis `batch`).
+- `layers`, `first_layers`: what the model's pipelining_fn leaves of it in every stage: it splits the model, built on the meta
+  device, divides it by tensor and context parallelism, recomputes, and shards it by FSDP.
+- `microbatches`, `microbatch_size`, `global_batch_size`: as Trainer.__init__ divides them.
+
+Seen, not returned: parameters of the model and ranks that share weights are the plan's; every module of the model is in one
+stage; the schedule that pipelining_fn builds loads the CSV, validates it, and torch's simulator plays it to its end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def versions() -> dict[str, str]:
+    """Programs that read, and their versions."""
+    return {"torch": version("torch"), "torchtitan": version("torchtitan")}
+
+
+def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """What the configuration of a folder makes of torchtitan."""
+    import torch
+
+    lines = [_words(script) for script in sorted((folder / "launch").glob("*.sh"))]
+    world = sum(int(_option(line, "--nproc-per-node")) for line in lines)
+    config = _config(folder, lines[0][lines[0].index("torchtitan.train") + 1 :])
+    config.model_spec.model.update_from_config(config=config)
+    with torch.device("meta"):
+        model = config.model_spec.model.build()
+    shape = plan["workload"]["model"]
+    assert sum(weight.numel() for weight in model.parameters()) == _parameters(shape), shape
+    found: dict[str, Any] = {"world_size": world, "groups": _groups(config, world, plan["config"].get("zero_shard_size"))}
+    training, parallelism = config.training, config.parallelism
+    pipelined = parallelism.pipeline_parallel_degree > 1
+    size = parallelism.pipeline_parallel_microbatch_size if pipelined else training.local_batch_size
+    batch = parallelism.data_parallel_replicate_degree * parallelism.data_parallel_shard_degree
+    assert training.local_batch_size % size == 0 and training.global_batch_size % (training.local_batch_size * batch) == 0
+    found["microbatch_size"], found["global_batch_size"] = size, training.global_batch_size
+    found["microbatches"] = training.global_batch_size // batch // size
+    if pipelined:
+        return found | _pipeline(config, model, world)
+    with _Fake(0, world):
+        divided = config.model_spec.parallelize_fn(model, **_how(config, world))
+    return found | {"layers": [len(divided.layers)], "first_layers": [0]}
+
+
+def _words(script: Path) -> list[str]:
+    return shlex.split(script.read_text().splitlines()[-1])
+
+
+def _option(words: list[str], name: str) -> str:
+    return next(word.split("=", 1)[1] for word in words if word.startswith(f"{name}="))
+
+
+def _config(folder: Path, words: list[str]) -> Any:
+    from torchtitan.config import ConfigManager
+
+    sys.path.insert(0, str(folder))
+    sys.modules.pop("holmes_plan", None)
+    try:
+        return ConfigManager().parse_args([word for word in words if word != "$@"])
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("holmes_plan", None)
+
+
+class _Fake:
+    """torch.distributed as one rank of many sees it, without any other."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+
+    def __enter__(self) -> None:
+        import torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        self.hook = sys.excepthook  # every new group would wrap it once more
+        dist.init_process_group("fake", store=FakeStore(), rank=self.rank, world_size=self.world)
+
+    def __exit__(self, *_: object) -> None:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+        sys.excepthook = self.hook
+
+
+def _dims(config: Any, world: int) -> Any:
+    from torchtitan.distributed import ParallelDims, parallel_dims, utils
+
+    parallel_dims.device_type = "cpu"
+    utils.set_spmd_backend(config.parallelism.spmd_backend)
+    dims = ParallelDims.from_config(config.parallelism, world)
+    dims.build_mesh()
+    return dims
+
+
+def _how(config: Any, world: int) -> dict[str, Any]:
+    """What Trainer.__init__ gives to parallelize_fn."""
+    return {
+        "parallel_dims": _dims(config, world), "training": config.training, "parallelism": config.parallelism,
+        "compile_config": config.compile, "ac_config": config.activation_checkpoint, "dump_folder": config.dump_folder,
+    }  # fmt: skip
+
+
+def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[list[int]]]:
+    import torch.distributed as dist
+
+    axes = {"tp": "tp", "pp": "pp", "dp": "batch", "cp": "cp"}
+    seen: dict[str, set[tuple[int, ...]]] = {kind: set() for kind in axes}
+    for rank in range(world):
+        with _Fake(rank, world):
+            dims = _dims(config, world)
+            for kind, axis in axes.items():
+                mesh = dims._single_axis_meshes[axis]
+                if mesh.size() > 1:
+                    seen[kind].add(tuple(sorted(dist.get_process_group_ranks(mesh.get_group()))))
+            if shared_by is not None:
+                shards = sorted(dist.get_process_group_ranks(dims.get_mesh("fsdp").get_group()))
+                assert len(shards) == shared_by and shards == list(range(shards[0], shards[-1] + 1, dims.tp)), shards
+    return {kind: sorted(map(list, ranks)) for kind, ranks in seen.items()}
+
+
+def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
+    """Stages and schedule of every place: place r is that of rank r x (world / pp)."""
+    import torch
+
+    places = config.parallelism.pipeline_parallel_degree
+    layers: dict[int, list[int]] = {}
+    kept: list[str] = []
+    for place in range(places):
+        with _Fake(place * world // places, world):
+            schedule, *_ = config.model_spec.pipelining_fn(
+                model, device=torch.device("meta"), model_config=config.model_spec.model, loss_fn=print,
+                parallelize_fn=config.model_spec.parallelize_fn, **_how(config, world),
+            )  # fmt: skip
+            assert "arg_mbs" in inspect.signature(schedule.step).parameters, "the trainer steps a pipeline by arg_mbs"
+            for stage in getattr(schedule, "_stages", None) or [schedule._stage]:
+                chunk = stage.submod
+                layers[stage.stage_index] = sorted(map(int, chunk.layers))
+                kept += [name for name in ("tok_embeddings", "norm", "lm_head") if getattr(chunk, name) is not None]
+                assert stage.is_first == (chunk.tok_embeddings is not None) and stage.is_last == (chunk.lm_head is not None)
+            _play(schedule)
+    order = [layers[stage] for stage in sorted(layers)]
+    assert sorted(kept) == ["lm_head", "norm", "tok_embeddings"], kept
+    assert [layer for stage in order for layer in stage] == list(range(len(model.layers))), order
+    return {"layers": [len(stage) for stage in order], "first_layers": [stage[0] for stage in order]}
+
+
+def _play(schedule: Any) -> None:
+    """Play what torch keeps as data of a schedule: computation and messages. It raises where they would wait for ever."""
+    from torch.distributed.pipelining import schedules
+
+    told = getattr(schedule, "pipeline_order_with_comms", None)
+    if told is not None:
+        sharding = (schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD)
+        plain = {place: [act for act in row if act.computation_type not in sharding] for place, row in told.items()}
+        schedules._simulate_comms_compute(plain, lambda stage: schedule.stage_index_to_group_rank[stage], schedule._num_stages)
+
+
+def _parameters(model: dict[str, Any]) -> int:
+    """Of a Llama: attention, gated MLP and two norms a layer; embedding, norm and head."""
+    hidden, heads = model["hidden"], model["heads"] + 2 * model["kv_heads"]
+    width = hidden // model["heads"]
+    layer = hidden * heads * width + hidden**2 + 3 * hidden * model["ffn_hidden"] + 2 * hidden
+    ends = 1 if model["tied_embeddings"] else 2
+    return int(model["layers"] * layer + ends * model["vocab"] * hidden + hidden)
