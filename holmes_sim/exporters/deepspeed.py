@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import nets, torch_launch
+from holmes_sim.launching import environment, nets, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from sim import planfile
@@ -133,6 +133,7 @@ PIPELINE_USAGE = """\
 
 def against(plan: Plan) -> Iterator[str]:
     """What DeepSpeed cannot be told, or plays otherwise."""
+    yield from environment.against(plan)
     config = plan.config
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, config.num_microbatches))

@@ -23,7 +23,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import torch_launch
+from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from sim import planfile, schedules
 from sim.plan import ParallelConfig, Plan
@@ -98,6 +98,7 @@ def parts() -> list[list[str]]:
 
 def against(plan: Plan) -> Iterator[str]:
     """What torchtitan's llama3 cannot be told, or plays otherwise."""
+    yield from environment.against(plan)
     config, model = plan.config, plan.workload.model
     yield from _against_model(plan)
     if len(set(config.num_microbatches)) > 1:
