@@ -81,10 +81,12 @@ def against(plan: Plan) -> Iterator[str]:
     longest = max((f"{_name(plan)}-{job.name}-0-{len(job.hosts) - 1}" for job in jobs), key=len)
     if len(longest) > NAME_LENGTH:
         yield f"pod name {longest}: {len(longest)} characters; at most {NAME_LENGTH}, by shorter names of topology and cluster"
-    mounted = sum(len(str(file.content).encode()) for file in _mounted(plan, jobs).values())
+    mounted = sum(len(str(file.content).encode()) for file in _mounted(plan, jobs).values()) + len(
+        planfile.to_json(plan).encode()
+    )
     if mounted > CONFIG_MAP_BYTES:
         many = len(hosts.of_plan(plan))
-        yield f"{many:,} hosts: {mounted:,} bytes of rank table and shim; a ConfigMap holds {CONFIG_MAP_BYTES:,}"
+        yield f"{many:,} hosts: {mounted:,} bytes of plan, rank table and shim; a ConfigMap holds {CONFIG_MAP_BYTES:,}"
     if len(_jobset(plan, jobs)) > OBJECT_BYTES:
         yield (
             f"{len(jobs)} jobs: {len(_jobset(plan, jobs)):,} bytes; etcd takes {OBJECT_BYTES:,}, "
@@ -210,7 +212,7 @@ def _kustomization(plan: Plan) -> str:
         "images:\n"
         "- {name: trainer, newName: registry.example/trainer, newTag: latest}  # the image with torch and the training script\n"
         "configMapGenerator:\n"
-        f"- {{name: {_name(plan)}, files: [{TASK}, {torch_launch.SHIM}, {torch_launch.TABLE}]}}\n"
+        f"- {{name: {_name(plan)}, files: [{TASK}, {torch_launch.SHIM}, {torch_launch.TABLE}, {folder.PLAN}]}}\n"
         "generatorOptions: {disableNameSuffixHash: true}\n"
         "# components: [kueue]\n"
     )

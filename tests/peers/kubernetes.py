@@ -26,6 +26,7 @@ import jsonschema
 import yaml
 
 TORCHRUN = "import json, os, sys\nprint(json.dumps({'arguments': sys.argv[1:], 'environment': dict(os.environ)}))\n"
+FILES = ("node.sh", "holmes_launch.py", "ranks.json", "plan.json")
 
 
 def VERSIONS() -> dict[str, str]:
@@ -92,7 +93,7 @@ def _kustomized(folder: Path, jobset: dict[str, Any]) -> None:
     config, seen = _built(folder)
     if seen != meant:
         raise ValueError("kubectl kustomize gives another JobSet")
-    if config["data"] != {name: (folder / name).read_text() for name in ("node.sh", "holmes_launch.py", "ranks.json")}:
+    if config["data"] != {name: (folder / name).read_text() for name in FILES}:
         raise ValueError("kubectl kustomize gives another ConfigMap")
     with tempfile.TemporaryDirectory() as scratch:
         queued = Path(scratch) / "launch"

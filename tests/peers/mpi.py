@@ -67,7 +67,8 @@ def _map(folder: Path, program: str, environment: dict[str, str]) -> dict[str, s
         stub.write_text(f'#!/bin/sh\nexec {program} {DISPLAY[re.search(r"[0-9]", version)[0]]} "$@"\n')
         stub.chmod(0o755)
         words = ["bash", str(folder / "mpirun.sh"), "train.py"]
-        named = environment | {"PATH": f"{scratch}:{environment['PATH']}"}
+        quick = {"RES_OPTIONS": "attempts:1 timeout:1"}  # mpirun asks the resolver for every host
+        named = environment | quick | {"PATH": f"{scratch}:{environment['PATH']}"}
         done = subprocess.run(words, env=named, text=True, capture_output=True, timeout=120)
     found, host = {}, ""
     for line in done.stdout.splitlines():

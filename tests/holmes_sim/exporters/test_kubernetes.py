@@ -195,7 +195,7 @@ def test_kustomize_mounts_the_files_and_names_the_image(make_plan, fleet):
         "kind": "Kustomization",
         "resources": ["jobset.yaml"],
         "images": [{"name": "trainer", "newName": "registry.example/trainer", "newTag": "latest"}],
-        "configMapGenerator": [{"name": "tiny", "files": ["node.sh", "holmes_launch.py", "ranks.json"]}],
+        "configMapGenerator": [{"name": "tiny", "files": ["node.sh", "holmes_launch.py", "ranks.json", "plan.json"]}],
         "generatorOptions": {"disableNameSuffixHash": True},
     }
     assert found.files.keys() >= {"node.sh", "holmes_launch.py", "ranks.json", "plan.json", "README.md"}
@@ -247,7 +247,7 @@ def test_a_launch_that_is_too_large_is_refused(make_plan, fleet, monkeypatch):
     monkeypatch.setattr(target, "CONFIG_MAP_BYTES", 1024)
     monkeypatch.setattr(target, "OBJECT_BYTES", 1024)
     table, jobset = target.against(make_plan(fleet(), pp=3, dp=2, placement=SIX))
-    assert table.startswith("4 hosts: ") and table.endswith(" bytes of rank table and shim; a ConfigMap holds 1,024")
+    assert table.startswith("4 hosts: ") and table.endswith(" bytes of plan, rank table and shim; a ConfigMap holds 1,024")
     assert jobset.startswith("2 jobs: ")
     assert jobset.endswith(
         " bytes; etcd takes 1,024, enough for a topology without `hosts`, whose clusters are one job each"
