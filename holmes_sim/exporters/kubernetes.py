@@ -127,7 +127,9 @@ def _name(plan: Plan) -> str:
 def _mounted(plan: Plan, jobs: list[Job]) -> dict[str, File]:
     shared = torch_launch.files(plan)
     return {
-        TASK: File(_task(plan, jobs), "what every pod runs: finds its host in the plan and starts torchrun; names the script"),
+        TASK: File(
+            _task(plan, jobs), "what every pod runs: finds its host in the plan and starts torchrun; names the script", True
+        ),
         torch_launch.SHIM: shared[torch_launch.SHIM],
         torch_launch.TABLE: shared[torch_launch.TABLE],
     }

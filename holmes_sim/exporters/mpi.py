@@ -1,4 +1,4 @@
-"""Open MPI: one mpirun line with a block for every run of ranks on one host.
+"""MPI: one mpirun line of Open MPI with a block for every run of ranks on one host.
 
 mpirun numbers ranks block after block (open-mpi/ompi 4.1, orterun(1), "Application Context or Executable Program?"), so ranks
 follow the plan whatever its placement. Every block names all slots of its host, since mpirun takes the blocks of one host as
@@ -32,7 +32,7 @@ bash FOLDER/{RUN} train.py ARGUMENTS
 
 Options for mpirun itself go through its variables (`OMPI_MCA_...`). `PYTHON` is the interpreter on all hosts (the first
 `python3` on the PATH unless set). Each process has RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as under torchrun,
-and its rank is Open MPI's too. The first host is the master (`HOLMES_MASTER` where it is called otherwise); `MASTER_PORT`
+and its rank is Open MPI's too. The first host is the master, by its name unless `MASTER_ADDR` says another; `MASTER_PORT`
 (29500 unless set) must be free on it."""
 
 
@@ -69,7 +69,7 @@ def _run(own: tuple[Host, ...], world_size: int) -> str:
         "set -euo pipefail\n"
         'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n'
         "export PYTHON=${PYTHON:-$(command -v python3)}\n"
-        f"export MASTER_ADDR=${{HOLMES_MASTER:-{own[0].name}}} MASTER_PORT=${{MASTER_PORT:-{torch_launch.PORT}}}\n"
+        f"export MASTER_ADDR=${{MASTER_ADDR:-{own[0].name}}} MASTER_PORT=${{MASTER_PORT:-{torch_launch.PORT}}}\n"
         'all="-x PYTHON -x MASTER_ADDR -x MASTER_PORT"\n'
         f"exec mpirun --bind-to none \\\n{blocks}\n"
     )

@@ -22,6 +22,8 @@ from sim.plan import Plan
 TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"
 JOB, TASK = "job.sbatch", "node.sh"
+MOST = 128
+"""Components of a job (slurm/slurm.h, MAX_HET_JOB_COMPONENTS)."""
 HOW = f"""\
 With this folder where all nodes see it, from this folder:
 
@@ -31,13 +33,15 @@ sbatch {JOB} /path/to/train.py ARGUMENTS
 
 From elsewhere, say where it lies: `HOLMES_FOLDER=/path/to/it sbatch /path/to/it/{JOB} ...`. Partition, account and time are
 yours: write them into the `#SBATCH` lines of each component, or set `SBATCH_PARTITION`, `SBATCH_ACCOUNT`, `SBATCH_TIMELIMIT`
-for all of them. `{TASK}` runs once on every node; a container is started there. The first host is the master (`HOLMES_MASTER`
-where it is called otherwise); `MASTER_PORT` (29500 unless set) must be free on it."""
+for all of them. `{TASK}` runs once on every node; a container is started there. The first host is the master, by its name
+unless `MASTER_ADDR` says another; `MASTER_PORT` (29500 unless set) must be free on it."""
 
 
 def against(plan: Plan) -> Iterator[str]:
-    """Nothing: what a node is to be stands in that host's script, not in the order of Slurm's tasks."""
-    return iter(())
+    """More clusters than a job has components; the order of hosts and ranks stands in their scripts."""
+    clusters = len(_components(plan))
+    if clusters > MOST:
+        yield f"{clusters} clusters: a heterogeneous job has at most {MOST} components; a plan on fewer clusters"
 
 
 def launch(plan: Plan) -> Launch:
@@ -85,7 +89,7 @@ def _job(plan: Plan, components: list[tuple[Host, ...]]) -> str:
         for index, component in enumerate(components)
     )
     named = components[0][0].cluster.hosts
-    master = "" if named else "export HOLMES_MASTER=${HOLMES_MASTER:-$SLURMD_NODENAME}  # this runs on the first node\n"
+    master = "" if named else "export MASTER_ADDR=${MASTER_ADDR:-$SLURMD_NODENAME}  # this runs on the first node\n"
     return (
         "#!/usr/bin/env bash\n"
         f"#SBATCH --job-name={folder.safe(plan.topology.name)}\n"

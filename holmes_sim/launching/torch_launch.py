@@ -27,7 +27,7 @@ On every host, from the folder where the training script is, with this folder on
 bash FOLDER/launch/$(hostname -s).sh {words}
 ```
 
-The first host is the master (`HOLMES_MASTER` where it is called otherwise); `MASTER_PORT` (29500 unless set) must be free on
+The first host is the master, by its name unless `MASTER_ADDR` says another; `MASTER_PORT` (29500 unless set) must be free on
 it. Each script loads its host's `env/*.env`
 and starts torchrun with static rendezvous; `holmes_launch.py` checks the host against the plan, sets the rank and the network
 of every process group, and runs the script. In containers set `HOLMES_HOST` to the host's name in the plan."""
@@ -54,7 +54,7 @@ def line(all_hosts: tuple[Host, ...], index: int, node_rank: str | None = None) 
     rank = str(index) if node_rank is None else node_rank
     return (
         f"torchrun --nnodes={len(all_hosts)} --nproc-per-node={len(host.ranks)} --node-rank={rank} "
-        f'--master-addr="${{HOLMES_MASTER:-{all_hosts[0].name}}}" --master-port="${{MASTER_PORT:-{PORT}}}"'
+        f'--master-addr="${{MASTER_ADDR:-{all_hosts[0].name}}}" --master-port="${{MASTER_PORT:-{PORT}}}"'
     )
 
 

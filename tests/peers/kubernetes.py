@@ -3,33 +3,32 @@
 The JobSet is checked against the schema of JobSet's own CRD, in which unknown keys are made errors (an API server would drop
 them); JOBSET_CRD names that file (kubernetes-sigs/jobset, config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml). Where
 kubectl is on the PATH, `kubectl kustomize` must give the same JobSet, with and without Kueue's component, and the ConfigMap.
-`hosts`, `world_size`, `environment`: every pod that the JobSet asks for runs what its container does, with a torchrun that
-writes down what it was called with; the rank of each local rank is then the exported shim's own.
+`hosts` and `world_size`: every pod that the JobSet asks for runs what its container does, with a torchrun that tells what it
+was called with; the ranks of the host that a pod plays are the rank table's.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
-import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
-TORCHRUN = "import json, os, sys\nprint(json.dumps({'arguments': sys.argv[1:], 'environment': dict(os.environ)}))\n"
+TORCHRUN = '#!/bin/sh\nprintf \'%s\\n\' "$HOLMES_HOST" "$@"\n'
 FILES = ("node.sh", "holmes_launch.py", "ranks.json", "plan.json")
 
 
-def VERSIONS() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """The CRD by its content, and kubectl's version."""
     found = {"jobset CRD": hashlib.sha256(Path(os.environ["JOBSET_CRD"]).read_bytes()).hexdigest()[:12]}
     if shutil.which("kubectl"):
@@ -38,37 +37,34 @@ def VERSIONS() -> dict[str, str]:
     return found
 
 
-def read(folder: Path, plan_json: dict[str, Any]) -> dict[str, Any]:
+def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """What the pods become; raises where the schema or kustomize refuses."""
     jobset = yaml.safe_load((folder / "jobset.yaml").read_text())
     jsonschema.validate(jobset, _schema(), jsonschema.Draft202012Validator)
     if shutil.which("kubectl"):
         _kustomized(folder, jobset)
-    table, shim = json.loads((folder / "ranks.json").read_text()), _shim(folder)
+    table = json.loads((folder / "ranks.json").read_text())
+    ranks = {host["host"]: host["ranks"] for host in table["hosts"]}
     hosts: dict[str, str] = {}
-    environments: dict[str, dict[str, str]] = {}
-    nodes, world = [], 0
-    for told in _pods(folder, jobset):
-        variables = told["environment"]
-        local_ranks = int(_option(told, "--nproc-per-node"))
-        nodes.append(int(_option(told, "--node-rank")))
-        world += local_ranks
-        host = variables["HOLMES_HOST"]
-        environments[host] = {key: value for key, value in variables.items() if re.match("NCCL_|GLOO_|[A-Z_]*VISIBLE", key)}
-        for local in range(local_ranks):
-            seat = {"LOCAL_RANK": str(local), "WORLD_SIZE": str(table["world_size"])}
-            hosts[shim.seat_of(table, variables | seat, "")["RANK"]] = host
+    nodes = []
+    for name, (host, *words) in _pods(folder, jobset):
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        if (options["--master-addr"] == name) != (options["--node-rank"] == "0"):
+            raise ValueError(f"{name} is node {options['--node-rank']}; the master is {options['--master-addr']}")
+        if int(options["--nproc-per-node"]) != len(ranks[host]):
+            raise ValueError(f"{host} has {options['--nproc-per-node']} processes")
+        nodes.append(int(options["--node-rank"]))
+        hosts |= {str(rank): host for rank in ranks[host]}
     if sorted(nodes) != list(range(len(nodes))):
         raise ValueError(f"node ranks are {nodes}")
-    return {"world_size": world, "hosts": hosts, "environment": environments}
+    return {"world_size": len(hosts), "hosts": hosts}
 
 
-def _pods(folder: Path, jobset: dict[str, Any]) -> list[dict[str, Any]]:
-    """What torchrun is called with in every pod; raises where the master is not the pod of node rank 0."""
-    found = []
+def _pods(folder: Path, jobset: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """(name in the network, host and words that torchrun is called with) of every pod."""
     with tempfile.TemporaryDirectory() as scratch:
         stub = Path(scratch) / "torchrun"
-        stub.write_text(f"#!{sys.executable}\n{TORCHRUN}")
+        stub.write_text(TORCHRUN)
         stub.chmod(0o755)
         for job in jobset["spec"]["replicatedJobs"]:
             spec = job["template"]["spec"]
@@ -78,12 +74,8 @@ def _pods(folder: Path, jobset: dict[str, Any]) -> list[dict[str, Any]]:
             for index in range(spec["completions"]):
                 variables = given | {"JOB_COMPLETION_INDEX": str(index), "PATH": f"{scratch}:{os.environ['PATH']}"}
                 words = [program, script.replace("/holmes", str(folder))]
-                told = json.loads(subprocess.check_output(words, env=variables, text=True))
-                name = f"{jobset['metadata']['name']}-{job['name']}-0-{index}.{jobset['metadata']['name']}"
-                if (_option(told, "--master-addr") == name) != (_option(told, "--node-rank") == "0"):
-                    raise ValueError(f"{name} is node {_option(told, '--node-rank')}; master {_option(told, '--master-addr')}")
-                found.append(told)
-    return found
+                told = subprocess.check_output(words, env=variables, text=True).splitlines()
+                yield f"{jobset['metadata']['name']}-{job['name']}-0-{index}.{jobset['metadata']['name']}", told
 
 
 def _kustomized(folder: Path, jobset: dict[str, Any]) -> None:
@@ -115,8 +107,9 @@ def _built(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return by_kind["ConfigMap"], by_kind["JobSet"]
 
 
+@functools.cache
 def _schema() -> dict[str, Any]:
-    crd = yaml.safe_load(Path(os.environ["JOBSET_CRD"]).read_text())
+    crd = yaml.load(Path(os.environ["JOBSET_CRD"]).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     version = next(one for one in crd["spec"]["versions"] if one["name"] == "v1alpha2")
     schema = version["schema"]["openAPIV3Schema"]
     schema["properties"]["metadata"] = {
@@ -137,14 +130,3 @@ def _closed(schema: Any) -> Any:
     if isinstance(found.get("properties"), dict) and not found.get("x-kubernetes-preserve-unknown-fields"):
         found.setdefault("additionalProperties", False)
     return found
-
-
-def _option(told: dict[str, Any], name: str) -> str:
-    return next(word.split("=", 1)[1] for word in told["arguments"] if word.startswith(f"{name}="))
-
-
-def _shim(folder: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("holmes_launch", folder / "holmes_launch.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

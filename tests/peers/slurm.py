@@ -1,10 +1,9 @@
 """Slurm reads an exported batch job: slurmctld places it, and slurmd starts its tasks.
 
-Read by the real programs: each component's nodes and GPUs (slurmctld, over nodes of State=CLOUD that never come up; a
-component that it would put on other nodes than its cluster's raises), and `hosts`, `world_size`, `environment`: the job is
-run by slurmd, every node a slurmd on the loopback, and torchrun is a stub that writes down what it was called with; the rank
-of each local rank is then the exported shim's own. The GPUs are left out of that second run: slurmd wants device files.
-Launches over more than MOST hosts are placed and not run.
+Read by slurmctld, over nodes of State=CLOUD that never come up: each component's nodes and GPUs; other nodes than its cluster's
+raise. `hosts` and `world_size`: up to MOST hosts the job is run by slurmd, every node a slurmd on the loopback (without the
+GPUs, for which slurmd wants device files); beyond that by bash, where a stub of srun starts a task on each of slurmctld's
+nodes. torchrun is a stub that tells what it was called with; the ranks of the host that a node plays are the rank table's.
 
 Debian packages: slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge and what they need, version 22.05. Installed, or
 unpacked with `dpkg -x` under the folder that SLURM_ROOT names. Nothing listens beyond the loopback.
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import importlib.util
 import json
 import os
 import re
@@ -26,12 +24,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(os.environ.get("SLURM_ROOT", "/"))
 LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
-MOST = 16
+MOST = 4
 CONF = """\
 ClusterName=peers
 SlurmctldHost=localhost(127.0.0.1)
@@ -64,32 +61,40 @@ SuspendTime=3600
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=NO
 """
 TORCHRUN = """\
+#!/bin/sh
+printf '%s\\n' "$HOLMES_HOST" "$@" > "$PEERS_SEEN/$SLURMD_NODENAME"
+"""
+SRUN = """\
 #!/usr/bin/env python3
-import json, os, sys
-seen = {"arguments": sys.argv[1:], "environment": dict(os.environ)}
-with open(os.environ["PEERS_SEEN"] + "/" + os.environ["SLURMD_NODENAME"], "w") as file:
-    json.dump(seen, file)
+import os, subprocess, sys
+nodes, task, words = iter(os.environ["PEERS_NODES"].split()), 0, sys.argv[1:]
+while words:
+    end = words.index(":") if ":" in words else len(words)
+    one, words = words[:end], words[end + 1:]
+    for _ in range(int(next(word for word in one if word.startswith("--nodes="))[8:])):
+        own = {"SLURM_PROCID": str(task), "SLURMD_NODENAME": next(nodes)}
+        subprocess.run(one[one.index("bash"):], env=os.environ | own, check=True)
+        task += 1
 """
 
 
-def VERSIONS() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Slurm's own version."""
     return {"slurm": subprocess.check_output([_program("slurmctld"), "-V"], text=True, env=_environment()).split()[-1]}
 
 
-def read(folder: Path, plan_json: dict[str, Any]) -> dict[str, Any]:
+def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """What slurmctld and slurmd make of the job; raises where Slurm refuses it."""
-    clusters = {name: _names(name, cluster) for name, cluster in plan_json["topology"]["clusters"].items()}
-    gpus = {name: cluster["node"]["devices"].get("count", 1) for name, cluster in plan_json["topology"]["clusters"].items()}
+    clusters = {name: _names(name, cluster) for name, cluster in plan["topology"]["clusters"].items()}
+    gpus = {name: cluster["node"]["devices"].get("count", 1) for name, cluster in plan["topology"]["clusters"].items()}
     placed = _placed(folder, clusters, gpus)
-    used = list(dict.fromkeys(place.split("/")[0] for place in plan_json["placement"]))
+    used = list(dict.fromkeys(place.split("/")[0] for place in plan["placement"]))
     for nodes, gres in placed:
         cluster = next(name for name in used if nodes[0] in clusters[name])
         if not set(nodes) <= set(clusters[cluster]) or gres not in ("", f"gres:gpu:{gpus[cluster]}"):
             raise ValueError(f"{cluster}: placed on {nodes} with {gres}")
-    if sum(len(nodes) for nodes, _ in placed) > MOST:
-        return {}
-    return _facts(folder, _run(folder, clusters))
+    nodes = [node for component, _ in placed for node in component]
+    return _facts(folder, _run(folder, clusters) if len(nodes) <= MOST else _by_bash(folder, nodes))
 
 
 def _names(name: str, cluster: dict[str, Any]) -> list[str]:
@@ -131,24 +136,43 @@ def _components(environment: dict[str, str]) -> list[tuple[list[str], str]]:
     return found
 
 
-def _run(folder: Path, clusters: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Node -> what torchrun was called with there."""
+def _by_bash(folder: Path, nodes: list[str]) -> dict[str, list[str]]:
+    """Node -> what torchrun was called with there, where the job runs on these nodes, in Slurm's order."""
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = os.environ | _stubs(Path(scratch), {"torchrun": TORCHRUN, "srun": SRUN})
+        own = {"HOLMES_FOLDER": str(folder), "SLURMD_NODENAME": nodes[0], "PEERS_NODES": " ".join(nodes)}
+        subprocess.run(["bash", str(folder / "job.sbatch"), "train.py", "a word"], env=environment | own, check=True)
+        return _seen(Path(scratch))
+
+
+def _stubs(scratch: Path, programs: dict[str, str]) -> dict[str, str]:
+    """Variables under which these programs are found, and tell what they see."""
+    (scratch / "seen").mkdir()
+    for name, text in programs.items():
+        (scratch / name).write_text(text)
+        (scratch / name).chmod(0o755)
+    return {"PATH": f"{scratch}:{os.environ['PATH']}", "PEERS_SEEN": f"{scratch}/seen"}
+
+
+def _seen(scratch: Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text().splitlines() for path in (scratch / "seen").iterdir()}
+
+
+def _run(folder: Path, clusters: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Node -> what torchrun was called with there, by slurmd."""
     with tempfile.TemporaryDirectory() as scratch:
         launch = Path(scratch) / "launch"
         shutil.copytree(folder, launch)
         job = launch / "job.sbatch"
         job.write_text(re.sub(r" --gpus-per-node=\d+", "", job.read_text()))
-        (Path(scratch) / "seen").mkdir()
-        stub = Path(scratch) / "torchrun"
-        stub.write_text(TORCHRUN)
-        stub.chmod(0o755)
+        stubs = _stubs(Path(scratch), {"torchrun": TORCHRUN})
         lines = [
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={_port()} CPUs=4 RealMemory=1000 Feature={cluster}"
             for cluster, names in clusters.items()
             for name in names
         ]
         with _controller(lines) as (here, environment), contextlib.ExitStack() as nodes:
-            environment |= {"PATH": f"{scratch}:{environment['PATH']}", "PEERS_SEEN": f"{scratch}/seen"}
+            environment |= stubs | {"PATH": f"{scratch}:{environment['PATH']}"}
             for name in (name for names in clusters.values() for name in names):
                 arguments = [_program("slurmd"), "-N", name, "-D", "-d", _program("slurmstepd")]
                 nodes.enter_context(_process(arguments, here / f"{name}.log", environment))
@@ -156,40 +180,28 @@ def _run(folder: Path, clusters: dict[str, list[str]]) -> dict[str, dict[str, An
             _submit(job, launch, here, environment)
             _until(lambda: not _call(["squeue", "-h"], environment), "the job did not end")
             told = (here / "job.out").read_text() if (here / "job.out").exists() else ""
-        seen = {path.name: json.loads(path.read_text()) for path in (Path(scratch) / "seen").iterdir()}
+        seen = _seen(Path(scratch))
     if not seen:
         raise ValueError(f"nothing was started: {told}")
     return seen
 
 
-def _facts(folder: Path, seen: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    shim, table = _shim(folder), json.loads((folder / "ranks.json").read_text())
+def _facts(folder: Path, seen: dict[str, list[str]]) -> dict[str, Any]:
+    table = json.loads((folder / "ranks.json").read_text())
+    ranks = {host["host"]: host["ranks"] for host in table["hosts"]}
     hosts: dict[str, str] = {}
-    environments: dict[str, dict[str, str]] = {}
-    nodes = sorted(int(_option(told, "--node-rank")) for told in seen.values())
-    if nodes != list(range(len(seen))):
-        raise ValueError(f"node ranks are {nodes}")
-    if any(told["arguments"][-2:] != ["train.py", "a word"] for told in seen.values()):
-        raise ValueError("the script's arguments did not arrive")
-    world = sum(int(_option(told, "--nproc-per-node")) for told in seen.values())
-    for node, told in seen.items():
-        variables = told["environment"] | {"WORLD_SIZE": str(world)}
-        host = variables["HOLMES_HOST"]
-        environments[host] = {key: value for key, value in variables.items() if re.match("NCCL_|GLOO_|[A-Z_]*VISIBLE", key)}
-        for local in range(int(_option(told, "--nproc-per-node"))):
-            hosts[shim.seat_of(table, variables | {"LOCAL_RANK": str(local)}, node)["RANK"]] = host
-    return {"world_size": world, "hosts": hosts, "environment": environments}
-
-
-def _option(told: dict[str, Any], name: str) -> str:
-    return next(word.split("=", 1)[1] for word in told["arguments"] if word.startswith(f"{name}="))
-
-
-def _shim(folder: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("holmes_launch", folder / "holmes_launch.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    nodes = []
+    for node, (host, *words) in seen.items():
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        if words[-2:] != ["train.py", "a word"]:
+            raise ValueError(f"{node}: the script's arguments did not arrive: {words}")
+        if int(options["--nproc-per-node"]) != len(ranks[host]):
+            raise ValueError(f"{host} has {options['--nproc-per-node']} processes")
+        nodes.append(int(options["--node-rank"]))
+        hosts |= {str(rank): host for rank in ranks[host]}
+    if sorted(nodes) != list(range(len(nodes))):
+        raise ValueError(f"node ranks are {sorted(nodes)}")
+    return {"world_size": len(hosts), "hosts": hosts}
 
 
 @contextlib.contextmanager

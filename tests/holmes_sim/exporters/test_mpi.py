@@ -58,7 +58,7 @@ def test_blocks_follow_the_ranks_and_name_all_slots_of_their_host(crossed):
         "set -euo pipefail\n"
         'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n'
         "export PYTHON=${PYTHON:-$(command -v python3)}\n"
-        "export MASTER_ADDR=${HOLMES_MASTER:-a1} MASTER_PORT=${MASTER_PORT:-29500}\n"
+        "export MASTER_ADDR=${MASTER_ADDR:-a1} MASTER_PORT=${MASTER_PORT:-29500}\n"
         'all="-x PYTHON -x MASTER_ADDR -x MASTER_PORT"\n'
         "exec mpirun --bind-to none \\\n"
         '  -np 1 -host a1:2 $all bash "$here"/launch/a1.sh "$@" : \\\n'

@@ -12,6 +12,7 @@ import pytest
 from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
 from sim.cluster import Device, Trunk
+from sim.errors import PlanError
 
 SRUN = """\
 #!/usr/bin/env python3
@@ -94,7 +95,7 @@ if [ ! -f "$here"/node.sh ]; then
   echo "$here has no node.sh: submit from the folder of the launch, or set HOLMES_FOLDER" >&2
   exit 2
 fi
-export HOLMES_MASTER=${HOLMES_MASTER:-$SLURMD_NODENAME}  # this runs on the first node
+export MASTER_ADDR=${MASTER_ADDR:-$SLURMD_NODENAME}  # this runs on the first node
 all="--kill-on-bad-exit=1 --cpu-bind=none"  # the one task of a node has all its CPUs
 srun \\
   --het-group=0 --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 $all bash "$here"/node.sh "$@" : \\
@@ -108,7 +109,7 @@ def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(make_pla
     found = exporters.get("slurm").launch(make_plan(machines, pp=4, placement=across))
     asked = [line for line in found.files["job.sbatch"].content.splitlines() if "nodelist" in line]
     assert asked == ["#SBATCH --nodelist=a4,a3", "#SBATCH --nodelist=b2,b1"]
-    assert "HOLMES_MASTER" not in found.files["job.sbatch"].content
+    assert "MASTER_ADDR" not in found.files["job.sbatch"].content
     assert run(found, tmp_path, "a3 a4 b1 b2") == [
         "a3 is a3 with : --nnodes=4 --nproc-per-node=1 --node-rank=2 --master-addr=a4 train.py a word",
         "a4 is a4 with : --nnodes=4 --nproc-per-node=1 --node-rank=0 --master-addr=a4 train.py a word",
@@ -152,3 +153,12 @@ def test_submitted_from_elsewhere_the_job_says_so(make_plan, fleet, tmp_path):
         2,
         f"{tmp_path} has no node.sh: submit from the folder of the launch, or set HOLMES_FOLDER\n",
     )
+
+
+def test_more_clusters_than_components_are_refused(make_plan, fleet, monkeypatch):
+    monkeypatch.setattr(exporters.get("slurm"), "MOST", 1)
+    with pytest.raises(PlanError) as caught:
+        exporting.export(make_plan(fleet(), pp=3, dp=2, placement=SIX), "slurm")
+    assert str(caught.value) == (
+        "slurm cannot express 2 clusters: a heterogeneous job has at most 1 components; a plan on fewer clusters"
+    )  # fmt: skip
