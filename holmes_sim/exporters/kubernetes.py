@@ -92,6 +92,7 @@ def against(plan: Plan) -> Iterator[str]:
             f"{len(jobs)} jobs: {len(_jobset(plan, jobs)):,} bytes; etcd takes {OBJECT_BYTES:,}, "
             "enough for a topology without `hosts`, whose clusters are one job each"
         )
+    yield from environment.against(plan)
 
 
 def launch(plan: Plan) -> Launch:
@@ -102,7 +103,7 @@ def launch(plan: Plan) -> Launch:
         MAP: File(_kustomization(plan), "the JobSet with its ConfigMap; names the image"),
         f"kueue/{MAP}": File(_kueue(jobs), "with Kueue: the queue, and each job inside one cluster"),
     }
-    return Launch(found | _mounted(plan, jobs), HOW, tuple(_assumed(jobs)))
+    return Launch(found | _mounted(plan, jobs), HOW, (*_assumed(jobs), *torch_launch.assumed(plan)))
 
 
 def _jobs(plan: Plan) -> list[Job]:

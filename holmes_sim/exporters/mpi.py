@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holmes_sim import launching
-from holmes_sim.launching import hosts, torch_launch
+from holmes_sim.launching import environment, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from sim.plan import Plan
@@ -37,10 +37,11 @@ and its rank is Open MPI's too. The first host is the master, by its name unless
 
 
 def against(plan: Plan) -> Iterator[str]:
-    """Hosts whose name mpirun would read as something else; blocks follow the ranks, whatever the placement."""
+    """Hosts whose name mpirun would misread, and what NCCL's environment cannot say."""
     for host in hosts.of_plan(plan):
         if ":" in host.name:
             yield f"clusters.{host.cluster.name}.hosts {host.name}: mpirun reads slots behind `:`; a name without it"
+    yield from environment.against(plan)
 
 
 def launch(plan: Plan) -> Launch:
@@ -54,7 +55,7 @@ def launch(plan: Plan) -> Launch:
     scripts = {
         f"launch/{host.name}.sh": File(_script(host), "what each process of one host runs", executable=True) for host in own
     }
-    return Launch(found | shared | scripts, HOW)
+    return Launch(found | shared | scripts, HOW, torch_launch.assumed(plan))
 
 
 def _run(own: tuple[Host, ...], world_size: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holmes_sim.launching import folder, hosts, torch_launch
+from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from sim import hostlist
@@ -38,10 +38,11 @@ unless `MASTER_ADDR` says another; `MASTER_PORT` (29500 unless set) must be free
 
 
 def against(plan: Plan) -> Iterator[str]:
-    """More clusters than a job has components; the order of hosts and ranks stands in their scripts."""
+    """More clusters than a job has components, and what NCCL's environment cannot say."""
     clusters = len(_components(plan))
     if clusters > MOST:
         yield f"{clusters} clusters: a heterogeneous job has at most {MOST} components; a plan on fewer clusters"
+    yield from environment.against(plan)
 
 
 def launch(plan: Plan) -> Launch:
@@ -51,7 +52,7 @@ def launch(plan: Plan) -> Launch:
         JOB: File(_job(plan, components), "the batch job: one component a cluster, then one task a node", executable=True),
         TASK: File(_task(components), "what each node runs: finds its host in the plan and starts that host's script", True),
     }
-    return Launch(found | torch_launch.files(plan), HOW, tuple(_assumed(components)))
+    return Launch(found | torch_launch.files(plan), HOW, (*_assumed(components), *torch_launch.assumed(plan)))
 
 
 def _components(plan: Plan) -> list[tuple[Host, ...]]:

