@@ -7,7 +7,11 @@ names exact, without it mlx5_1 is also mlx5_10. NCCL_NET is never set: it overri
 
 from __future__ import annotations
 
+import contextlib
+
 from holmes_sim.launching.hosts import Host, interfaces
+from sim.cluster import common_transport
+from sim.errors import PlanError
 from sim.plan import Plan
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
@@ -15,13 +19,16 @@ VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huaw
 
 
 def of_host(plan: Plan, host: Host) -> dict[str, str]:
-    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets."""
+    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets.
+
+    Where no group of the plan goes over RDMA, its RDMA devices are those that it shares with another host."""
     found: dict[str, str] = {}
     node = host.cluster.node
     if not host.is_whole and node.device.vendor in VISIBLE:
         found[VISIBLE[node.device.vendor]] = ",".join(map(str, host.devices))
     here = set(host.ranks)
     kinds = {group.nic for group in plan.groups if group.transport == "rdma" and not here.isdisjoint(group.ranks)}
+    kinds = kinds or _shared(plan, host)
     used = [nic for nic in node.nics if nic.kind in kinds]
     ethernet = [nic for nic in node.nics if not nic.spec.rdma]
     if used:
@@ -35,6 +42,18 @@ def of_host(plan: Plan, host: Host) -> dict[str, str]:
         names = [name for nic in ethernet for name in interfaces(nic)]
         found["NCCL_SOCKET_IFNAME"] = "=" + ",".join(names)
         found["GLOO_SOCKET_IFNAME"] = names[0]
+    return found
+
+
+def _shared(plan: Plan, host: Host) -> set[str]:
+    """RDMA types that join a host to another of the plan: a framework builds groups that the plan does not list."""
+    here = plan.placement[host.ranks[0]]
+    others = {device.cluster: device for device in plan.placement if (device.cluster, device.node) != (here.cluster, here.node)}
+    found = set()
+    for other in others.values():
+        with contextlib.suppress(PlanError):
+            nic, transport = common_transport(plan.fleet, (here, other))
+            found |= {nic} if transport == "rdma" else set()
     return found
 
 
