@@ -152,6 +152,8 @@ def against(plan: Plan) -> Iterator[str]:
         yield f"num_microbatches {counts}: all replicas get equally many; --strategy holmes keeps them even"
     if config.schedule not in SCHEDULES:
         yield f"schedule {config.schedule}: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
+    if config.schedule == "interleaved" and config.vpp == 1:
+        yield "schedule interleaved: with vpp 1 it plays plain 1F1B; vpp 2 or more, or --schedule 1f1b"
     if config.reduces_each_microbatch:
         yield (
             f"zero_stage {config.zero_stage}: its distributed optimizer shares the optimizer's state alone; "

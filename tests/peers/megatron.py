@@ -20,7 +20,6 @@ import importlib.util
 import json
 import os
 import re
-import shlex
 import sys
 import unittest.mock
 from importlib.metadata import version
@@ -35,8 +34,12 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
-from torch.distributed.run import get_args_parser
 from torch.testing._internal.distributed.fake_pg import FakeStore
+
+sys.path.append(str(Path(__file__).parent))
+import launching
+
+sys.path.pop()  # this folder has files of the programs' own names
 
 KINDS = {
     "TENSOR_MODEL_PARALLEL_GROUP": "tp",
@@ -60,9 +63,9 @@ def versions() -> dict[str, str]:
 
 def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     """Everything that Megatron-LM decides by its arguments."""
-    hosts = read_hosts(folder)
+    hosts = launching.hosts(folder, "pretrain_gpt.py")
     words = (folder / "megatron.args").read_text().split()
-    flags = by_name(words)
+    flags = launching.by_name(words)
     if importlib.util.find_spec("megatron.training"):
         parse(words, len(hosts))
     if (folder / "bridge-overrides.txt").exists():
@@ -90,49 +93,6 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "microbatch_size": micro,
         "global_batch_size": whole,
     }
-
-
-def read_hosts(folder: Path) -> dict[str, str]:
-    """Host of every rank, as torchrun and the shim have it: nodes in order, each with its processes."""
-    shim, table = load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
-    nodes = {}
-    for script in (folder / "launch").glob("*.sh"):
-        line = next(line for line in script.read_text().splitlines() if line.startswith("exec torchrun"))
-        asked = get_args_parser().parse_args(shlex.split(line.replace("${MASTER_PORT:-29500}", "29500"))[2:])
-        assert asked.training_script.endswith("holmes_launch.py")
-        assert asked.training_script_args[0] == "pretrain_gpt.py"
-        nodes[asked.node_rank] = (script.stem, int(asked.nproc_per_node), int(asked.nnodes))
-    assert sorted(nodes) == list(range(len(nodes)))
-    world = sum(processes for _, processes, _ in nodes.values())
-    hosts = {}
-    for host, processes, count in nodes.values():
-        assert count == len(nodes)
-        for local in range(processes):
-            seat = shim.seat_of(table, {"LOCAL_RANK": str(local), "WORLD_SIZE": str(world), "HOLMES_SCRIPT": host}, host)
-            assert seat["RANK"] not in hosts
-            hosts[seat["RANK"]] = host
-    return hosts
-
-
-def load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("shim", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def by_name(words: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words:
-        if word.startswith("--"):
-            name = word[2:]
-            assert name not in found
-            found[name] = ""
-        else:
-            found[name] = word
-    return found
 
 
 def parse(words: list[str], world: int) -> None:
@@ -216,7 +176,7 @@ def read_groups(
     finally:
         dist.new_group = true
         dist.destroy_process_group()
-    shim, table = load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
+    shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
     told = {ranks: name or shim.network(table, list(ranks)) for _, ranks, name in asked}
     meant = {"tcp": ("Socket",), "rdma": ("IB", "RDMA")}
     for group in plan["groups"]:
