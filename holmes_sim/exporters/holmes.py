@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holmes_sim.launching import environment, hosts, megatron_flags, torch_launch
+from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from sim.plan import Plan
@@ -90,26 +90,12 @@ def _against_places(plan: Plan) -> Iterator[str]:
             f"nics of {silent.cluster.name}: it starts with an interface for sockets on every host (NCCL_SOCKET_IFNAME); "
             "an ethernet NIC in the topology"
         )
-    labels = device_types(plan)
-    by_place = _by_place(plan, labels)
-    for place, found in enumerate(by_place):
-        if len(found) > 1:
-            yield (
-                f"place {place} of the pipeline on {' and '.join(found)}: it gives every device type its own stages; "
-                "each place on one fabric (--strategy holmes)"
-            )
-            return
-    order = [found[0] for found in by_place]
-    if len(_runs(order)) > len(set(order)):
-        yield (
-            f"stages on {', '.join(order)}: it lets the stages of a device type follow each other; "
-            "a pipeline that visits every fabric once"
-        )
+    yield from device_types.against(plan)
 
 
 def launch(plan: Plan) -> Launch:
     """Arguments, the NCCL settings of every device type, and a launch by torchrun."""
-    labels = device_types(plan)
+    labels = device_types.of_clusters(plan)
     setup = (
         f'cmp "$here"/{CONFIG} {CONFIG} || {{ echo "copy {CONFIG} of the export to the folder of Holmes" >&2; exit 1; }}\n'
         f'set -f\narguments=($(<"$here"/{ARGS}))\n'
@@ -129,17 +115,17 @@ def launch(plan: Plan) -> Launch:
 def flags(plan: Plan) -> megatron_flags.Flags:
     """Everything that the plan decides, but the device type of a host."""
     model, flash = plan.workload.model, plan.config.attention == "flash"
-    order = [found[0] for found in _by_place(plan, device_types(plan))]
+    runs = device_types.runs(plan)
     layers = [str(stage.layers) for stage in plan.stages]
-    stages, first = [], 0
-    for _, count in _runs(order):
-        stages += [str(count), *layers[first : first + count]]
-        first += count
+    stages: list[str] = []
+    for _, count in runs:
+        stages += [str(count), *layers[:count]]
+        del layers[:count]
     found = megatron_flags.degrees(plan)
     found |= {
         "use-hetnet": True,
         "hetero-mode": "pp",
-        "hetero-device-types": " ".join(dict.fromkeys(order)),
+        "hetero-device-types": " ".join(label for label, _ in runs),
         "hetero-pipeline-stages": " ".join(stages),
     }
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
@@ -150,19 +136,10 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     return found | {"transformer-impl": "local"} | ({"use-flash-attn": True} if flash else {})
 
 
-def device_types(plan: Plan) -> dict[str, str]:
-    """Cluster -> its device type: clusters of the same RDMA fabrics are of one, named after them."""
-    fabrics = torch_launch.fabrics_of(plan)
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name in dict.fromkeys(device.cluster for device in plan.placement):
-        alike.setdefault(fabrics[name], []).append(name)
-    return {name: "+".join(names) for names in alike.values() for name in names}
-
-
 def config_json(plan: Plan) -> str:
     """The variables of every device type, and of the groups across types (`heter`)."""
     types: dict[str, list[Host]] = {}
-    labels = device_types(plan)
+    labels = device_types.of_clusters(plan)
     all_hosts = hosts.of_plan(plan)
     for host in all_hosts:
         types.setdefault(labels[host.cluster.name], []).append(host)
@@ -194,20 +171,3 @@ def _environment(plan: Plan) -> dict[str, str]:
 
 def _equal(plan: Plan) -> bool:
     return len({stage.layers for stage in plan.stages}) == 1
-
-
-def _by_place(plan: Plan, labels: dict[str, str]) -> list[tuple[str, ...]]:
-    width = plan.config.tp * plan.config.dp_cp
-    ranges = (plan.placement[first : first + width] for first in range(0, plan.config.world_size, width))
-    return [tuple(dict.fromkeys(labels[device.cluster] for device in devices)) for devices in ranges]
-
-
-def _runs(order: list[str]) -> list[tuple[str, int]]:
-    """Labels that follow each other, with how often each stands."""
-    found: list[tuple[str, int]] = []
-    for label in order:
-        if found and found[-1][0] == label:
-            found[-1] = (label, found[-1][1] + 1)
-        else:
-            found.append((label, 1))
-    return found
