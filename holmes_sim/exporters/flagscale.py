@@ -1,7 +1,8 @@
 """FlagScale: Hydra files with a mesh of processes for every device type, and a hostfile with the types of the hosts.
 
 Keys and rules are those of flagos-ai/FlagScale at 16a2dd5 (2025-11-27): flagscale/train/arguments.py (pre_validate_args),
-train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py. Traps that are met here:
+train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of
+its Megatron-LM, 8479eb35 (2025-09-19). Traps that are met here:
 
 - A mesh has five numbers, tp cp ep dp pp (the help text says four); there is one mesh for each device type, and a host has one
   type. RankMapper sorts ranks by device type and then by rank. So a type here is a place of the pipeline, or the places that
@@ -38,7 +39,7 @@ bash FOLDER/run.sh +train.system.checkpoint.save_interval=1000 +train.model.trai
 plan, and sets the rank and the network of every process group. The first host is the master; port 29500 must be free on it
 (`experiment.runner.master_port=...`)."""
 ASSUMED = (
-    "FlagScale's Megatron-LM is unpatched (tools/patch) on every host, as its installation says.",
+    "FlagScale's Megatron-LM is made ready on every host, as its installation says (tools/patch/unpatch.py).",
     "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
 )
 ENTRY = """\

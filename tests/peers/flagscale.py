@@ -26,6 +26,8 @@ from hydra import compose, initialize_config_dir
 from torch.distributed.run import get_args_parser
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+if "FLAGSCALE_CHECKOUT" not in os.environ:
+    sys.exit("FLAGSCALE_CHECKOUT is to name a checkout of flagos-ai/FlagScale")
 sys.path.append(str(Path(__file__).parent))
 import launching
 

@@ -23,6 +23,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+if "HOLMES_CHECKOUT" not in os.environ:
+    sys.exit("HOLMES_CHECKOUT is to name a checkout of zhejianglab/Holmes")
 sys.path.append(str(Path(__file__).parent))
 import launching
 
