@@ -12,7 +12,7 @@ from typing import Any
 
 from holmes_sim import measurement
 from holmes_sim.measurement import Held
-from holmes_sim.torch_backend.asked import COMPUTE, Asked
+from holmes_sim.torch_backend.asked import COMPUTE, DEVICES, Asked
 from holmes_sim.torch_backend.suited import check
 from sim import engine, timeline
 from sim.cluster import Nic
@@ -35,10 +35,14 @@ def is_launched() -> bool:
 
 
 def run_here(plan: Plan, asked: Asked) -> Held:
-    """Run all ranks of a plan on this machine, and hold what was measured against the simulation. Raises HolmesError."""
+    """Run all ranks of a plan on this machine, and hold what was measured against the simulation. Raises HolmesError.
+
+    Where the plan has several nodes, whose devices have the same numbers, they compute on the CPUs."""
     _check(plan, asked)
     from holmes_sim.torch_backend import local
 
+    if len({(device.cluster, device.node) for device in plan.placement}) > 1:
+        asked = replace(asked, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(asked.output or Path(folder) / "timeline.json")
         local.run(plan, replace(asked, output=str(path.resolve())))
@@ -75,7 +79,7 @@ def run_in_lab(plan: Plan, asked: Asked) -> InLab:
         path = Path(asked.output or Path(folder) / "timeline.json")
         time_scale = scale if asked.compute == "paced" else 1.0
         with local.Local(machines.inside) as here:
-            here.run(plan, replace(asked, output=str(path), scale=time_scale), stand)
+            here.run(plan, replace(asked, output=str(path), scale=time_scale, device="cpu"), stand)
         wired = lab.as_wired(plan, machines.has_latency)
         expected = wired if asked.compute == "paced" else slowed(wired, scale)
         return InLab(_held(plan, path, asked.output or "lab", expected), lab.notes(plan, machines.wiring))
@@ -111,6 +115,8 @@ def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
     needs_torch()
     if asked.compute not in COMPUTE:
         raise HolmesError(f"--compute {asked.compute!r} is unknown; known: {', '.join(COMPUTE)}")
+    if asked.device not in DEVICES:
+        raise HolmesError(f"--device {asked.device!r} is unknown; known: {', '.join(DEVICES)}")
     if not in_lab and asked.scale != 1 and asked.compute != "paced":
         raise HolmesError(f"--scale {asked.scale:g}: only seconds that are waited for can be stretched; add --compute paced")
     check(plan)
@@ -130,5 +136,6 @@ def facts(held: Held) -> dict[str, Any]:
         "error": held.step.error,
         "scale": held.measured.scale,
         "compute": held.measured.compute,
+        "computed_on": list(held.measured.computed_on),
         "seconds": {line.name: line.facts() for line in held.seconds},
     }

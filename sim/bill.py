@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.cluster import Cluster, DeviceSpec
+from sim.cluster import Cluster, DeviceSpec, Fleet
 from sim.plan import Plan
-from sim.units import JoulesPerToken, Seconds, UsdPerToken, Watts
+from sim.units import JoulesPerToken, Seconds, UsdPerSecond, UsdPerToken, Watts
 
 IDLE_SHARE = 0.25
 """Idle watts over watts where a device does not state its own: a guess. The example of ml-energy/lowtime (the solver of
@@ -35,6 +35,17 @@ def occupied(plan: Plan) -> tuple[tuple[Cluster, int], ...]:
         nodes.setdefault(device.cluster, set()).add(device.node)
     clusters = ((plan.fleet.cluster(name), len(found)) for name, found in nodes.items())
     return tuple((cluster, count * cluster.node.count) for cluster, count in clusters)
+
+
+def rent(fleet: Fleet) -> UsdPerSecond | None:
+    """Rent of a whole fleet, used or not: devices, NICs and trunks that have a price; None where a device has none."""
+    found = 0.0
+    for cluster in fleet.clusters:
+        if cluster.node.device.price is None:
+            return None
+        nics = sum(nic.count * (nic.price or 0.0) for nic in cluster.node.nics)
+        found += cluster.devices * cluster.node.device.price + cluster.nodes * nics
+    return found + sum(trunk.price or 0.0 for trunk in fleet.trunks)
 
 
 def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:

@@ -144,13 +144,15 @@ class LinkSpec:
 class Nic:
     """`count` equal NICs of one type in every node of a cluster; `bandwidth` is of one NIC, one direction.
 
-    `names` and `gid_index` are for launches alone: what the hosts call them, and the index of RoCE's address."""
+    `names` and `gid_index` are for launches alone: what the hosts call them, and the index of RoCE's address. `price` is the
+    rent of one of them, None where nobody has said."""
 
     spec: LinkSpec
     bandwidth: BytesPerSecond
     count: int
     names: tuple[str, ...] = field(default=(), compare=False)
     gid_index: int | None = field(default=None, compare=False)
+    price: UsdPerSecond | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> str:
@@ -198,12 +200,13 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """A link between two clusters for one NIC type; `bandwidth` in each direction."""
+    """A link between two clusters for one NIC type; `bandwidth` in each direction, `price` its rent."""
 
     between: tuple[str, str]
     kind: str
     bandwidth: BytesPerSecond
     latency: Seconds
+    price: UsdPerSecond | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

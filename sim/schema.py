@@ -390,6 +390,7 @@ class NicFacts(Door):
     efficiency: Share | None = None
     names: list[HostName] = []
     gid_index: Whole | None = None
+    price: Price | None = Field(None, description="rent of one NIC, its share of switches and cables included")
 
     @model_validator(mode="after")
     def _consistent(self) -> NicFacts:
@@ -437,6 +438,7 @@ class TrunkFacts(Door):
     type: str
     bandwidth: Rate
     latency: Time
+    price: Price | None = Field(None, description="rent of the link")
 
 
 class WorkloadFacts(Door):

@@ -53,7 +53,7 @@ class Timeline:
 
     Of a measured one, `steps_s` are the seconds of every step that was timed, and the spans are those of the median one.
     `scale`: a second of the plan takes so many here (a lab runs slower than what it stands for). `compute` is real or paced
-    (by the device model); empty where simulated."""
+    (by the device model); empty where simulated. `computed_on` are the devices that really computed, each kind once."""
 
     name: str
     origin: str
@@ -67,6 +67,7 @@ class Timeline:
     steps_s: tuple[Seconds, ...] = ()
     scale: float = 1.0
     compute: str = ""
+    computed_on: tuple[str, ...] = ()
 
     def by_rank(self) -> dict[int, tuple[Span, ...]]:
         """Spans of every rank that stands for others, in order of their start."""
@@ -105,8 +106,13 @@ def to_json(timeline: Timeline) -> str:
             {"ph": "X", "name": span.name, "cat": span.kind, "pid": span.rank, "tid": LANES.index(span.lane),
              "ts": span.start / MICRO, "dur": span.seconds / MICRO, "args": arguments}
         )  # fmt: skip
-    measured = {"steps_s": list(timeline.steps_s), "scale": timeline.scale, "compute": timeline.compute}
-    usual = {"steps_s": [], "scale": 1.0, "compute": ""}
+    measured = {
+        "steps_s": list(timeline.steps_s),
+        "scale": timeline.scale,
+        "compute": timeline.compute,
+        "computed_on": list(timeline.computed_on),
+    }
+    usual = {"steps_s": [], "scale": 1.0, "compute": "", "computed_on": []}
     header = {
         "format": FORMAT, "name": timeline.name, "origin": timeline.origin, "plan_digest": timeline.plan_digest,
         "step_s": timeline.step_s, "tokens": timeline.tokens, "flops": timeline.flops,
@@ -133,6 +139,7 @@ class HeaderFacts(Door):
     steps_s: tuple[Positive, ...] = ()
     scale: Positive = 1.0
     compute: Literal["", "real", "paced"] = ""
+    computed_on: tuple[str, ...] = ()
 
 
 class ArgumentFacts(Door):
@@ -218,4 +225,5 @@ def _timeline(document: Document, data: TraceFacts) -> Timeline:
         steps_s=header.steps_s,
         scale=header.scale,
         compute=header.compute,
+        computed_on=header.computed_on,
     )

@@ -54,7 +54,7 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
         raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
     facts = check(document, TopologyFacts, _faults(document.value, folder))
     clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
-    trunks = tuple(Trunk(link.between, link.type, link.bandwidth, link.latency) for link in facts.links)
+    trunks = tuple(Trunk(link.between, link.type, link.bandwidth, link.latency, link.price) for link in facts.links)
     workload = None
     if facts.workload is not None:
         try:
@@ -134,7 +134,7 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     if node.devices.price is not None:
         device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
-    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index) for nic in node.nics)
+    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price) for nic in node.nics)
     fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
     return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric, tuple(facts.hosts))
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sim.errors import TopologyError
 from sim.topology import Topology
+from sim.units import UsdPerSecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class Change:
         for path, value in self.edits:
             topology = topology.replace(path, value)
         return topology
+
+
+def doubled(where: str, price: UsdPerSecond | None) -> tuple[tuple[str, object], ...]:
+    """The edit that doubles a price, where there is one."""
+    return () if price is None else ((where, f"{2 * price * 3600:.6g} USD/h"),)
 
 
 class Kind(Protocol):

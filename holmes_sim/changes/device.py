@@ -1,4 +1,6 @@
-"""The devices of a cluster replaced by the next ones of their vendor, with the interconnect that comes with them."""
+"""The devices of a cluster replaced by the next ones of their vendor, with the interconnect that comes with them.
+
+A price beside the old devices is not theirs and is taken out."""
 
 from __future__ import annotations
 
@@ -27,5 +29,8 @@ def of(topology: Topology) -> Iterator[Change]:
         for begin, (successor, link) in NEXT.items():
             if device.name.startswith(begin):
                 where = f"clusters.{cluster.name}.node"
-                edits = ((f"{where}.devices.type", successor), (f"{where}.intra_node", link))
+                unpriced: tuple[tuple[str, object], ...] = ()
+                if "price" in topology.facts()["clusters"][cluster.name]["node"]["devices"]:
+                    unpriced = ((f"{where}.devices.price", None),)
+                edits = (*unpriced, (f"{where}.devices.type", successor), (f"{where}.intra_node", link))
                 yield Change(f"{cluster.name}: {successor}, not {device.name}", edits)

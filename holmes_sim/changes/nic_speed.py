@@ -1,10 +1,10 @@
-"""NICs of twice the speed, for one NIC type of one cluster."""
+"""NICs of twice the speed, for one NIC type of one cluster. They are taken to cost twice as much: a guess."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holmes_sim.changes import Change
+from holmes_sim.changes import Change, doubled
 from sim.topology import Topology
 from sim.units import rate_text
 
@@ -14,5 +14,6 @@ def of(topology: Topology) -> Iterator[Change]:
     for cluster in topology.fleet.clusters:
         for index, nic in enumerate(cluster.node.nics):
             faster = rate_text(2 * nic.bandwidth)
-            where = f"clusters.{cluster.name}.node.nics[{index}].bandwidth"
-            yield Change(f"{cluster.name}: {nic.kind} NICs of {faster}, not {rate_text(nic.bandwidth)}", ((where, faster),))
+            where = f"clusters.{cluster.name}.node.nics[{index}]"
+            name = f"{cluster.name}: {nic.kind} NICs of {faster}, not {rate_text(nic.bandwidth)}"
+            yield Change(name, ((f"{where}.bandwidth", faster), *doubled(f"{where}.price", nic.price)))

@@ -1,10 +1,10 @@
-"""A link between two clusters of twice the bandwidth."""
+"""A link between two clusters of twice the bandwidth. It is taken to cost twice as much: a guess."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holmes_sim.changes import Change
+from holmes_sim.changes import Change, doubled
 from sim.topology import Topology
 from sim.units import rate_text
 
@@ -15,4 +15,4 @@ def of(topology: Topology) -> Iterator[Change]:
         wider = rate_text(2 * trunk.bandwidth)
         ends = " to ".join(trunk.between)
         name = f"{ends}: {trunk.kind} link of {wider}, not {rate_text(trunk.bandwidth)}"
-        yield Change(name, ((f"links[{index}].bandwidth", wider),))
+        yield Change(name, ((f"links[{index}].bandwidth", wider), *doubled(f"links[{index}].price", trunk.price)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holmes_sim.launching import torch_launch
+from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import Launch
 from sim.plan import Plan
 
@@ -13,10 +13,10 @@ READERS = "torch 2.13"
 
 
 def against(plan: Plan) -> Iterator[str]:
-    """Nothing: the shim gives every process its rank, whatever the placement."""
-    return iter(())
+    """The shim gives every process its rank, whatever the placement; NCCL's devices are what may not be expressible."""
+    return environment.against(plan)
 
 
 def launch(plan: Plan) -> Launch:
     """Environment and script of every host, rank table and shim; the training script is the user's."""
-    return Launch(torch_launch.files(plan), torch_launch.HOW.format(words="train.py ARGUMENTS"))
+    return Launch(torch_launch.files(plan), torch_launch.HOW.format(words="train.py ARGUMENTS"), torch_launch.assumed(plan))

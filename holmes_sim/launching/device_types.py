@@ -17,7 +17,7 @@ def of_clusters(plan: Plan) -> dict[str, str]:
     fabrics = torch_launch.fabrics_of(plan)
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in dict.fromkeys(device.cluster for device in plan.placement):
-        alike.setdefault(fabrics[name], []).append(name)
+        alike.setdefault(tuple(fabrics[name]), []).append(name)
     return {name: "+".join(names) for names in alike.values() for name in names}
 
 

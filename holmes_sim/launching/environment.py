@@ -8,11 +8,14 @@ names exact, without it mlx5_1 is also mlx5_10. NCCL_NET is never set: it overri
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
+from holmes_sim.launching import hosts
 from holmes_sim.launching.hosts import Host, interfaces
+from holmes_sim.launching.nets import VERBS
 from sim.cluster import common_transport
 from sim.errors import PlanError
-from sim.plan import Plan
+from sim.plan import Plan, gradient_groups
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
 """Vendor -> the variable that says which devices a process may see."""
@@ -26,17 +29,15 @@ def of_host(plan: Plan, host: Host) -> dict[str, str]:
     node = host.cluster.node
     if not host.is_whole and node.device.vendor in VISIBLE:
         found[VISIBLE[node.device.vendor]] = ",".join(map(str, host.devices))
-    here = set(host.ranks)
-    kinds = {group.nic for group in plan.groups if group.transport == "rdma" and not here.isdisjoint(group.ranks)}
-    kinds = kinds or _shared(plan, host)
-    used = [nic for nic in node.nics if nic.kind in kinds]
+    kinds = rdma_kinds(plan, host) or _shared(plan, host)
+    used = [nic for nic in node.nics if nic.kind in kinds and nic.kind in VERBS]
     ethernet = [nic for nic in node.nics if not nic.spec.rdma]
     if used:
         found["NCCL_IB_HCA"] = "=" + ",".join(name for nic in used for name in interfaces(nic))
         for nic in used:
             if nic.kind == "roce" and nic.gid_index is not None:
                 found["NCCL_IB_GID_INDEX"] = str(nic.gid_index)
-    else:
+    elif not kinds:
         found["NCCL_IB_DISABLE"] = "1"
     if ethernet:
         names = [name for nic in ethernet for name in interfaces(nic)]
@@ -45,7 +46,14 @@ def of_host(plan: Plan, host: Host) -> dict[str, str]:
     return found
 
 
-def _shared(plan: Plan, host: Host) -> set[str]:
+def rdma_kinds(plan: Plan, host: Host) -> tuple[str, ...]:
+    """Types of the RDMA NICs that groups of this host's ranks go over, those that gradients are reduced in included."""
+    here = set(host.ranks)
+    groups = (*plan.groups, *gradient_groups(plan))
+    return tuple(sorted({group.nic for group in groups if group.transport == "rdma" and not here.isdisjoint(group.ranks)}))
+
+
+def _shared(plan: Plan, host: Host) -> tuple[str, ...]:
     """RDMA types that join a host to another of the plan: a framework builds groups that the plan does not list."""
     here = plan.placement[host.ranks[0]]
     others = {device.cluster: device for device in plan.placement if (device.cluster, device.node) != (here.cluster, here.node)}
@@ -54,7 +62,19 @@ def _shared(plan: Plan, host: Host) -> set[str]:
         with contextlib.suppress(PlanError):
             nic, transport = common_transport(plan.fleet, (here, other))
             found |= {nic} if transport == "rdma" else set()
-    return found
+    return tuple(sorted(found))
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """NCCL's list of RDMA devices is one for all groups of a process, and all of it is network IB to NCCL."""
+    for host in hosts.of_plan(plan):
+        kinds = [kind for kind in rdma_kinds(plan, host) if kind in VERBS]
+        if len(kinds) > 1:
+            yield (
+                f"nic {', '.join(kinds)} of {host.node}: NCCL has one list of RDMA devices for all groups of a process "
+                "(NCCL_IB_HCA), and would join one type with the other; groups of each host on one RDMA type"
+            )
+            return
 
 
 def text(variables: dict[str, str]) -> str:
@@ -64,13 +84,15 @@ def text(variables: dict[str, str]) -> str:
 
 def assumed(plan: Plan) -> tuple[str, ...]:
     """What was left to the library."""
-    names = dict.fromkeys(device.cluster for device in plan.placement)
-    open_ones = [
-        name for name in names for nic in plan.fleet.cluster(name).node.nics if nic.kind == "roce" and nic.gid_index is None
-    ]
-    if not open_ones:
-        return ()
-    return (
-        f"RoCE's GID index of {', '.join(open_ones)} is not known: NCCL 2.21 and later choose it (RoCE v2); "
-        "say `gid_index` of that NIC in the topology to fix it.",
-    )
+    lines = []
+    clusters = [plan.fleet.cluster(name) for name in dict.fromkeys(device.cluster for device in plan.placement)]
+    open_ones = [c.name for c in clusters for nic in c.node.nics if nic.kind == "roce" and nic.gid_index is None]
+    if open_ones:
+        lines.append(
+            f"RoCE's GID index of {', '.join(open_ones)} is not known: NCCL 2.21 and later choose it (RoCE v2); "
+            "say `gid_index` of that NIC in the topology to fix it."
+        )
+    used = {kind for host in hosts.of_plan(plan) for kind in rdma_kinds(plan, host)}
+    for kind in sorted(used - set(VERBS)):
+        lines.append(f"NCCL reaches {kind} by a plug-in, which must be installed and is chosen by NCCL itself.")
+    return tuple(lines)

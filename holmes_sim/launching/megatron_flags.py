@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import nets
+from holmes_sim.launching import environment, nets
 from sim.plan import Plan
 
 Flags: TypeAlias = dict[str, str | int | float | bool]
@@ -140,6 +140,8 @@ def assumed(plan: Plan) -> Iterator[str]:
         yield "fp8 is the format hybrid with delayed scaling, over bf16."
     if workload.model.mlp == "gelu":
         yield "Dropout is the default, 0.1; models without gelu are trained without."
+    if not nets.one_vendor(plan, range(config.world_size)):
+        yield "The fleet's unified communicator stands behind torch's backend nccl on the devices of all vendors."
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
         yield "Megatron-LM is ROCm's own (ROCm/Megatron-LM)."
 
@@ -179,6 +181,7 @@ def against(plan: Plan) -> Iterator[str]:
         yield f"sequence_parallel false: experts with tp {config.tp} must have it; sequence_parallel true, or tp 1"
     if model.experts and config.tp > 1 and model.mlp == "gelu":
         yield f"mlp gelu: its biases are not divided in experts by tp {config.tp}; tp 1, or mlp swiglu or relu2"
+    yield from environment.against(plan)
     vendors = list(dict.fromkeys(plan.fleet.spec(device).vendor for device in plan.placement))
     if "huawei" in vendors:
         yield "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"

@@ -24,12 +24,13 @@ HOW = """\
 On every host, from the folder where the training script is, with this folder on all of them under one path:
 
 ```
-bash FOLDER/launch/$(hostname -s).sh {words}
+bash FOLDER/launch/HOST.sh {words}
 ```
 
-The first host is the master; `MASTER_PORT` (29500 unless set) must be free on it. Each script loads its host's `env/*.env`
-and starts torchrun with static rendezvous; `holmes_launch.py` checks the host against the plan, sets the rank and the network
-of every process group, and runs the script. In containers set `HOLMES_HOST` to the host's name in the plan."""
+with the host's own script. The first host is the master, by its name unless `MASTER_ADDR` says another; `MASTER_PORT` (29500
+unless set) must be free on it. torchrun waits 15 minutes for all hosts. Each script loads its host's `env/*.env` and starts
+torchrun with static rendezvous; `holmes_launch.py` checks the host against the plan, sets the rank and the network of every
+process group, and runs the script. In containers set `HOLMES_HOST` to the host's name in the plan."""
 
 
 def files(
@@ -57,7 +58,7 @@ def line(all_hosts: tuple[Host, ...], index: int, node_rank: str | None = None) 
     rank = str(index) if node_rank is None else node_rank
     return (
         f"torchrun --nnodes={len(all_hosts)} --nproc-per-node={len(host.ranks)} --node-rank={rank} "
-        f'--master-addr={shlex.quote(all_hosts[0].name)} --master-port="${{MASTER_PORT:-{PORT}}}"'
+        f'--master-addr="${{MASTER_ADDR:-{all_hosts[0].name}}}" --master-port="${{MASTER_PORT:-{PORT}}}"'
     )
 
 
@@ -70,18 +71,20 @@ def _script(all_hosts: tuple[Host, ...], index: int, entry: str, setup: str) -> 
         "set -euo pipefail\n"
         'here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)\n'
         f'source "$here"/env/{name}.env\n'
+        f'python3 "$here"/{SHIM} --check\n'
         f"{setup}"
         f'exec {line(all_hosts, index)} "$here"/{SHIM} {entry}\n'
     )
 
 
 def table(plan: Plan) -> str:
-    """ranks.json: the hosts in order, the ranks and devices of each, its vendor and the RDMA fabrics that it is on."""
+    """ranks.json: the hosts in order, the ranks and devices of each, its vendor, and the RDMA fabrics that it is on with the
+    bytes a second of its NICs there (`sim.cluster.common_transport` takes the fastest that all have)."""
     fabrics = fabrics_of(plan)
     rows = [
         {
             "host": host.name, "node": host.node, "ranks": list(host.ranks), "devices": list(host.devices),
-            "vendor": host.cluster.node.device.vendor, "fabrics": list(fabrics[host.cluster.name]),
+            "vendor": host.cluster.node.device.vendor, "fabrics": fabrics[host.cluster.name],
         }
         for host in hosts.of_plan(plan)
     ]  # fmt: skip
@@ -93,23 +96,39 @@ def table(plan: Plan) -> str:
     )
 
 
-def fabrics_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Cluster -> its RDMA fabrics by name (`infiniband-0`): clusters are on the same one where a trunk joins them."""
+def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:
+    """Cluster -> its RDMA fabrics by name (`infiniband-0`) and the bytes a second of a node's NICs there. Clusters are on the
+    same fabric where trunks join them."""
     known: dict[str, list[Cluster]] = {}
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, dict[str, float]] = {}
     for cluster in plan.fleet.clusters:
-        names = []
-        for nic in cluster.node.nics:
-            if not nic.spec.rdma:
-                continue
+        found[cluster.name] = {}
+        for nic in (nic for nic in cluster.node.nics if nic.spec.rdma):
             first = known.setdefault(nic.kind, [])
-            joined = (
-                i for i, other in enumerate(first) if trunk_path(plan.fleet, other.name, cluster.name, nic.kind) is not None
-            )
-            index = next(joined, None)
-            if index is None:
+            paths = (trunk_path(plan.fleet, other.name, cluster.name, nic.kind) for other in first)
+            index = next((index for index, path in enumerate(paths) if path is not None), len(first))
+            if index == len(first):
                 first.append(cluster)
-                index = len(first) - 1
-            names.append(f"{nic.kind}-{index}")
-        found[cluster.name] = tuple(names)
+            rate = nic.bandwidth * nic.count * nic.spec.efficiency_of("send_recv")
+            found[cluster.name][f"{nic.kind}-{index}"] = rate
     return found
+
+
+def assumed(plan: Plan) -> tuple[str, ...]:
+    """What the training script must heed."""
+    all_hosts = hosts.of_plan(plan)
+    lines = []
+    if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:
+        lines.append(
+            "The script takes its device from LOCAL_RANK (`torch.cuda.set_device`) and gives barriers their `device_ids`: "
+            "ranks are not consecutive on every host, or hosts have unlike numbers of them: RANK modulo devices is wrong."
+        )
+    vendors = sorted({host.cluster.node.device.vendor for host in all_hosts})
+    if len(vendors) > 1 and plan.fleet.communicator == "unified":
+        lines.append(f"Groups across {' and '.join(vendors)} need the unified communicator's own backend, named by the script.")
+    elif len(vendors) > 1:
+        lines.append(
+            f"Groups across {' and '.join(vendors)} go over gloo, which takes tensors of devices in all_reduce and broadcast "
+            "only (torch's table of backends): the script copies others, pipeline messages too, to the host."
+        )
+    return tuple(lines)

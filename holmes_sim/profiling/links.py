@@ -2,7 +2,8 @@
 
 A measurement is (operation, ranks, bytes, seconds). The fit is the simulator's own law of a ring (`sim.cluster.LinkSpec`):
 overhead + steps x latency + bytes through a port / (bandwidth x efficiency). nccl-tests and rccl-tests write such measurements
-(NVIDIA/nccl-tests, doc/PERFORMANCE.md: size, time, algbw, busbw, out of place first).
+(NVIDIA/nccl-tests, doc/PERFORMANCE.md: size, time, algbw, busbw, out of place first), as a table or, with -J, as JSON
+(src/util.cu of 0fdb00a).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sim.cluster import OPERATIONS
-from sim.documents import read_text
+from sim.documents import Document, parse_json, read_text
 from sim.errors import HolmesError
 from sim.units import MICRO, Bytes, BytesPerSecond, Seconds
 
@@ -56,12 +58,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one program wrote, or one probe found: where its ranks stood, and on what."""
+    """What one program wrote, or one probe found: where its ranks stood, and on what; `placed` is the host of each rank."""
 
     source: str
     points: tuple[Point, ...]
     hosts: int
     devices: tuple[str, ...]
+    placed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +95,41 @@ def read(path: str | Path) -> Measured:
 
 
 def parse(text: str, name: str) -> Measured:
-    """The out-of-place columns of a table of nccl-tests. Raises HolmesError, naming the file."""
+    """The out-of-place times of a table or a JSON report of nccl-tests. Raises HolmesError, naming the file."""
+    if text.lstrip().startswith("{"):
+        return _report(parse_json(name, text))
     plain = _TAGGED.sub("", text)
-    ranks = {match[1]: match[2] for match in _RANK.finditer(plain)}
+    ranks = {match[1]: (match[2], match[3]) for match in _RANK.finditer(plain)}
+    rows = [(float(match[1]), float(match[2])) for match in _ROW.finditer(plain)]
+    return _measured(name, plain, list(ranks.values()), rows)
+
+
+def _report(document: Document) -> Measured:
+    """What -J writes; rows whose out-of-place part is null are of in-place programs, and are passed over."""
+    value: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
+    try:
+        ranks = [(str(row["hostname"]), str(row["device_info"])) for row in value["devices"]]
+        timed = [(row, row["out_of_place"]) for row in value["results"] if row.get("out_of_place")]
+        rows = [(float(row["size"]), float(own["time"] if "time" in own else own["cpu_time"])) for row, own in timed]
+        told = " ".join(map(str, [*value.get("args", []), *(row.get("experiment_name", "") for row, _ in timed)]))
+    except (KeyError, TypeError, ValueError, AttributeError) as fault:
+        lacks = "devices with hostname and device_info, results with size and out_of_place.time are expected"
+        raise HolmesError(f"{document.name}:1: no report of nccl-tests -J ({fault}); {lacks}") from None
+    return _measured(document.name, told, ranks, rows)
+
+
+def _measured(name: str, told: str, ranks: list[tuple[str, str]], rows: list[tuple[float, float]]) -> Measured:
+    """Rows of (size, microseconds) of ranks with (host, device); `told` names the program."""
     if len(ranks) < 2:
         lines = "lines such as '#  Rank  0 Group  0 Pid 9 on host device  0 [0x07] NVIDIA A100' are expected"
         raise HolmesError(f"{name}: tells of {len(ranks)} ranks, a link joins two or more; {lines}")
-    operation, found = _operation(plain, name), list[Point]()
-    for match in _ROW.finditer(plain):
-        if (nbytes := float(match[1])) > 0 and (seconds := float(match[2]) * MICRO) > 0:
-            found.append(Point(operation, len(ranks), nbytes, seconds))
+    operation = _operation(told, name)
+    found = [Point(operation, len(ranks), size, time * MICRO) for size, time in rows if size > 0 and time > 0]
     if not found:
         raise HolmesError(f"{name}: no measurement in it; rows of size, count, type, redop, root, time are expected")
-    labels = dict.fromkeys(match[3] for match in _RANK.finditer(plain))
-    return Measured(Path(name).name, tuple(found), len(set(ranks.values())), tuple(labels))
+    placed = tuple(host for host, _ in ranks)
+    labels = dict.fromkeys(device for _, device in ranks)
+    return Measured(Path(name).name, tuple(found), len(set(placed)), tuple(labels), placed)
 
 
 def _operation(text: str, name: str) -> str:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from holmes_sim.profiling import machine
 from holmes_sim.profiling.links import Measured, Point
 from holmes_sim.profiling.spread import Spread
-from holmes_sim.torch_backend import local, ring
+from holmes_sim.torch_backend import exchanges, local
 from sim.cluster import OPERATIONS
 from sim.errors import HolmesError
 from sim.units import Seconds
@@ -108,13 +108,11 @@ def _work(operation: str, values: int, rank: int, ranks: int, device: torch.devi
     if operation == "all_reduce":
         return lambda: dist.all_reduce(whole)
     if operation == "all_gather":
-        return lambda: ring.all_gather(whole, part, None)
+        return lambda: exchanges.all_gather(whole, part, None)
     if operation == "reduce_scatter":
         group = dist.group.WORLD
         assert group is not None
-        if device.type == "cuda":
-            return lambda: dist.reduce_scatter_tensor(part, whole)
-        return lambda: ring.reduce_scatter(part, whole, group)
+        return lambda: exchanges.reduce_scatter(part, whole, group)
     come = torch.zeros_like(whole)
     if operation == "all_to_all":
         return lambda: dist.all_to_all_single(come, whole)

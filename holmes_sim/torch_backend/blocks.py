@@ -49,7 +49,7 @@ class Block(nn.Module):
         for index, shape in enumerate(shapes):
             whole = drawn(self.seed, f"{self.name}.{name}.{index}", shape, center)
             parts.append(whole if dim is None else self.tensors.cut(whole, dim))
-        self.register_parameter(name, nn.Parameter(torch.cat(parts)))
+        self.register_parameter(name, nn.Parameter(torch.cat(parts).to(self.tensors.device)))
         if dim is None:
             self.alike.add(name)
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from holmes_sim.torch_backend.ring import all_gather, reduce_scatter
+from holmes_sim.torch_backend.exchanges import all_gather, all_reduce, reduce_scatter
 from sim.plan import ParallelConfig
 
 LEARNING_RATE = 1e-4
@@ -36,9 +36,10 @@ class Segment:
         self.shards = config.dp_cp if config.zero_stage >= 1 else 1
         sizes = [weight.numel() for weight in weights]
         self.padded = -(-sum(sizes) // self.shards) * self.shards
-        self.flat = torch.zeros(self.padded, dtype=PRECISIONS[precision])
+        self.device = weights[0].device
+        self.flat = torch.zeros(self.padded, dtype=PRECISIONS[precision], device=self.device)
         self.summed_as = PRECISIONS[config.gradient_precision]
-        self.grad = torch.zeros(self.padded, dtype=self.summed_as)
+        self.grad = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
         self.reduced: Tensor | None = None
         self._under_way: list[tuple[Tensor, Tensor]] = []
         place = 0
@@ -75,7 +76,7 @@ class Segment:
 
         def reduce() -> None:
             if self.shards == 1:
-                dist.all_reduce(part, group=group)
+                all_reduce(part, group)
             else:
                 reduce_scatter(part, whole, group)
 
@@ -98,10 +99,10 @@ class Segment:
     def share(self, group: dist.ProcessGroup) -> None:
         """Sum the reduced gradients with those of others who hold the same weights; a shard travels in the whole buffer."""
         assert self.reduced is not None
-        whole = torch.zeros(self.padded, dtype=self.summed_as)
+        whole = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
         own = whole.chunk(self.shards)[self.shard if self.shards > 1 else 0]
         own.copy_(self.reduced)
-        dist.all_reduce(whole, group=group)
+        all_reduce(whole, group)
         self.reduced = own
 
 

@@ -1,22 +1,30 @@
 """The process groups of a rank, exactly those that the plan lists, each on the interface of its NIC.
 
 `new_group` sorts ranks unless told otherwise (torch 2.6 and later: `sort_ranks`); the plan's order is the ring's order. Only
-members build a group, so that a rank of a large plan builds a handful. All go over gloo, which crosses vendors and fabrics:
-HETHUB's unified communicator in torch's terms (arXiv 2405.16256, section 3.1).
+members build a group, so that a rank of a large plan builds a handful. Each has the backend that its ranks' devices allow
+(`holmes_sim.torch_backend.backends`), and one of NCCL the network of its NIC, as one across fabrics must be told
+(`holmes_sim.launching.nets`). Which interfaces NCCL goes over it reads once a process, from its own environment variables.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
+from holmes_sim.launching.nets import net_name
+from holmes_sim.torch_backend import exchanges
+from holmes_sim.torch_backend.backends import NCCL, backend
+from holmes_sim.torch_backend.devices import settle
 from sim.errors import HolmesError
 from sim.plan import Group, Plan, embedding_groups, gradient_groups
+from sim.units import Seconds
 
 INTERFACES = "HOLMES_SIM_INTERFACES"
 """Names of this rank's network interfaces by NIC type, as JSON: {"infiniband": ["ib0"], "ethernet": ["eth0"]}."""
@@ -49,37 +57,61 @@ def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]
     return {str(kind): list(names) for kind, names in found.items()}
 
 
-def build(plan: Plan, rank: int, seconds: float, longest: float) -> dict[str, dist.ProcessGroup]:
-    """Process groups by kind, whose exchanges may take `longest` seconds.
+def build(
+    plan: Plan,
+    rank: int,
+    device: torch.device,
+    on: Sequence[str],
+    within: Seconds,
+    longest: Seconds,
+    late: Callable[[str], None],
+) -> dict[str, dist.ProcessGroup]:
+    """Process groups by kind, for a rank on its device, where rank `r` is on a device of kind `on[r]`. What they exchange may
+    take `longest`.
 
-    Raises HolmesError for one that does not connect within so many seconds."""
+    Raises HolmesError for one that does not connect. Where it has not `within` so long, `late` is told, which ends the rank:
+    where nobody answers, gloo's own timeout is that of each attempt, not of all of them."""
     known, found = interfaces(), dict[str, dist.ProcessGroup]()
     for group in groups_of(plan, rank):
+        what = f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic}"
+        timer = threading.Timer(within, late, (f"{what} has not connected within {within:g} s",))
+        timer.daemon = True
+        timer.start()
         try:
-            found[group.kind] = _built(group, known.get(group.nic, []), timedelta(seconds=seconds))
+            made = _made(group, backend(plan, group, on), known.get(group.nic, []), timedelta(seconds=within))
+            exchanges.all_reduce(torch.zeros(1, device=device), made)  # before anything is timed
+            settle(device)
         except RuntimeError as error:
             told = str(error).splitlines()[0].rsplit("] ", 1)[-1]
-            raise HolmesError(
-                f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic} cannot connect: {told}"
-            ) from None
-        found[group.kind].set_timeout(timedelta(seconds=longest))
+            raise HolmesError(f"{what} cannot connect: {told}") from None
+        finally:
+            timer.cancel()
+        made.set_timeout(timedelta(seconds=longest))
+        found[group.kind] = made
     return found
 
 
-def _built(group: Group, names: list[str], within: timedelta) -> dist.ProcessGroup:
-    """A group that has connected, before anything is timed."""
+def _made(group: Group, chosen: str, names: list[str], within: timedelta) -> dist.ProcessGroup:
     with _over(names):
         made: dist.ProcessGroup | None = dist.new_group(
             list(group.ranks),
-            backend="gloo",
+            backend=chosen,
             timeout=within,
             use_local_synchronization=True,
             sort_ranks=False,
             group_desc=group.kind,
+            pg_options=_over_net(net_name(group)) if chosen == NCCL else None,
         )
         assert made is not None
-        dist.barrier(made)
     return made
+
+
+def _over_net(name: str | None) -> object:
+    """NCCL's options for a group over one of its networks; where there is no name NCCL chooses."""
+    options = dist.ProcessGroupNCCL.Options()
+    if name is not None:
+        options.config.net_name = name  # type: ignore[attr-defined]
+    return options
 
 
 @contextmanager

@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
+
+from holmes_sim.torch_backend.devices import beside, settle
 from sim.units import Seconds
 
 AHEAD = 8
@@ -23,6 +26,7 @@ class Job:
     """Something that a lane does. `failed` is what went wrong."""
 
     work: Callable[[], None]
+    device: torch.device
     asking: Callable[[], Callable[[], None]] | None = None
     started: Seconds = 0.0
     ended: Seconds = 0.0
@@ -43,6 +47,7 @@ class Job:
         try:
             if self.failed is None:
                 self.work()
+                settle(self.device)
         except BaseException as error:  # told to who waits for the job
             self.failed = error
         self.ended = time.perf_counter()
@@ -58,17 +63,23 @@ class Job:
 class Lane:
     """Does jobs one after the other, in a thread of its own."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, device: torch.device):
+        self.device = device
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
+        with beside(self.device):
+            self._serve()
+
+    def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.do()
 
     def do(self, work: Callable[[], None]) -> Job:
-        """Put a job at the end."""
-        job = Job(work)
+        """Put a job at the end; what it takes from this thread is there when it begins."""
+        settle(self.device)
+        job = Job(work, self.device)
         self._jobs.put(job)
         return job
 
@@ -84,7 +95,7 @@ class Inbox(Lane):
     asked for only when the one before it has come, comes as late as those.
     """
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         asked: deque[Job] = deque()
         closing = False
         while not closing or asked:
@@ -99,6 +110,6 @@ class Inbox(Lane):
 
     def expect(self, ask: Callable[[], Callable[[], None]]) -> Job:
         """A message: `ask` says that there is room for it, and returns what waits until it has come."""
-        job = Job(lambda: None, asking=ask)
+        job = Job(lambda: None, self.device, asking=ask)
         self._jobs.put(job)
         return job

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend.ring import all_gather, reduce_scatter
+from holmes_sim.torch_backend.devices import HOST
+from holmes_sim.torch_backend.exchanges import all_gather, all_reduce, reduce_scatter
 from sim.durations import Durations
 from sim.plan import Plan
 from sim.program import Action
@@ -24,6 +25,7 @@ class Paced:
     def __init__(self, plan: Plan, rank: int, groups: dict[str, dist.ProcessGroup], scale: float = 1.0):
         self.plan, self.rank, self.groups, self.scale = plan, rank, groups, scale
         self.durations = Durations(plan)
+        self.device = HOST
         self.loss = 0.0
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
@@ -62,7 +64,7 @@ class Paced:
 
         def once() -> None:
             if action.operation == "all_reduce":
-                dist.all_reduce(whole, group=group)
+                all_reduce(whole, group)
             elif action.operation == "all_gather":
                 all_gather(whole, whole[:part].clone(), group)
             else:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
+from holmes_sim.torch_backend import exchanges
+from holmes_sim.torch_backend.devices import settle
 from holmes_sim.torch_backend.lanes import Inbox, Job, Lane
 from holmes_sim.torch_backend.paced import Paced
 from holmes_sim.torch_backend.real import Real
@@ -76,7 +78,7 @@ class Player:
 
     def _in_lane(self, *name: str | int) -> Lane:
         if name not in self.lanes:
-            self.lanes[name] = Lane(" ".join(map(str, name)))
+            self.lanes[name] = Lane(" ".join(map(str, name)), self.body.device)
         return self.lanes[name]
 
     def _play(self, action: Action, backward: bool) -> None:
@@ -117,11 +119,11 @@ class Player:
 
         def ask() -> Callable[[], None]:
             came.append(self.body.room(action))
-            return _waits(group.recv(came, action.peer, tag))
+            return exchanges.receive(came[0], group, action.peer, tag)
 
         name = action.peer, action.operation
         if name not in self.inboxes:
-            self.inboxes[name] = Inbox(f"recv {action.peer} {action.operation}")
+            self.inboxes[name] = Inbox(f"recv {action.peer} {action.operation}", self.body.device)
         job = self.inboxes[name].expect(ask)
         self.expected[action.operation, action.stage, action.microbatch] = _Expected(job, came)
         self.arrivals.append((action, job))
@@ -130,14 +132,14 @@ class Player:
         expected = self.expected.pop((action.operation, action.stage, action.microbatch))
         since = time.perf_counter()
         expected.job.wait()
-        self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
         self.body.take(action, expected.came[0])
+        self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
 
     def _send(self, action: Action) -> None:
         group, value, tag = self.groups["pp"], self.body.outgoing(action), self._tag(action)
 
         def send() -> None:
-            group.send([value], action.peer, tag).wait()
+            exchanges.send(value, group, action.peer, tag)
 
         since = time.perf_counter()
         job = self._in_lane("send", action.peer, action.operation).do(send)
@@ -181,16 +183,11 @@ class Player:
 
     def told(self, name: str, nbytes: float, work: Callable[[], None]) -> None:
         """Do an exchange of tensor-parallel ranks, and note it."""
+        settle(self.body.device)
         key, since = self._turn("tp", "within"), time.perf_counter()
         work()
+        settle(self.body.device)
         self.recorder.within(name, since, time.perf_counter(), key)
-
-
-def _waits(work: dist.Work) -> Callable[[], None]:
-    def wait() -> None:
-        work.wait()
-
-    return wait
 
 
 def _lane(action: Action) -> str:

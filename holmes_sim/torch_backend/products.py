@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from holmes_sim.torch_backend.ring import all_gather, reduce_scatter
+from holmes_sim.torch_backend.devices import HOST
+from holmes_sim.torch_backend.exchanges import all_gather, all_reduce, reduce_scatter
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class Tensors:
     """The tensor-parallel ranks that a module is cut over, and what its products put off.
 
     `told` is called around every exchange, so that it can be timed. `later` holds weight gradients that W will do, while a
-    backward is split; None does them at once.
+    backward is split; None does them at once. `device` is where the module's weights lie.
     """
 
     group: dist.ProcessGroup | None = None
@@ -32,6 +33,7 @@ class Tensors:
     sequence: bool = False
     told: Callable[[str, float, Callable[[], None]], None] = lambda name, nbytes, do: do()
     later: list[Callable[[], None]] | None = field(default=None)
+    device: torch.device = HOST
 
     def cut(self, whole: Tensor, dim: int) -> Tensor:
         """This rank's part of a tensor."""
@@ -39,7 +41,7 @@ class Tensors:
 
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum over ranks, in place."""
-        self.told("all_reduce", value.nbytes, lambda: dist.all_reduce(value, group=self.group))
+        self.told("all_reduce", value.nbytes, lambda: all_reduce(value, self.group))
         return value
 
     def all_gather(self, part: Tensor) -> Tensor:
@@ -136,7 +138,7 @@ class _CrossEntropy(torch.autograd.Function):
         width, logits = logits.shape[-1], logits.float()
         largest = logits.amax(-1)
         if tensors.ranks > 1:
-            tensors.told("all_reduce", largest.nbytes, lambda: dist.all_reduce(largest, dist.ReduceOp.MAX, tensors.group))
+            tensors.told("all_reduce", largest.nbytes, lambda: all_reduce(largest, tensors.group, dist.ReduceOp.MAX))
         powers = torch.exp(logits - largest.unsqueeze(-1))
         here = targets - tensors.rank * width
         own = (here >= 0) & (here < width)

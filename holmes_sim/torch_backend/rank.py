@@ -19,8 +19,9 @@ import torch
 import torch.distributed as dist
 
 from holmes_sim import files
-from holmes_sim.torch_backend import clocks, groups, suited
-from holmes_sim.torch_backend.asked import COMPUTE, HOST, Asked, node_of
+from holmes_sim.torch_backend import clocks, devices, groups, suited
+from holmes_sim.torch_backend.asked import COMPUTE, DEVICES, HOST, Asked, node_of
+from holmes_sim.torch_backend.backends import WORLD
 from holmes_sim.torch_backend.paced import Paced
 from holmes_sim.torch_backend.player import Player
 from holmes_sim.torch_backend.real import Real
@@ -32,8 +33,6 @@ from sim.plan import Plan
 from sim.timeline import Timeline
 from sim.units import Seconds
 
-CONNECT = 45.0
-"""Seconds within which a group must connect."""
 LONGEST = 1800.0
 """Seconds that any exchange may take."""
 
@@ -66,6 +65,8 @@ def check(plan: Plan, launch: Launch, asked: Asked) -> None:
         raise HolmesError(f"the launch has {launch.world_size} ranks, the plan {size}")
     if asked.compute not in COMPUTE:
         raise HolmesError(f"compute {asked.compute!r} is unknown; known: {', '.join(COMPUTE)}")
+    if asked.device not in DEVICES:
+        raise HolmesError(f"device {asked.device!r} is unknown; known: {', '.join(DEVICES)}")
     node, given = node_of(plan, launch.rank), os.environ.get(HOST)
     if given is not None and given != node:
         raise HolmesError(f"rank {launch.rank} stands on {given}, the plan has it on {node}")
@@ -84,16 +85,16 @@ def main(arguments: list[str]) -> None:
 def run(plan: Plan, asked: Asked) -> Timeline | None:
     """Be one rank of a launch; rank 0 has the timeline. What goes wrong on any rank ends all of them."""
     launch = Launch.read()
-    store = _store(launch)
+    store = _store(launch, asked.connect)
     watch = Watch(store.clone() if hasattr(store, "clone") else store, launch.rank, launch.world_size)
     try:
         check(plan, launch, asked)
         _check_hosts(plan, launch, store)
         dist.init_process_group(
-            "gloo", store=dist.PrefixStore("world", store), rank=launch.rank, world_size=launch.world_size,
+            WORLD, store=dist.PrefixStore("world", store), rank=launch.rank, world_size=launch.world_size,
             timeout=timedelta(seconds=LONGEST),
         )  # fmt: skip
-        found = _play(plan, asked, launch)
+        found = _play(plan, asked, launch, watch)
         dist.barrier()
         watch.close()
         dist.barrier()
@@ -106,10 +107,10 @@ def run(plan: Plan, asked: Asked) -> Timeline | None:
     raise SystemExit(1)
 
 
-def _store(launch: Launch) -> dist.Store:
+def _store(launch: Launch, within: Seconds) -> dist.Store:
     """The launch's store, which torchrun or rank 0 keeps. Raises HolmesError."""
     try:
-        store, _, _ = next(iter(dist.rendezvous("env://", launch.rank, launch.world_size, timeout=timedelta(seconds=CONNECT))))
+        store, _, _ = next(iter(dist.rendezvous("env://", launch.rank, launch.world_size, timeout=timedelta(seconds=within))))
     except (ValueError, RuntimeError) as error:
         raise HolmesError(f"rank {launch.rank} cannot join the launch: {str(error).splitlines()[0]}") from None
     return dist.PrefixStore("holmes-sim", store)
@@ -129,11 +130,17 @@ def _check_hosts(plan: Plan, launch: Launch, store: dist.Store) -> None:
         raise HolmesError(f"rank {launch.rank} of {node} stands on host {own}, other ranks of that node on {first}")
 
 
-def _play(plan: Plan, asked: Asked, launch: Launch) -> Timeline | None:
+def _play(plan: Plan, asked: Asked, launch: Launch, watch: Watch) -> Timeline | None:
     rank, recorder = launch.rank, Recorder()
-    built = groups.build(plan, rank, CONNECT, LONGEST)
+    device = devices.of(asked, rank, launch.local_rank)
+    on: list[tuple[str, str]] = [("", "")] * launch.world_size
+    dist.all_gather_object(on, (devices.kind(device), devices.name(device)))
+    built = groups.build(plan, rank, device, [kind for kind, _ in on], asked.connect, LONGEST, watch.fail)
     told: Callable[[str, float, Callable[[], None]], None] = lambda name, nbytes, work: player.told(name, nbytes, work)  # noqa: E731
-    body = Paced(plan, rank, built, asked.scale) if asked.compute == "paced" else Real(plan, rank, built, told, asked.seed)
+    computed_on = tuple(sorted({name for _, name in on})) if asked.compute == "real" else ()
+    body = (
+        Paced(plan, rank, built, asked.scale) if asked.compute == "paced" else Real(plan, rank, built, told, asked.seed, device)
+    )
     player = Player(plan, rank, built, body, recorder)
     noted: list[list[Note]] = []
     times: list[tuple[Seconds, Seconds]] = []
@@ -145,19 +152,21 @@ def _play(plan: Plan, asked: Asked, launch: Launch) -> Timeline | None:
         start = time.perf_counter()
         noted.append(player.step())
         times.append((start, time.perf_counter()))
-        losses[index] = body.loss
+        losses[index] = float(body.loss)
     player.close()
     after = clocks.offset(rank, launch.world_size)
     if isinstance(body, Real) and asked.weights:
         body.gather()
-        torch.save({"losses": losses, "weights": dict(body.weights())}, Path(asked.weights) / f"{rank}.pt")
-    return _gathered(plan, asked, launch, noted[1:], times[1:], (before + after) / 2)
+        weights = {name: weight.cpu() for name, weight in body.weights()}
+        torch.save({"losses": losses, "weights": weights}, Path(asked.weights) / f"{rank}.pt")
+    return _gathered(plan, asked, launch, computed_on, noted[1:], times[1:], (before + after) / 2)
 
 
 def _gathered(
     plan: Plan,
     asked: Asked,
     launch: Launch,
+    computed_on: tuple[str, ...],
     noted: list[list[Note]],
     times: list[tuple[Seconds, Seconds]],
     offset: Seconds,
@@ -186,6 +195,7 @@ def _gathered(
         steps_s=tuple(seconds),
         scale=asked.scale,
         compute=asked.compute,
+        computed_on=computed_on,
     )
     if asked.output:
         files.write(Path(asked.output), timeline.to_json(found))

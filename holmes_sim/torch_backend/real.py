@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
+from holmes_sim.torch_backend.devices import HOST, settle
 from holmes_sim.torch_backend.products import Tensors
 from sim import schedules
 from sim.lowering import Lowered
@@ -54,11 +55,12 @@ class Real:
         groups: dict[str, dist.ProcessGroup],
         told: Callable[[str, float, Callable[[], None]], None],
         seed: int = 0,
+        device: torch.device = HOST,
     ):
-        self.plan, self.config, self.groups, self.seed = plan, plan.config, groups, seed
+        self.plan, self.config, self.groups, self.seed, self.device = plan, plan.config, groups, seed, device
         tp, self.dp_cp, self.place = plan.config.place(rank)
         self.step = 0
-        self.tensors = Tensors(groups.get("tp"), tp, plan.config.tp, plan.config.sequence_parallel, told)
+        self.tensors = Tensors(groups.get("tp"), tp, plan.config.tp, plan.config.sequence_parallel, told, device=device)
         self.splits = schedules.get(plan.config.schedule).SPLITS_BACKWARD
         self.stages = {stage: Part(self._blocks(stage), plan.stages[stage].layers) for stage in plan.stages_of(self.place)}
         if plan.config.pp == 1 and plan.workload.model.tied_embeddings:  # one weight, held once
@@ -71,7 +73,7 @@ class Real:
         self.inputs: dict[tuple[str, int, int], Tensor] = {}
         self.outputs: dict[tuple[str, int, int], Tensor] = {}
         self.came = ("F", 0, 0)
-        self.loss = 0.0
+        self.loss: Tensor | float = 0.0
 
     def _blocks(self, stage: int) -> list[Block]:
         model, config, workload = self.plan.workload.model, self.config, self.plan.workload
@@ -121,13 +123,14 @@ class Real:
             self._weigh(action)
         else:
             self._finish()
+        settle(self.device)
 
     def _forward(self, action: Action) -> None:
         stage, m, part = self.stages[action.stage], action.microbatch, action.part
         x: Tensor | None = None
         tokens: Tensor | None = None
         if stage.first or stage.last:
-            tokens = samples(self.plan, self.seed, self.step, self.dp_cp, m)
+            tokens = samples(self.plan, self.seed, self.step, self.dp_cp, m).to(self.device)
         if part or not stage.first:
             x = self.inputs.pop(("F", action.stage, m))
         for index in stage.cut(part, action.parts):
@@ -139,7 +142,7 @@ class Real:
             elif isinstance(block, Head):
                 assert tokens is not None
                 x = block(leaf, tokens[1:])
-                self.loss += float(x.detach())
+                self.loss = self.loss + x.detach()
             else:
                 x = block(leaf)
             assert x is not None
@@ -203,7 +206,7 @@ class Real:
         return value.contiguous()
 
     def room(self, action: Action) -> Tensor:
-        """Where a receive puts what comes."""
+        """Where a receive puts what comes: in the host's memory."""
         workload, config = self.plan.workload, self.config
         shape = workload.seq_len // config.tp, config.microbatch_size, workload.model.hidden
         return torch.empty(shape, dtype=buckets.PRECISIONS[workload.precision])
@@ -212,7 +215,7 @@ class Real:
         """A message has come; `action.stage` is the stage that sent it."""
         to = action.stage + 1 if action.operation == "F" else action.stage - 1
         self.came = action.operation, to, action.microbatch
-        self.inputs[self.came] = value
+        self.inputs[self.came] = value.to(self.device)
 
     def join(self) -> None:
         """Gather the slices of the message that came last."""

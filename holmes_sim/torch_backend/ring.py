@@ -1,4 +1,4 @@
-"""all_gather and reduce_scatter: the latter a ring out of messages, because gloo's own moves as many bytes as an all_reduce.
+"""reduce_scatter as a ring of messages, because gloo's own moves as many bytes as an all_reduce.
 
 Of n ranks each sends n - 1 parts of 1/n (Patarasu and Yuan, Bandwidth optimal all-reduce algorithms, J. Parallel Distrib.
 Comput. 69, 2009, section 4.1): what the simulator takes a reduce_scatter to move.
@@ -11,12 +11,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 TAG = 1 << 20
-
-
-def all_gather(whole: Tensor, part: Tensor, group: dist.ProcessGroup | None) -> None:
-    """Put the parts of all ranks into `whole`, in order. torch 2.13 has another name for what was all_gather_into_tensor."""
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(whole, part, group=group)
 
 
 def reduce_scatter(part: Tensor, whole: Tensor, group: dist.ProcessGroup) -> None:

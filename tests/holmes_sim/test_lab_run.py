@@ -65,7 +65,7 @@ def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> Non
     result = CliRunner().invoke(application(), arguments)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert set(told) == {"predicted", "measured", "error", "scale", "compute", "seconds", "notes"}
+    assert set(told) == {"predicted", "measured", "error", "scale", "compute", "computed_on", "seconds", "notes"}
     assert (told["scale"], told["compute"]) == (10.0, "paced")
     assert told["error"] == pytest.approx(told["predicted"]["step_s"] / told["measured"]["step_s"] - 1)
     assert json.loads(timeline.read_text(encoding="utf-8"))["metadata"]["origin"] == "measured"

@@ -109,8 +109,8 @@ def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str], list
         devices = next(value for name, value in variables.items() if name.endswith("_VISIBLE_DEVICES"))
         assert len(devices.split(",")) == int(torchrun.nproc_per_node)
         for local in range(int(torchrun.nproc_per_node)):
-            world = {"LOCAL_RANK": str(local), "WORLD_SIZE": str(table["world_size"])}
-            hosts[shim.seat_of(table, world, host)["RANK"]] = host
+            rank = launching.rank_of(shim, table, host, local, int(torchrun.nproc_per_node), table["world_size"])
+            hosts[rank] = host
         own = torchrun.training_script_args
         assert own[own.index("--hetero-current-device-type") + 1] == runner.resources[host]["type"]
     return hosts, {host: resources["type"] for host, resources in runner.resources.items()}, own
@@ -167,7 +167,7 @@ def groups_of(args: argparse.Namespace, infos: list[dict[str, Any]]) -> tuple[di
 def check_networks(folder: Path) -> None:
     """Raises where the shim tells a group of the plan another network than the plan."""
     shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
-    meant = {"tcp": ("Socket",), "rdma": ("IB", "RDMA")}
+    meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
     for group in json.loads((folder / "plan.json").read_text())["groups"]:
         network = shim.network(table, group["ranks"])
         assert network in meant.get(group["transport"], (network,)), f"{group} is told {network}"

@@ -151,10 +151,10 @@ def groups_of(folder: Path, args: Any, infos: list[dict[str, Any]]) -> dict[str,
     for kind, ranks, device_type in asked:
         if device_type is not None and len(ranks) > 1:
             network = shim.network(table, list(ranks))
-            assert (device_type != "heter") or network in ("Socket", "host"), f"{kind} {ranks}: {network}"
+            assert (device_type != "heter") or network in ("Socket", None), f"{kind} {ranks}: {network}"
             rdma = "NCCL_IB_HCA" in settings[device_type]
-            assert device_type == "heter" or network == "host" or rdma == (network == "IB"), f"{kind} {ranks}: {network}"
-    meant = {"tcp": ("Socket",), "rdma": ("IB",)}
+            assert device_type == "heter" or network is None or rdma == (network == "IB"), f"{kind} {ranks}: {network}"
+    meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
     found: dict[str, list[list[int]]] = {
         kind: sorted(list(ranks) for name, ranks, _ in asked if name == kind and len(ranks) > 1) for kind in KINDS
     }

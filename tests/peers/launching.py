@@ -7,6 +7,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
+import re
 import shlex
 import sys
 import types
@@ -31,7 +32,8 @@ def scripts(folder: Path) -> Iterator[tuple[str, Any]]:
     """(host, what torchrun is asked) of every script, read by torchrun's own parser."""
     for script in sorted((folder / "launch").glob("*.sh")):
         line = next(line for line in script.read_text().splitlines() if line.startswith("exec torchrun"))
-        yield script.stem, get_args_parser().parse_args(shlex.split(line.replace("${MASTER_PORT:-29500}", "29500"))[2:])
+        words = shlex.split(re.sub(r"\$\{MASTER_\w+:-([^}]*)\}", r"\1", line))
+        yield script.name.removesuffix(".sh"), get_args_parser().parse_args(words[2:])
 
 
 def hosts(folder: Path, entry: str) -> dict[str, str]:
@@ -48,10 +50,16 @@ def hosts(folder: Path, entry: str) -> dict[str, str]:
     for host, processes, count in nodes.values():
         assert count == len(nodes)
         for local in range(processes):
-            seat = shim.seat_of(table, {"LOCAL_RANK": str(local), "WORLD_SIZE": str(world), "HOLMES_SCRIPT": host}, host)
-            assert seat["RANK"] not in found
-            found[seat["RANK"]] = host
+            rank = rank_of(shim, table, host, local, processes, world)
+            assert rank not in found
+            found[rank] = host
     return found
+
+
+def rank_of(shim: Any, table: dict[str, Any], host: str, local: int, processes: int, world: int) -> str:
+    """The rank that the shim gives a process of a host."""
+    given = {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(processes), "WORLD_SIZE": str(world), "HOLMES_SCRIPT": host}
+    return str(shim.seat_of(table, shim.host_of(table, given, host), given)["RANK"])
 
 
 def by_name(words: list[str]) -> dict[str, str]:

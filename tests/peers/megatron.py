@@ -178,13 +178,13 @@ def read_groups(
         dist.destroy_process_group()
     shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
     told = {ranks: name or shim.network(table, list(ranks)) for _, ranks, name in asked}
-    meant = {"tcp": ("Socket",), "rdma": ("IB", "RDMA")}
+    meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
     for group in plan["groups"]:
         network = told[tuple(sorted(group["ranks"]))]
         assert network in meant.get(group["transport"], (network,)), f"{group} is told {network}"
     for description, ranks, name in asked:
         network = shim.network(table, list(ranks))
-        assert name in (None, network) or network == "host", f"{description} {ranks}: nccl.yaml {name}, fabrics {network}"
+        assert name in (None, network) or network is None, f"{description} {ranks}: nccl.yaml {name}, fabrics {network}"
     instances = [ranks for description, ranks, _ in asked if description == "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP"]
     size = plan["config"].get("zero_shard_size")
     assert all(len(ranks) == size for ranks in instances)

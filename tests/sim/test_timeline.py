@@ -138,13 +138,14 @@ def test_the_digest_tells_plans_apart_and_leaves_out_who_made_them(
 # there and back
 
 
-MEASURED = replace(TINY, origin="measured", steps_s=(3e-6, 2.9e-6, 3.4e-6), scale=20.0, compute="paced")
+MEASURED = replace(TINY, origin="measured", steps_s=(3e-6, 2.9e-6, 3.4e-6), scale=20.0, compute="real", computed_on=("CPU",))
 
 
 def test_a_measured_trace_says_what_was_timed_and_how() -> None:
     header = json.loads(to_json(MEASURED))["metadata"]
-    assert {key: header[key] for key in ("origin", "steps_s", "scale", "compute")} == {
-        "origin": "measured", "steps_s": [3e-6, 2.9e-6, 3.4e-6], "scale": 20.0, "compute": "paced",
+    assert {key: header[key] for key in ("origin", "steps_s", "scale", "compute", "computed_on")} == {
+        "origin": "measured", "steps_s": [3e-6, 2.9e-6, 3.4e-6], "scale": 20.0, "compute": "real",
+        "computed_on": ["CPU"],
     }  # fmt: skip
 
 

@@ -21,6 +21,9 @@ def command(
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
     compute: Annotated[str, typer.Option(help="real, or paced: wait the device model's seconds instead.")] = "real",
     scale: Annotated[float, typer.Option(min=1e-6, help="With paced compute: so many times the model's seconds.")] = 1.0,
+    device: Annotated[
+        str, typer.Option(help="With real compute: auto (the GPUs of a host, where torch has any), or cpu.")
+    ] = "auto",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the measured timeline (Chrome trace).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,7 +35,7 @@ def command(
     given = commands.read_plan(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
-    asked = Asked(steps, compute, scale, str(output or ""))
+    asked = Asked(steps, compute, scale, str(output or ""), device=device)
     if running.is_launched() and not local:
         held = running.as_rank(given, asked)
     elif local:
@@ -49,7 +52,7 @@ def command(
     from holmes_sim import printing
 
     out.show(printing.held((held,)))
-    if compute == "real":
+    if computed_on := held.measured.computed_on:
         planned = " and ".join(dict.fromkeys(given.fleet.spec(device).name for device in given.placement))
-        out.note(f"Computed on the CPUs of its hosts; predicted for {planned}.")
+        out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
     out.note_written(output)

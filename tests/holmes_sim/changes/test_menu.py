@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holmes_sim import changes, commands
+from sim.bill import rent
 from sim.topology import written
 
 MENU = (
@@ -57,3 +60,24 @@ def test_one_cluster_is_not_left_out_and_a_fleet_without_workload_keeps_none():
     alone = commands.load("holmes-infiniband-4").replace("workload", None)
     names = [change.name for change in changes.menu(alone)]
     assert not [name for name in names if "left out" in name or "sequences" in name]
+
+
+def test_what_has_a_price_costs_more_when_it_is_changed():
+    topology = commands.load("holmes-hybrid-4")
+    for path, price in (
+        ("clusters.ib.node.devices.price", "3 USD/h"),
+        ("clusters.roce.node.devices.price", "2 USD/h"),
+        ("clusters.ib.node.nics[0].price", "0.5 USD/h"),
+        ("links[0].price", "10 USD/h"),
+    ):
+        topology = topology.replace(path, price)
+    assert rent(topology.fleet) * 3600 == pytest.approx(16 * 3 + 16 * 2 + 2 * 4 * 0.5 + 10)
+    made = {change.name: rent(change.made(topology).fleet) for change in changes.menu(topology)}
+    cost = {name: (after - rent(topology.fleet)) * 3600 for name, after in made.items() if after is not None}
+    assert cost["ib: infiniband NICs of 400 Gbit/s, not 200 Gbit/s"] == pytest.approx(2 * 4 * 0.5)
+    assert cost["ib: 8 infiniband NICs a node, not 4"] == pytest.approx(2 * 4 * 0.5)
+    assert cost["ib to roce: ethernet link of 100 Gbit/s, not 50 Gbit/s"] == pytest.approx(10)
+    assert cost["roce: 3 nodes, not 2"] == pytest.approx(8 * 2)
+    assert cost["ib: left out"] == pytest.approx(-(16 * 3 + 4 + 10))
+    assert cost["global batch of 384 sequences, not 768"] == 0
+    assert "ib: h100-sxm5-80gb, not a100-sxm4-80gb" in set(made) - set(cost), "nobody has said what it costs"

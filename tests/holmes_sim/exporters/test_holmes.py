@@ -102,7 +102,7 @@ def test_the_script_says_the_device_type_and_wants_its_config(tmp_path):
 
     def start():
         command = ["bash", "out/launch/b-node0.sh", "--lr", "3e-4"]
-        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOLMES_HOST": "b-node0"}
         return subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
 
     assert start().returncode == 1

@@ -203,7 +203,8 @@ def test_the_script_hands_every_word_to_torchrun(tmp_path):
     (tmp_path / "torchrun").chmod(0o755)
     told = subprocess.run(
         ["bash", "out/launch/a-node1.sh", "--lr", "3e-4 *"],
-        cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True, capture_output=True, text=True,
+        cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOLMES_HOST": "a-node1"}, check=True, capture_output=True,
+        text=True,
     ).stdout.splitlines()  # fmt: skip
     arguments = (tmp_path / "out" / "megatron.args").read_text().split()
     out = tmp_path / "out"

@@ -1,0 +1,49 @@
+"""holmes-sim import: a topology from what Slurm, NCCL, nvidia-smi, InfiniBand, Kubernetes and topograph tell."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holmes_sim.cli import output as out
+from holmes_sim.cli.options import Json
+
+NAME = "import"
+ORDER = 62
+EXAMPLE = "holmes-sim import topology.conf ib=a100.xml roce=h100.xml -o topo.yaml"
+
+
+def command(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="Files, told apart by their content. What is said of a node holds for all nodes, unless it is given as "
+            "CLUSTER=FILE: CLUSTER is a cluster, or a switch, block or zone, of another source.",
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the topology; without it, it is printed.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What to call the topology; unless given, as the file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a topology of what Slurm, nvidia-smi topo -m, NCCL, nccl-tests, ibnetdiscover, Kubernetes and topograph tell."""
+    from holmes_sim.importing import imported
+
+    for one in sources:
+        out.distinct(output, imported.source(one)[1])
+    out.can_be_written(output)
+    found = imported.imported(sources, name or (output.stem if output else "imported"))
+    out.write(output, found.text())
+    if as_json:
+        out.show_json(found.facts())
+        return
+    for line in found.notes:
+        out.note(line)
+    if output is None:
+        sys.stdout.write(found.text())
+    out.note_written(output)

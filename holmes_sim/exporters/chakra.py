@@ -1,0 +1,113 @@
+"""Chakra: the programs of all ranks as execution traces, which ASTRA-sim plays.
+
+Form and meaning as ASTRA-sim at 518bd51 (2026-03) and c459ab6 (2025-08) read them: astra-sim/workload/Workload.cc,
+astra-sim/system/CommunicatorGroup.cc, astra-sim/system/astraccl/native_collectives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from holmes_sim.chakra import network
+from holmes_sim.chakra.groups import Groups
+from holmes_sim.chakra.nodes import Traces
+from holmes_sim.launching.folder import File, Launch
+from sim.plan import Plan
+
+TITLE = "ASTRA-sim (MLCommons Chakra traces)"
+READERS = "protobuf; ASTRA-sim c459ab6"
+NAME = "traces/trace"
+ALGORITHMS = {"all-reduce": "ring", "all-gather": "ring", "reduce-scatter": "ring", "all-to-all": "direct"}
+"""Of groups of all ranks; groups of some ranks are rings in any case."""
+MOST_GROUPS = 2147
+"""ASTRA-sim numbers the streams of group n from n x 1,000,000, in an int (CommunicatorGroup::set_id)."""
+SYSTEM = {
+    "scheduling-policy": "FIFO",
+    "endpoint-delay": 1,
+    "active-chunks-per-dimension": 1,
+    "preferred-dataset-splits": 1,
+    "collective-optimization": "localBWAware",
+    "local-mem-bw": 1000,
+    "boost-mode": 0,
+    "roofline-enabled": 0,
+}
+HOW = """\
+From this folder, with ASTRA-sim's analytical backend built (`build/astra_analytical/build.sh`; its congestion-aware form knows
+one dimension only):
+
+```
+AstraSim_Analytical_Congestion_Unaware --workload-configuration=traces/trace --comm-group-configuration=comm_groups.json \\
+  --system-configuration=system.json --remote-memory-configuration=remote_memory.json --network-configuration={network}
+```
+
+NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finished` of all `sys`."""
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """The algorithm of a group cannot be said in a trace, and ASTRA-sim has one for all."""
+    for kind in dict.fromkeys(group.kind for group in plan.groups):
+        others = {group.collective for group in plan.groups if group.kind == kind} - {"ring", "all_to_all"}
+        if others:
+            yield (
+                f"collective {', '.join(sorted(others))} of {kind} groups: ASTRA-sim plays every group as one ring "
+                "(CommunicatorGroup.cc); ring"
+            )
+    groups = len(Groups(plan).ranks)
+    if groups > MOST_GROUPS:
+        yield f"groups {groups}: ASTRA-sim's numbers of streams overflow; at most {MOST_GROUPS}"
+
+
+def launch(plan: Plan) -> Launch:
+    """A trace of every rank, the groups, and ASTRA-sim's other inputs as far as it can be told them."""
+    traces = Traces(plan)
+    files = {
+        f"{NAME}.{rank}.et": File(traces.trace(rank), "the execution trace of one rank")
+        for rank in range(plan.config.world_size)
+    }
+    files["comm_groups.json"] = File(
+        _groups(traces.groups), "ranks of every group, in ring order, by the numbers that traces use"
+    )
+    unlike = tuple(network.unlike(plan))
+    dimensions = () if unlike else network.dimensions(plan)
+    files["system.json"] = File(_system(max(1, len(dimensions))), "how ASTRA-sim runs collectives, dimension by dimension")
+    files["remote_memory.json"] = File('{ "memory-type": "NO_MEMORY_EXPANSION" }\n', "that no memory is remote")
+    if dimensions:
+        files["network.yml"] = File(network.text(dimensions), "the network, one bandwidth and latency a dimension")
+    return Launch(files, HOW.format(network="YOURS" if unlike else "network.yml"), (*_assumed(plan), *_missing(unlike)))
+
+
+def _system(dimensions: int) -> str:
+    algorithms = {f"{name}-implementation": [algorithm] * dimensions for name, algorithm in ALGORITHMS.items()}
+    return json.dumps(SYSTEM | algorithms, indent=2) + "\n"
+
+
+def _groups(groups: Groups) -> str:
+    lines = ",\n".join(f'  "{number}": {json.dumps(list(ranks))}' for number, ranks in groups.ranks.items())
+    return f"{{\n{lines}\n}}\n" if lines else "{}\n"
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    yield "Compute has the seconds of an undisturbed device, in whole microseconds: communication behind it does not slow it."
+    yield (
+        "Collectives of a stage stand behind its compute, all layers together, as holmes-sim plays them; where their number is "
+        "no whole one it is rounded, and their bytes are kept."
+    )
+    yield (
+        "ASTRA-sim runs one collective or send of an NPU at a time (HardwareResource.cc); holmes-sim lets those of different "
+        "groups share the links."
+    )
+    if plan.config.cp > 1:
+        yield "The walk of keys and values around a cp ring is an all_gather of them: the same messages over the same ring."
+    if plan.config.ep > 1:
+        yield "ASTRA-sim hands an all_to_all of some of the ranks on around their ring (Ring.cc), not from each to each."
+    if plan.fleet.spec(plan.placement[0]).profile is not None:
+        yield "Where compute was measured with its collectives, these are in its seconds and have no nodes."
+
+
+def _missing(unlike: tuple[str, ...]) -> Iterator[str]:
+    if unlike:
+        yield (
+            f"No network.yml is written: {'; '.join(unlike)}; ASTRA-sim's analytical network has one bandwidth a dimension. "
+            "Give one (system.json names an algorithm for each of its dimensions); no trace says which NIC a group goes over."
+        )

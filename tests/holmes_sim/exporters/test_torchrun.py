@@ -1,0 +1,185 @@
+"""An export launches: its scripts, run as they are written, put every rank where the plan says.
+
+On the machines of the lab where it is permitted (a network namespace and a host name for each host, the NICs of the plan by the
+names that the export gives to gloo), else on the loopback of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holmes_sim import exporting
+from holmes_sim.lab import Lab
+from holmes_sim.lab.namespaces import Namespaces
+from holmes_sim.launching import folder, hosts
+from sim import documents, topology
+from sim.cluster import Device
+from sim.errors import HolmesError
+from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+
+pytest.importorskip("torch.distributed")
+
+TOPOLOGY = """\
+format: holmes-sim/topology/1
+name: three-hosts
+source: written for this test
+clusters:
+  ib:
+    nodes: 1
+    hosts: [ib0]
+    node:
+      devices: {{type: a100-sxm4-80gb, count: 4}}
+      intra_node: nvlink3
+      nics: [{{type: infiniband, bandwidth: 200 Gbit/s}}, {{type: ethernet, bandwidth: 25 Gbit/s, names: [{interface}]}}]
+  roce:
+    nodes: 2
+    hosts: [roce0, roce1.site]
+    node:
+      devices: {{type: a100-sxm4-80gb, count: 2}}
+      intra_node: nvlink3
+      nics: [{{type: roce, bandwidth: 200 Gbit/s}}, {{type: ethernet, bandwidth: 25 Gbit/s, names: [{interface}]}}]
+links: [{{between: [ib, roce], type: ethernet, bandwidth: 100 Gbit/s, latency: 50 us}}]
+workload: {{model: gpt-1.7b, global_batch_size: 16, seq_len: 2048, precision: bf16}}
+"""
+
+TRAIN = """\
+import json, os, socket, sys
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+mine = {"host": socket.gethostname(), "node": os.environ["HOLMES_NODE"], "local_rank": int(os.environ["LOCAL_RANK"]),
+        "words": sys.argv[1:], "rank": dist.get_rank()}
+for name in ("pp", "dp"):
+    heard = [None, None]
+    dist.all_gather_object(heard, (mine["node"], mine["rank"]), group=mesh[name].get_group())
+    mine[name] = heard
+with open(os.path.join(os.path.dirname(__file__), f"rank{mine['rank']}.json"), "w") as file:
+    json.dump(mine, file)
+dist.destroy_process_group()
+"""
+
+
+def refused() -> str:
+    try:
+        with Namespaces(1) as namespaces:
+            namespaces.run(1, ("unshare", "--uts", "hostname", "other"))
+    except HolmesError as error:
+        return str(error)
+    return ""
+
+
+def plan_of(interface: str) -> Plan:
+    """pp 2, dp 2, ranks in no order: 3 and 0 on ib0, 2 on roce0, 1 on roce1."""
+    where = topology.from_document(documents.parse("three-hosts.yaml", TOPOLOGY.format(interface=interface)))
+    config = ParallelConfig(pp=2, dp=2, num_microbatches=(8, 8))
+    placement = (Device("ib", 0, 2), Device("roce", 1, 0), Device("roce", 0, 1), Device("ib", 0, 1))
+    stages = (Stage(0, 13), Stage(13, 24))
+    assert where.workload is not None
+    groups = groups_of(where.fleet, config, placement)
+    return Plan(where, where.workload, config, stages, placement, groups, MadeBy("by hand", "1"))
+
+
+Inside = Callable[[str, list[str]], list[str]]
+
+
+@contextmanager
+def on_loopback(plan: Plan) -> Iterator[tuple[str, Inside]]:
+    yield "127.0.0.1", lambda host, command: ["env", f"HOLMES_HOST={host}", *command]
+
+
+@contextmanager
+def in_the_lab(plan: Plan) -> Iterator[tuple[str, Inside]]:
+    with Lab(plan, 1.0) as lab:
+        numbers = {str(host): number for number, host in enumerate(lab.wiring.hosts)}
+        at = {host.name: numbers[host.node] for host in hosts.of_plan(plan)}
+        master = lab.wiring.hosts[at["ib0"]].of_kind("ethernet")[0].address
+
+        def inside(host: str, command: list[str]) -> list[str]:
+            named = ["unshare", "--uts", "sh", "-c", 'hostname "$1"; shift; exec "$@"', "sh", host, *command]
+            assert lab._namespaces is not None
+            return lab._namespaces.inside(at[host] + 1, named, is_program=True)
+
+        yield master, inside
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def environment(**more: str) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"} | more
+
+
+def test_the_scripts_put_every_rank_where_the_plan_says(tmp_path):
+    why_not = refused()
+    plan = plan_of("lo" if why_not else "ethernet0")
+    folder.write(exporting.export(plan, "torchrun"), tmp_path / "launch")
+    (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
+    scripts = sorted((tmp_path / "launch" / "launch").iterdir())
+    assert [script.stem for script in scripts] == ["ib0", "roce0", "roce1.site"]
+    port = str(free_port())
+    with (on_loopback if why_not else in_the_lab)(plan) as (master, inside):
+        running = [
+            subprocess.Popen(
+                inside(script.stem, ["bash", str(script), str(tmp_path / "train.py"), "--steps", "two words"]),
+                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                env=environment(MASTER_ADDR=master, MASTER_PORT=port),
+            )
+            for script in reversed(scripts)
+        ]  # fmt: skip
+        try:
+            said = [one.communicate(timeout=120)[0] for one in running]
+        finally:
+            for one in running:
+                one.terminate()
+                one.communicate()
+    assert [one.returncode for one in running] == [0, 0, 0], said
+    found = [json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
+    nodes = ["ib/node0", "roce/node1", "roce/node0", "ib/node0"]
+    assert [(one["rank"], one["node"], one["local_rank"]) for one in found] == [
+        (0, nodes[0], 1), (1, nodes[1], 0), (2, nodes[2], 0), (3, nodes[3], 0),
+    ]  # fmt: skip
+    if not why_not:
+        assert [one["host"] for one in found] == ["ib0", "roce1.site", "roce0", "ib0"]
+    for rank, one in enumerate(found):
+        for kind in ("pp", "dp"):
+            members = next(sorted(group.ranks) for group in plan.groups if group.kind == kind and rank in group.ranks)
+            assert one[kind] == [[nodes[member], member] for member in members]
+        assert one["words"] == ["--steps", "two words"]
+
+
+@pytest.mark.parametrize(
+    ("script", "host", "line"),
+    [
+        ("roce0", "ib0", "the script of roce0 was started on ib0, which is ib0 of the plan"),
+        ("ib0", "ib1", "host 'ib1' is not of ib0, roce1.site, roce0; HOLMES_HOST may name it"),
+    ],
+)
+def test_a_script_on_a_wrong_host_is_one_line(script, host, line, tmp_path):
+    folder.write(exporting.export(plan_of("lo"), "torchrun"), tmp_path / "launch")
+    command = ["bash", str(tmp_path / "launch" / "launch" / f"{script}.sh"), "train.py"]
+    done = subprocess.run(command, env=environment(HOLMES_HOST=host), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"holmes_launch: {line}\n")
+
+
+def test_a_launch_of_another_size_is_one_line_before_torchruns_own(tmp_path):
+    folder.write(exporting.export(plan_of("lo"), "torchrun"), tmp_path / "launch")
+    command = ["torchrun", "--standalone", "--nproc-per-node=3", str(tmp_path / "launch" / "holmes_launch.py"), "train.py"]
+    done = subprocess.run(command, env=environment(HOLMES_HOST="ib0"), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    ours = [line for line in done.stderr.splitlines() if line.startswith("holmes_launch")]
+    assert ours == ["holmes_launch: the launch has 3 ranks on ib0, the plan 2"]

@@ -1,0 +1,114 @@
+"""What single sources tell, fact by fact, where a whole topology would not show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holmes_sim import importers
+from holmes_sim.importing.facts import Devices, Facts, Host, Joints, Nics, Parts
+
+SAMPLES = Path(__file__).parent / "samples"
+HEAD = 'Switch\t8 "S-%s"\t\t# "%s" base port 0 lid 0 lmc 0\n'
+PORT = '[%d]\t"H-%d"[1](%d) \t\t# "%s" lid 0 4xHDR\n'
+
+
+def facts(text: str) -> Facts:
+    return importers.recognised(text, "x").read(text, "x")
+
+
+def sample(name: str) -> Facts:
+    return facts((SAMPLES / name).read_text(encoding="utf-8"))
+
+
+def test_slingshot_whose_rate_is_in_other_units_has_none():
+    """ROCm/rccl's MI300A: an accelerator that the catalogue lacks, and speed 200000000."""
+    found = sample("nccl_topology-mi300a.xml")
+    assert found.parts == (
+        Parts(
+            devices=Devices("x:4", "", "PCI device 0x1002:0x74a0", 4),
+            joints=Joints("x:4", "xgmi", 1, True),
+            nics=(Nics("x:12", "slingshot", 0.0, 4, ("cxi0", "cxi1", "cxi2", "cxi3")),),
+        ),
+    )
+    assert found.notes == ("x:12: speed 200000000 Mbit/s is no rate of a NIC; left out",)
+
+
+def test_links_through_several_switches_add_up():
+    """DGX A100: two NVLinks to each of six switches are NV12."""
+    links = "".join(f'<nvlink target="0000:c{at}:00.0" count="2" tclass="0x068000"/>' for at in range(6))
+    gpus = "".join(f'<pci busid="{at}" vendor="0x10de" device="0x20b0"><gpu dev="{at}">{links}</gpu></pci>' for at in range(8))
+    (parts,) = facts(f'<system version="1">\n<cpu>{gpus}</cpu></system>').parts
+    assert parts.devices == Devices("x:2", "a100-sxm4-40gb", "PCI device 0x10de:0x20b0", 8)
+    assert parts.joints == Joints("x:2", "nvlink", 12, True)
+
+
+@pytest.mark.parametrize(
+    ("counts", "joints"),
+    [((2, 1), Joints("x:1", "nvlink", 2, True)), ((2,), Joints("x:1", "nvlink", 2, False))],
+    ids=["all", "some"],
+)
+def test_links_to_other_gpus_are_told_pair_by_pair(counts, joints):
+    links = "".join(f'<nvlink target="{at}" count="{count}" tclass="0x030200"/>' for at, count in enumerate(counts, 1))
+    gpus = "".join(f'<pci busid="{at}"><gpu>{"" if at else links}</gpu></pci>' for at in range(3))
+    (parts,) = facts(f'<system version="1">{gpus}</system>').parts
+    assert parts.joints == joints
+
+
+def test_omni_path_and_efa():
+    text = '<system version="1"><pci class="0x020800"><net name="hfi1_0" speed="100000" port="1"/></pci>\n'
+    text += '<pci class="0x020000" vendor="0x1d0f"><net name="rdmap1" speed="100000" port="1"/></pci></system>'
+    found = facts(text)
+    assert found.parts[0].nics == (
+        Nics("x:1", "omni-path", 12.5e9, 1, ("hfi1_0",)),
+        Nics("x:2", "roce", 12.5e9, 1, ("rdmap1",)),
+    )
+    assert found.notes == ("x: EFA is taken for RoCE: the catalogue has no type of its own for it",)
+
+
+def test_bandwidth_of_leaves_down_and_up_and_ports_that_lead_nowhere():
+    """Two ports of 400 Gbit/s down and two up; six down and four up on the two rails that count as one."""
+    found = sample("ibnetdiscover-rails.txt")
+    assert found.downlinks == (("A09-P1-IBLEAF-04-04", 100e9, 100e9), ("A09-P1-IBLEAF-04-02", 300e9, 200e9))
+    assert found.notes == ("x: 2 ports lead to adapters whose description names no host; they are left out",)
+
+
+def test_a_host_whose_first_rail_is_dead_hangs_under_the_leaf_of_its_neighbours():
+    text = HEAD % (1, "rail-a") + PORT % (1, 11, 11, "h1 mlx5_0") + "\n"
+    text += HEAD % (2, "rail-b") + PORT % (1, 12, 12, "h1 mlx5_1") + PORT % (2, 22, 22, "h2 mlx5_1")
+    assert facts(text).hosts == (Host("h1", "x:2", "rail-a", ("infiniband",)), Host("h2", "x:6", "rail-a", ("infiniband",)))
+
+
+def test_switches_that_nothing_joins_are_fabrics_of_their_own():
+    text = HEAD % (1, "a") + PORT % (1, 11, 11, "h1 mlx5_0") + "\n" + HEAD % (2, "b") + PORT % (1, 21, 21, "h2 mlx5_0")
+    assert [host.above for host in facts(text).hosts] == [("infiniband-1",), ("infiniband-2",)]
+
+
+def test_an_adapter_is_described_in_its_own_record_where_the_port_does_not_say():
+    text = HEAD % (1, "a") + '[1]\t"H-11"[1](11) \t\t# "" lid 0 4xFDR\n\n'
+    text += 'Ca\t1 "H-11"\t\t# "h1 mlx5_0"\n[1](11) \t"S-1"[1]\t\t# lid 0\n'
+    found = facts(text)
+    assert found.hosts == (Host("h1", "x:2", "a", ("infiniband",)),)
+    assert found.parts[0].nics == (Nics("x:2", "infiniband", 7e9, 1, ("mlx5_0",)),)
+
+
+def test_blocks_of_one_switch_add_up_and_one_without_a_switch_stands_alone():
+    blocks = "- {switch: a, nodes: ['n[1-2]']}\n- {switch: a, nodes: [n3]}\n- nodes: [c1]\n"
+    found = facts(f"switches: {{s: {{switches: [a]}}}}\nblocks:\n{blocks}")
+    assert found.hosts == (
+        Host("n1", "x:3", "a", ("s",)),
+        Host("n2", "x:3", "a", ("s",)),
+        Host("n3", "x:3", "a", ("s",)),
+        Host("c1", "x:5"),
+    )
+
+
+def test_a_run_tells_devices_that_it_used():
+    """The table does not say which program ran: its file's name does."""
+    name = "nccl_tests-a100-all_reduce.txt"
+    found = importers.get("nccl_tests").read((SAMPLES / name).read_text(encoding="utf-8"), name)
+    hosts = ("nccl-test-a100-worker-0", "nccl-test-a100-worker-1")
+    assert found.parts[1] == Parts(hosts, Devices(f"{name}:4", "a100-sxm4-40gb", "NVIDIA A100-SXM4-40GB", 8, True))
+    points = [(point.operation, point.ranks, point.nbytes, point.seconds) for point in found.measured[0].points]
+    assert points == [("all_reduce", 16, 1073741824.0, 0.011774), ("all_reduce", 16, 10737418240.0, 0.111812)]

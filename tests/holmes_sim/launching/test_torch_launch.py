@@ -1,0 +1,187 @@
+"""The files of a launch by torchrun, written out for one plan; what NCCL cannot be told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holmes_sim import exporting
+from holmes_sim.launching import environment, hosts, torch_launch
+from sim.cluster import Device, Trunk
+from sim.plan import Plan
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def uneven(make_cluster: Make, make_nic: Make, make_fleet: Make, make_plan: Make, make_device: Make) -> Plan:
+    """tp 1, pp 2, dp 3: ranks out of order on hosts of three, one and two of them, in two clusters joined by Ethernet."""
+    spec = make_device(vendor="nvidia")
+    nics = (
+        replace(make_nic("infiniband", count=2), names=("mlx5_0", "mlx5_3")),
+        replace(make_nic("ethernet"), names=("eno1",)),
+    )
+    ib = replace(make_cluster("ib", 2, 4, nics, spec), hosts=("a.site", "b.site"))
+    nics = (replace(make_nic("roce"), names=("mlx5_1",), gid_index=3), make_nic("ethernet", count=2))
+    roce = make_cluster("roce", 2, 2, nics, spec)
+    placement = (
+        Device("ib", 1, 2), Device("ib", 0, 2), Device("ib", 0, 0),
+        Device("roce", 1, 1), Device("ib", 0, 1), Device("roce", 1, 0),
+    )  # fmt: skip
+    machines = make_fleet(ib, roce, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
+    return make_plan(machines, pp=2, dp=3, placement=placement)
+
+
+RANKS = """\
+{
+  "plan": "DIGEST",
+  "world_size": 6,
+  "unified": false,
+  "hosts": [
+    {"host": "b.site", "node": "ib/node1", "ranks": [0], "devices": [2], "vendor": "nvidia", "fabrics": {"infiniband-0": 2e10}},
+    {"host": "a.site", "node": "ib/node0", "ranks": [2, 4, 1], "devices": [0, 1, 2], "vendor": "nvidia", "fabrics": {"infiniband-0": 2e10}},
+    {"host": "roce-node1", "node": "roce/node1", "ranks": [5, 3], "devices": [0, 1], "vendor": "nvidia", "fabrics": {"roce-0": 1e10}}
+  ]
+}
+"""  # noqa: E501
+
+SCRIPT = """\
+#!/usr/bin/env bash
+# ib/node0: ranks 2, 4, 1
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$here"/env/a.site.env
+python3 "$here"/holmes_launch.py --check
+exec torchrun --nnodes=3 --nproc-per-node=3 --node-rank=1 --master-addr="${MASTER_ADDR:-b.site}" --master-port="${MASTER_PORT:-29500}" "$here"/holmes_launch.py "$@"
+"""  # noqa: E501
+
+ENVIRONMENTS = {
+    "b.site": """\
+export CUDA_VISIBLE_DEVICES='2'
+export NCCL_IB_HCA='=mlx5_0,mlx5_3'
+export NCCL_SOCKET_IFNAME='=eno1'
+export GLOO_SOCKET_IFNAME='eno1'
+export HOLMES_SCRIPT='b.site'
+""",
+    "a.site": """\
+export NCCL_IB_HCA='=mlx5_0,mlx5_3'
+export NCCL_SOCKET_IFNAME='=eno1'
+export GLOO_SOCKET_IFNAME='eno1'
+export HOLMES_SCRIPT='a.site'
+""",
+    "roce-node1": """\
+export NCCL_IB_DISABLE='1'
+export NCCL_SOCKET_IFNAME='=eth0,eth1'
+export GLOO_SOCKET_IFNAME='eth0'
+export HOLMES_SCRIPT='roce-node1'
+""",
+}
+
+
+def test_files_of_a_plan(uneven: Plan) -> None:
+    found = exporting.export(uneven, "torchrun").files
+    assert sorted(found) == sorted(
+        ["README.md", "plan.json", "ranks.json", "holmes_launch.py"]
+        + [f"env/{host}.env" for host in ENVIRONMENTS]
+        + [f"launch/{host}.sh" for host in ENVIRONMENTS]
+    )
+    table = json.loads(str(found["ranks.json"].content))
+    expected = RANKS.replace("DIGEST", table["plan"])
+    assert table == json.loads(expected)
+    assert str(found["ranks.json"].content) == expected.replace("2e10", "20000000000.0").replace("1e10", "10000000000.0")
+    assert found["launch/a.site.sh"].content == SCRIPT
+    for host, text in ENVIRONMENTS.items():
+        assert found[f"env/{host}.env"].content == text
+        script = str(found[f"launch/{host}.sh"].content)
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_what_the_script_must_heed_is_told(uneven: Plan) -> None:
+    told = exporting.export(uneven, "torchrun").assumed
+    assert told[0].startswith("The script takes its device from LOCAL_RANK")
+    assert told[1:] == (
+        "Hosts of roce are called roce-node0, roce-node1 ...: say `clusters.roce.hosts` in the topology.",
+        "ethernet NICs of roce are called eth0, eth1: say `names` of that NIC in the topology.",
+    )
+
+
+def test_a_rank_list_of_a_host_is_in_the_order_of_its_devices(uneven: Plan) -> None:
+    """So that local rank 0 has the first device that it may see."""
+    for host in hosts.of_plan(uneven):
+        assert [uneven.placement[rank].index for rank in host.ranks] == sorted(host.devices)
+
+
+@pytest.fixture
+def joined(make_cluster: Make, make_nic: Make, make_fleet: Make, make_device: Make) -> Callable[..., Any]:
+    """Clusters a and b of two nodes of two devices with these NICs, and trunks of these types between them."""
+
+    def made(
+        a: tuple[str, ...], b: tuple[str, ...], trunks: tuple[str, ...], vendors: tuple[str, str] = ("nvidia",) * 2
+    ) -> Any:
+        def one(name: str, kinds: tuple[str, ...], vendor: str) -> Any:
+            nics = tuple(make_nic(kind, 1e10 if index == 0 else 5e9) for index, kind in enumerate(kinds))
+            return make_cluster(name, 2, 2, nics, make_device(vendor=vendor))
+
+        links = tuple(Trunk(("a", "b"), kind, 1e9, 0.0) for kind in trunks)
+        return make_fleet(one("a", a, vendors[0]), one("b", b, vendors[1]), trunks=links)
+
+    return made
+
+
+def test_groups_of_one_host_over_two_rdma_types_are_refused(joined: Make, make_plan: Make) -> None:
+    """Inside a cluster InfiniBand is faster; between them there is RoCE alone."""
+    both = ("infiniband", "roce", "ethernet")
+    plan = make_plan(joined(both, both, ("roce",)), pp=2, dp=4)
+    assert {group.kind: group.nic for group in plan.groups} == {"dp": "infiniband", "pp": "roce"}
+    assert list(environment.against(plan)) == [
+        "nic infiniband, roce of a/node0: NCCL has one list of RDMA devices for all groups of a process (NCCL_IB_HCA), and "
+        "would join one type with the other; groups of each host on one RDMA type"
+    ]
+    assert list(environment.against(make_plan(joined(both, both, ("infiniband",)), pp=2, dp=4))) == []
+
+
+def test_a_fabric_of_a_plug_in_is_neither_listed_nor_switched_off(joined: Make, make_plan: Make) -> None:
+    kinds = ("slingshot", "ethernet")
+    plan = make_plan(joined(kinds, kinds, ("ethernet",)), pp=2, dp=4)
+    found = environment.of_host(plan, hosts.of_plan(plan)[0])
+    assert not found.keys() & {"NCCL_IB_HCA", "NCCL_IB_DISABLE"}
+    assert environment.assumed(plan) == (
+        "NCCL reaches slingshot by a plug-in, which must be installed and is chosen by NCCL itself.",
+    )
+
+
+def test_roce_has_the_index_of_its_address(uneven: Plan, make_plan: Make) -> None:
+    places = tuple(Device("roce", node, 0) for node in range(2))
+    plan = make_plan(uneven.fleet, dp=2, placement=places)
+    found = environment.of_host(plan, hosts.of_plan(plan)[1])
+    assert found == {
+        "NCCL_IB_HCA": "=mlx5_1", "NCCL_IB_GID_INDEX": "3", "NCCL_SOCKET_IFNAME": "=eth0,eth1", "GLOO_SOCKET_IFNAME": "eth0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("vendor", "name"),
+    [("nvidia", "CUDA_VISIBLE_DEVICES"), ("amd", "HIP_VISIBLE_DEVICES"), ("huawei", "ASCEND_RT_VISIBLE_DEVICES")],
+)
+def test_devices_that_are_not_the_first_are_the_only_ones_seen(vendor: str, name: str, joined: Make, make_plan: Make) -> None:
+    machines = joined(("roce",), ("roce",), ("roce",), (vendor, vendor))
+    places = (Device("a", 0, 1), Device("b", 0, 1), Device("b", 0, 0))
+    plan = make_plan(machines, dp=3, placement=places)
+    first, second = hosts.of_plan(plan)
+    assert environment.of_host(plan, first)[name] == "1"
+    assert name not in environment.of_host(plan, second)
+
+
+def test_vendors_that_share_no_library_are_told(joined: Make, make_plan: Make) -> None:
+    kinds = ("roce", "ethernet")
+    machines = joined(kinds, kinds, kinds, ("nvidia", "amd"))
+    told = torch_launch.assumed(make_plan(machines, dp=8))
+    assert len(told) == 1
+    assert told[0].startswith("Groups across amd and nvidia go over gloo, which takes tensors of devices in all_reduce and")
+    unified = torch_launch.assumed(make_plan(replace(machines, communicator="unified"), dp=8))
+    assert unified == ("Groups across amd and nvidia need the unified communicator's own backend, named by the script.",)

@@ -1,0 +1,59 @@
+"""A group whose ranks stand on interfaces that nothing joins: InfiniBand in one cluster, RoCE in the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import pytest
+
+from holmes_sim import lab
+from holmes_sim.lab.wiring import Interface
+from holmes_sim.torch_backend import local
+from holmes_sim.torch_backend.asked import Asked
+from holmes_sim.torch_backend.nursery import Seat
+from sim.errors import HolmesError
+from tests.holmes_sim.test_lab_run import PERMITTED, plan_of
+
+INTERFACES = "HOLMES_SIM_INTERFACES"
+FAST = ("infiniband", "roce")
+
+
+@PERMITTED
+@pytest.mark.parametrize("silent", [False, True], ids=["no route", "a route on which nobody answers"])
+def test_ranks_on_two_fabrics_end_with_one_line(silent: bool) -> None:
+    """The pp groups, which go over Ethernet, are told the RDMA NICs of their hosts."""
+    plan = plan_of("lab-hybrid-nics", "megatron", pp=2, dp=2, microbatch_size=8)
+    assert {group.nic for group in plan.groups if group.kind == "pp"} == {"ethernet"}
+    with lab.Lab(plan, 20.0) as machines:
+        nics = [nic for host in machines.wiring.hosts for nic in host.interfaces if nic.name.startswith(FAST)]
+        assert sorted(nic.name for nic in nics) == ["infiniband0", "infiniband0", "roce0", "roce0"]
+
+        def stand(seat: Seat, rank: int) -> Seat:
+            namespace, environment = machines.stand(rank)
+            names = json.loads(environment[INTERFACES])
+            names["ethernet"] = next(names[kind] for kind in FAST if kind in names)
+            environment = seat.environment | environment | {INTERFACES: json.dumps(names)}
+            return dataclasses.replace(seat, namespace=namespace, environment=environment)
+
+        if silent:
+            lead_nowhere(machines, nics)
+        started = time.monotonic()
+        with local.Local(machines.inside) as here, pytest.raises(HolmesError) as error:
+            here.run(plan, Asked(steps=1, compute="paced", scale=20.0, connect=10.0), stand)
+    told = str(error.value)
+    how = "has not connected within 10 s" if silent else "cannot connect: "
+    assert told.startswith(tuple(f"the pp group of ranks {ranks} on ethernet {how}" for ranks in ("[0, 2]", "[1, 3]")))
+    assert "\n" not in told
+    assert time.monotonic() - started < 60
+
+
+def lead_nowhere(machines: lab.Lab, nics: list[Interface]) -> None:
+    """Every host believes that the other fabric's addresses are its own fabric's: packets go out, no bridge knows where to."""
+    for number, host in enumerate(machines.wiring.hosts):
+        own = next(nic for nic in host.interfaces if nic.name.startswith(FAST))
+        others = [nic for nic in nics if nic.name != own.name]
+        lines = [f"route add {nic.address}/32 dev {own.name}" for nic in others]
+        lines += [f"neigh replace {nic.address} lladdr {nic.mac} dev {own.name} nud permanent" for nic in others]
+        machines._namespaces.run(number + 1, ("ip", "-batch", "-"), lines)

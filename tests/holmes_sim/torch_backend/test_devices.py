@@ -1,0 +1,127 @@
+"""Ranks on a GPU, without one: where their tensors lie, what they wait for, which device they take."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sim import planfile
+from sim.errors import HolmesError
+
+torch = pytest.importorskip("torch")
+
+from holmes_sim.torch_backend import devices, exchanges  # noqa: E402
+from holmes_sim.torch_backend.asked import Asked  # noqa: E402
+from tests.holmes_sim.torch_backend.test_training import CASES, plan_of  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", ["one process", "llama"])
+def test_nothing_stays_on_the_cpu(name: str, tmp_path: Path) -> None:
+    """torch raises where an operation gets tensors of two devices; messages alone go through the host."""
+    layers, microbatches, config = CASES[name]
+    plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
+    (tmp_path / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
+    command = [sys.executable, str(Path(__file__).with_name("pretended.py")), str(tmp_path / "plan.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 0, done.stderr
+    there = ["pretended:0"]
+    assert json.loads(done.stdout) == {
+        "weights": there,
+        "buffers": there,
+        "optimizer": there,
+        "inputs": [],
+        "loss": there if plan.config.pp == 1 else [],
+        "messages": [] if plan.config.pp == 1 else ["receive cpu", "send pretended"],
+        "settled": there,
+        "steps": 2,
+    }
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A torch that sees two GPUs; which were set."""
+    found: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", found.append)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [(Asked(), "cuda:1"), (Asked(device="cpu"), "cpu"), (Asked(compute="paced"), "cpu")],
+    ids=["auto", "cpu", "paced"],
+)
+def test_device_of_a_rank(asked: Asked, expected: str, two_gpus: list[int]) -> None:
+    assert str(devices.of(asked, 5, 1)) == expected
+    assert two_gpus == ([1] if expected == "cuda:1" else [])
+
+
+def test_a_host_with_too_few_gpus_is_refused(two_gpus: list[int]) -> None:
+    with pytest.raises(HolmesError) as error:
+        devices.of(Asked(), 10, 2)
+    assert str(error.value) == "rank 10 should compute on cuda:2; torch sees 2 here (--device cpu: on no GPU)"
+
+
+def test_without_a_gpu_a_rank_computes_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices.of(Asked(), 0, 0) == torch.device("cpu")
+
+
+def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert devices.kind(torch.device("cpu")) == "cpu"
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert devices.kind(torch.device("cuda", 3)) == "cuda"
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    assert devices.kind(torch.device("cuda", 3)) == "rocm"
+
+
+def test_it_is_this_threads_stream_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    stream = SimpleNamespace(synchronize=lambda: waited.append("stream"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: waited.append("the whole device"))
+    devices.settle(torch.device("cuda", 0))
+    devices.settle(torch.device("cpu"))
+    assert waited == ["stream"]
+
+
+class Far:
+    """A tensor on another device, as far as staging asks: a copy comes to the host, and goes back."""
+
+    def __init__(self, *values: float):
+        self.device, self.values = torch.device("cuda", 0), torch.tensor(values)
+
+    def cpu(self) -> torch.Tensor:
+        return self.values.clone()
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        assert device == torch.device("cpu")
+        return self.values.clone()
+
+    def copy_(self, near: torch.Tensor) -> None:
+        self.values = near.clone()
+
+
+def test_gloo_is_given_copies_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = object()
+    monkeypatch.setattr(exchanges.dist, "get_backend", lambda of: "gloo")
+    monkeypatch.setattr(exchanges.dist, "all_reduce", lambda near, operation, of: near.mul_(2))
+    monkeypatch.setattr(exchanges.ring, "reduce_scatter", lambda part, whole, of: part.copy_(whole[:1] * 2))
+    value, part, whole = Far(1, 2), Far(0), Far(3, 4)
+    exchanges.all_reduce(value, group)  # type: ignore[arg-type]
+    exchanges.reduce_scatter(part, whole, group)  # type: ignore[arg-type]
+    assert value.values.tolist() == [2, 4]
+    assert part.values.tolist() == [6]
+    for name in ("all_gather_single", "all_gather_into_tensor"):
+        monkeypatch.setattr(exchanges.dist, name, lambda near, part, group: near.copy_(torch.cat([part, part])), raising=False)
+    exchanges.all_gather(whole, part, group)  # type: ignore[arg-type]
+    assert whole.values.tolist() == [6, 6]
