@@ -7,11 +7,14 @@ names exact, without it mlx5_1 is also mlx5_10. NCCL_NET is never set: it overri
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
 from holmes_sim.launching.hosts import Host, interfaces
 from holmes_sim.launching.nets import VERBS
+from sim.cluster import common_transport
+from sim.errors import PlanError
 from sim.plan import Plan, gradient_groups
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
@@ -19,12 +22,14 @@ VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huaw
 
 
 def of_host(plan: Plan, host: Host) -> dict[str, str]:
-    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets."""
+    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets.
+
+    Where no group of the plan goes over RDMA, its RDMA devices are those that it shares with another host."""
     found: dict[str, str] = {}
     node = host.cluster.node
     if not host.is_whole and node.device.vendor in VISIBLE:
         found[VISIBLE[node.device.vendor]] = ",".join(map(str, host.devices))
-    kinds = rdma_kinds(plan, host)
+    kinds = rdma_kinds(plan, host) or _shared(plan, host)
     used = [nic for nic in node.nics if nic.kind in kinds and nic.kind in VERBS]
     ethernet = [nic for nic in node.nics if not nic.spec.rdma]
     if used:
@@ -46,6 +51,18 @@ def rdma_kinds(plan: Plan, host: Host) -> tuple[str, ...]:
     here = set(host.ranks)
     groups = (*plan.groups, *gradient_groups(plan))
     return tuple(sorted({group.nic for group in groups if group.transport == "rdma" and not here.isdisjoint(group.ranks)}))
+
+
+def _shared(plan: Plan, host: Host) -> tuple[str, ...]:
+    """RDMA types that join a host to another of the plan: a framework builds groups that the plan does not list."""
+    here = plan.placement[host.ranks[0]]
+    others = {device.cluster: device for device in plan.placement if (device.cluster, device.node) != (here.cluster, here.node)}
+    found = set()
+    for other in others.values():
+        with contextlib.suppress(PlanError):
+            nic, transport = common_transport(plan.fleet, (here, other))
+            found |= {nic} if transport == "rdma" else set()
+    return tuple(sorted(found))
 
 
 def against(plan: Plan) -> Iterator[str]:

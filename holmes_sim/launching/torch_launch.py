@@ -33,8 +33,12 @@ torchrun with static rendezvous; `holmes_launch.py` checks the host against the 
 process group, and runs the script. In containers set `HOLMES_HOST` to the host's name in the plan."""
 
 
-def files(plan: Plan, entry: str = '"$@"', more: dict[str, str] | None = None) -> dict[str, File]:
-    """The files of a launch: `entry` is what follows the shim on torchrun's line (shell words), `more` further variables."""
+def files(
+    plan: Plan, entry: str = '"$@"', more: dict[str, str] | None = None, setup: str = "", folder: str = "launch"
+) -> dict[str, File]:
+    """The files of a launch: `entry` is what follows the shim on torchrun's line (shell words), `more` further variables.
+
+    `setup` holds lines that each script runs before torchrun, `folder` is where the scripts stand."""
     found = {
         SHIM: File((Path(__file__).parent / SHIM).read_text(encoding="utf-8"), "sets the rank and the network of each group"),
         TABLE: File(table(plan), "which ranks each host has, and which fabrics join it"),
@@ -43,8 +47,8 @@ def files(plan: Plan, entry: str = '"$@"', more: dict[str, str] | None = None) -
     for index, host in enumerate(all_hosts):
         variables = environment.of_host(plan, host) | (more or {}) | {"HOLMES_SCRIPT": host.name}
         found[f"env/{host.name}.env"] = File(environment.text(variables), "environment of one host")
-        script = _script(all_hosts, index, entry)
-        found[f"launch/{host.name}.sh"] = File(script, "starts the ranks of one host", executable=True)
+        script = _script(all_hosts, index, entry, setup)
+        found[f"{folder}/{host.name}.sh"] = File(script, "starts the ranks of one host", executable=True)
     return found
 
 
@@ -58,7 +62,7 @@ def line(all_hosts: tuple[Host, ...], index: int, node_rank: str | None = None) 
     )
 
 
-def _script(all_hosts: tuple[Host, ...], index: int, entry: str) -> str:
+def _script(all_hosts: tuple[Host, ...], index: int, entry: str, setup: str) -> str:
     host = all_hosts[index]
     name = shlex.quote(host.name)
     return (
@@ -68,6 +72,7 @@ def _script(all_hosts: tuple[Host, ...], index: int, entry: str) -> str:
         'here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)\n'
         f'source "$here"/env/{name}.env\n'
         f'python3 "$here"/{SHIM} --check\n'
+        f"{setup}"
         f'exec {line(all_hosts, index)} "$here"/{SHIM} {entry}\n'
     )
 

@@ -15,7 +15,7 @@ from sim.plan import Plan
 from tests import corpus, features
 
 VERDICTS = Path(__file__).parent / "verdicts"
-OURS = ("__main__", "reading", "exported")
+OURS = ("__main__", "reading", "exported", "launching")
 
 
 def readers() -> list[str]:

@@ -1,0 +1,190 @@
+"""FlagScale: Hydra files with a mesh of processes for every device type, and a hostfile with the types of the hosts.
+
+Keys and rules are those of flagos-ai/FlagScale at 16a2dd5 (2025-11-27): flagscale/train/arguments.py (pre_validate_args),
+train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of
+its Megatron-LM, 8479eb35 (2025-09-19). Traps that are met here:
+
+- A mesh has five numbers, tp cp ep dp pp (the help text says four); there is one mesh for each device type, and a host has one
+  type. RankMapper sorts ranks by device type and then by rank. So a type here is a place of the pipeline, or the places that
+  share hosts, in their order; fabrics are the shim's business.
+- Between meshes it takes the last place's ranks without their replicas (logical_coords_to_physical_ranks leaves out the wrong
+  axis): a mesh of several places, but the last one, joins the wrong replicas unless dp is 1. That is refused.
+- The runner starts torchrun with the c10d rendezvous, which sorts hosts by name, unless rdzv_backend says static.
+- It needs a *_VISIBLE_DEVICES of every host, and fails with an UnboundLocalError without.
+- Its entry point is one word of a command, so that `entry.py` puts FlagScale's own script behind the shim.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+
+from holmes_sim.launching import environment, hosts, megatron_flags, torch_launch
+from holmes_sim.launching.folder import File, Launch
+from holmes_sim.launching.hosts import Host
+from sim.plan import Plan
+
+TITLE = "FlagScale"
+READERS = "its own code (16a2dd5) with megatron-core 0.16.1"
+HOW = """\
+On one host that reaches the others by ssh, from FlagScale's folder, with this folder on all of them under one path:
+
+```
+bash FOLDER/run.sh +train.system.checkpoint.save_interval=1000 +train.model.train_iters=1000 +train.data.data_path=DATA ...
+```
+
+`action=dryrun` shows what would be run on each host, `action=stop` ends it. What is said behind the script overrides or (with
+`+`) adds to `conf/train/plan.yaml`: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
+plan, and sets the rank and the network of every process group. The first host is the master; port 29500 must be free on it
+(`experiment.runner.master_port=...`)."""
+ASSUMED = (
+    "FlagScale's Megatron-LM is made ready on every host, as its installation says (tools/patch/unpatch.py).",
+    "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
+)
+ENTRY = """\
+\"\"\"Runs FlagScale's own script behind holmes_launch.py; started by FlagScale's runner, from FlagScale's folder.\"\"\"
+
+import runpy
+import sys
+from pathlib import Path
+
+sys.argv.insert(1, "flagscale/train/train_gpt.py")
+runpy.run_path(str(Path(__file__).resolve().parent / "holmes_launch.py"), run_name="__main__")
+"""
+RUN = """\
+#!/usr/bin/env bash
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+exec python run.py --config-path "$here"/conf --config-name plan experiment.runner.hostfile="$here"/hostfile \\
+    experiment.task.entrypoint="$here"/entry.py "$@"
+"""
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """What FlagScale cannot express, on top of what no Megatron-LM can."""
+    config = plan.config
+    yield from megatron_flags.against(plan)
+    if config.vpp > 1:
+        yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
+    if config.cp > 1:
+        yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
+    if config.shards < config.dp_cp:
+        yield f"zero_shard_size {config.shards}: all replicas share the optimizer's state; no zero_shard_size"
+    for first, past in meshes(plan)[:-1]:
+        if past - first > 1 and config.dp > 1:
+            yield (
+                f"places {first} to {past - 1} of the pipeline on shared hosts: between meshes it joins the replicas of a mesh "
+                "with several places in a wrong order; hosts that hold one place each, or dp 1"
+            )
+
+
+def launch(plan: Plan) -> Launch:
+    """Hydra's files, the hostfile, and the shim with its rank table."""
+    labels = types(plan)
+    hostfile = "".join(f"{host.name} slots={len(host.ranks)} type={labels[host.name]}\n" for host in hosts.of_plan(plan))
+    shared = {name: file for name, file in torch_launch.files(plan).items() if "/" not in name}
+    found = {
+        "run.sh": File(RUN, "starts FlagScale's runner", executable=True),
+        "conf/plan.yaml": File(_yaml(experiment(plan)), "hosts, launcher and environments, for Hydra"),
+        "conf/train/plan.yaml": File(_yaml(train(plan)), "FlagScale's arguments, for Hydra"),
+        "hostfile": File(hostfile, "hosts in order, with their processes and device types"),
+        "entry.py": File(ENTRY, "starts FlagScale's own script as the rank that the plan says"),
+    }
+    return Launch(found | shared, HOW, (*megatron_flags.assumed(plan), *ASSUMED))
+
+
+def experiment(plan: Plan) -> dict[str, object]:
+    """The launch: `???` stands for what run.sh says."""
+    all_hosts = hosts.of_plan(plan)
+    return {
+        "defaults": [{"train": "plan"}, "_self_"],
+        "experiment": {
+            "exp_name": "plan",
+            "exp_dir": "./outputs_plan",
+            "task": {"type": "train", "backend": "megatron", "entrypoint": "???"},
+            "runner": {
+                "backend": "torchrun",
+                "nnodes": len(all_hosts),
+                "hostfile": "???",
+                "rdzv_backend": "static",
+                "master_addr": all_hosts[0].name,
+                "master_port": torch_launch.PORT,
+            },
+            "envs": _environments(plan, all_hosts),
+        },
+        "action": "run",
+        "hydra": {"run": {"dir": "${experiment.exp_dir}/hydra"}},
+    }
+
+
+def train(plan: Plan) -> dict[str, object]:
+    """FlagScale's arguments: names of Megatron-LM with underscores, in sections that it takes apart again."""
+    config, model = plan.config, plan.workload.model
+    system = megatron_flags.degrees(plan) | megatron_flags.numbers(plan) | megatron_flags.optimizer(plan)
+    system |= megatron_flags.recomputation(plan) | {"attention-backend": config.attention}
+    shape = megatron_flags.batches(plan) | megatron_flags.shape(plan)
+    found = meshes(plan)
+    hetero = {
+        "enable_hetero": True,
+        "hetero_device_types": [_label(mesh) for mesh in found],
+        "hetero_current_device_type": _label(found[0]),
+        "hetero_process_meshes": [
+            number for first, past in found for number in (config.tp, config.cp, config.ep, config.dp, past - first)
+        ],
+        "hetero_pipeline_layer_split": [stage.layers for stage in plan.stages],
+    }
+    return {
+        "system": _keys(system),
+        "model": {"use_mcore_models": True, "transformer_impl": "transformer_engine"} | _keys(shape) | {"hetero": hetero},
+        "data": {"make_vocab_size_divisible_by": model.vocab // config.tp},
+    }
+
+
+def meshes(plan: Plan) -> list[tuple[int, int]]:
+    """Places [first, past) of every mesh: those that share a host are of one."""
+    width = plan.config.tp * plan.config.dp_cp
+    spans = [(min(host.ranks) // width, max(host.ranks) // width) for host in hosts.of_plan(plan)]
+    joined = {place for low, high in spans for place in range(low + 1, high + 1)}
+    firsts = [place for place in range(plan.config.pp) if place not in joined]
+    return list(itertools.pairwise([*firsts, plan.config.pp]))
+
+
+def types(plan: Plan) -> dict[str, str]:
+    """Host -> its device type."""
+    width = plan.config.tp * plan.config.dp_cp
+    of_place = {place: _label((first, past)) for first, past in meshes(plan) for place in range(first, past)}
+    return {host.name: of_place[host.ranks[0] // width] for host in hosts.of_plan(plan)}
+
+
+def _label(mesh: tuple[int, int]) -> str:
+    first, past = mesh
+    return f"stage{first}" if past - first == 1 else f"stages{first}-{past - 1}"
+
+
+def _environments(plan: Plan, all_hosts: tuple[Host, ...]) -> dict[str, object]:
+    """Variables by device type where all its hosts have the same, else by host."""
+    labels = types(plan)
+    by_type: dict[str, dict[str, dict[str, str]]] = {}
+    for host in all_hosts:
+        visible = environment.VISIBLE.get(host.cluster.node.device.vendor, "CUDA_VISIBLE_DEVICES")
+        variables = environment.of_host(plan, host) | {visible: ",".join(map(str, host.devices))}
+        by_type.setdefault(labels[host.name], {})[host.name] = variables
+    found: dict[str, object] = {"CUDA_DEVICE_MAX_CONNECTIONS": 1}
+    alike = {label: next(iter(own.values())) for label, own in by_type.items() if len(set(map(str, own.values()))) == 1}
+    unlike = {name: variables for label, own in by_type.items() if label not in alike for name, variables in own.items()}
+    return found | ({"device_type_specific": alike} if alike else {}) | ({"node_specific": unlike} if unlike else {})
+
+
+def _keys(flags: megatron_flags.Flags) -> dict[str, object]:
+    return {name.replace("-", "_"): value for name, value in flags.items()}
+
+
+def _yaml(document: dict[str, object], indent: str = "") -> str:
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            lines.append(f"{indent}{key}:\n{_yaml(value, indent + '  ')}")
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(value)}\n")
+    return "".join(lines)

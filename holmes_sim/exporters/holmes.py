@@ -1,0 +1,173 @@
+"""Holmes: the fork of Megatron-LM of zhejianglab/Holmes (arXiv 2312.03549), a pipeline of whole clusters with unlike stages.
+
+Flags and files are those of its only published commit (dadcc08, 2024-08-13): megatron/training/arguments.py, hetero_context.py,
+megatron/core/hetnet.py, tools/config.py. What differs from its README, because the code does:
+
+- `--overlapped-distributed-optimizer` is unknown to its parser; --overlap-grad-reduce and --overlap-param-gather are written.
+- Stages of unlike layers exist in its legacy models alone (megatron/legacy/model/transformer.py, _get_layer_info); with
+  --use-mcore-models they would be equal, without a word. Its legacy models do not take --overlap-param-gather.
+- It sorts ranks by device type and then by rank, so that the types stand in the order of the stages.
+- config.json holds no NCCL_NET: its code would set that for the groups that it switches and leave the last one's value to all
+  others (dp_cp, of the gradients, among them). The shim tells every group its network.
+- The local rank must be the rank modulo the devices of a host (megatron/training/initialize.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch
+from holmes_sim.launching.folder import File, Launch
+from holmes_sim.launching.hosts import Host
+from sim.plan import Plan
+
+TITLE = "Holmes (zhejianglab)"
+READERS = "its own code (dadcc08)"
+ARGS, CONFIG = "holmes.args", "config.json"
+TYPE = "HETERO_DEVICE_TYPE"
+LISTS = ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME")
+"""Variables that hold names after a `=`: those of all hosts of a type are joined, each host has its own of them."""
+HOW = """\
+On every host, from the folder of zhejianglab/Holmes, with this folder on all of them under one path:
+
+```
+cp FOLDER/config.json .
+bash FOLDER/launch/$(hostname -s).sh --train-iters 1000 --lr 3e-4 --data-path DATA --tokenizer-type TOKENIZER ...
+```
+
+Its code reads `config.json` from the folder where it runs; the script sees that it is this one. Each script loads its host's
+`env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`, with `holmes.args`, the host's device type and
+behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
+plan, and sets the network of every process group. The first host is the master; `MASTER_PORT` (29500 unless set) must be free
+on it."""
+ASSUMED = (
+    "PyTorch is 2.4 or later, whose NCCL groups take a network by name; the fork was published for 2.1.",
+    "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",
+)
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """What the fork cannot express, on top of what no Megatron-LM can."""
+    config, model = plan.config, plan.workload.model
+    yield from megatron_flags.against(plan)
+    if config.vpp > 1:
+        yield f"vpp {config.vpp}: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"
+    if config.cp > 1:
+        yield f"cp {config.cp}: its pipeline of device types has no context parallelism; cp 1"
+    if model.experts:
+        yield f"experts {model.experts}: its expert groups know no device types; a dense model"
+    if config.shards < config.dp_cp:
+        yield f"zero_shard_size {config.shards}: all replicas share the optimizer's state; no zero_shard_size"
+    if config.gathers_ahead and not _equal(plan):
+        yield (
+            "overlap_param_gather true: stages of unlike layers are of its legacy models, which cannot hide the gather; "
+            "overlap_param_gather false, or equal stages"
+        )
+    if plan.workload.precision == "fp8":
+        yield "precision fp8: its legacy models have none; bf16, fp16 or fp32"
+    if config.gradient_precision == "bf16":
+        yield "gradient_precision bf16: there is no flag for it; fp32"
+    if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
+        yield "vendor amd: it is built for CUDA; devices of NVIDIA"
+    yield from _against_places(plan)
+
+
+def _against_places(plan: Plan) -> Iterator[str]:
+    all_hosts = hosts.of_plan(plan)
+    odd = next((host for host in all_hosts if len(host.ranks) != host.cluster.node.count), None)
+    if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:
+        yield "placement of ranks: its local rank is rank modulo devices of a host; equal hosts, each with consecutive ranks"
+    elif odd is not None:
+        yield (
+            f"placement on {len(odd.ranks)} of {odd.cluster.node.count} devices of {odd.name}: its local rank is rank modulo "
+            "devices of a host; whole hosts"
+        )
+    silent = next((host for host in all_hosts if all(nic.spec.rdma for nic in host.cluster.node.nics)), None)
+    if silent is not None:
+        yield (
+            f"nics of {silent.cluster.name}: it starts with an interface for sockets on every host (NCCL_SOCKET_IFNAME); "
+            "an ethernet NIC in the topology"
+        )
+    yield from device_types.against(plan)
+
+
+def launch(plan: Plan) -> Launch:
+    """Arguments, the NCCL settings of every device type, and a launch by torchrun."""
+    labels = device_types.of_clusters(plan)
+    setup = (
+        f'cmp "$here"/{CONFIG} {CONFIG} || {{ echo "copy {CONFIG} of the export to the folder of Holmes" >&2; exit 1; }}\n'
+        f'set -f\narguments=($(<"$here"/{ARGS}))\n'
+    )
+    entry = f'pretrain_gpt.py "${{arguments[@]}}" --hetero-current-device-type "${TYPE}" "$@"'
+    files = torch_launch.files(plan, entry, _environment(plan), setup=setup)
+    for host in hosts.of_plan(plan):
+        name = f"env/{host.name}.env"
+        files[name] = replace(files[name], content=f"{files[name].content!s}export {TYPE}='{labels[host.cluster.name]}'\n")
+    found = {
+        ARGS: File(megatron_flags.text(flags(plan)), "arguments of Holmes, one a line"),
+        CONFIG: File(config_json(plan), "NCCL's settings by device type; `heter` is what joins several"),
+    }
+    return Launch(found | files, HOW, (*megatron_flags.assumed(plan), *ASSUMED))
+
+
+def flags(plan: Plan) -> megatron_flags.Flags:
+    """Everything that the plan decides, but the device type of a host."""
+    model, flash = plan.workload.model, plan.config.attention == "flash"
+    runs = device_types.runs(plan)
+    layers = [str(stage.layers) for stage in plan.stages]
+    stages: list[str] = []
+    for _, count in runs:
+        stages += [str(count), *layers[:count]]
+        del layers[:count]
+    found = megatron_flags.degrees(plan)
+    found |= {
+        "use-hetnet": True,
+        "hetero-mode": "pp",
+        "hetero-device-types": " ".join(label for label, _ in runs),
+        "hetero-pipeline-stages": " ".join(stages),
+    }
+    found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
+    found["make-vocab-size-divisible-by"] = model.vocab // plan.config.tp
+    found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
+    if _equal(plan):
+        return found | {"use-mcore-models": True, "transformer-impl": "transformer_engine"}
+    return found | {"transformer-impl": "local"} | ({"use-flash-attn": True} if flash else {})
+
+
+def config_json(plan: Plan) -> str:
+    """The variables of every device type, and of the groups across types (`heter`)."""
+    types: dict[str, list[Host]] = {}
+    labels = device_types.of_clusters(plan)
+    all_hosts = hosts.of_plan(plan)
+    for host in all_hosts:
+        types.setdefault(labels[host.cluster.name], []).append(host)
+    entries = [{"CLUSTER_NAME": label} | _joined(plan, tuple(found)) for label, found in types.items()]
+    everywhere = _joined(plan, all_hosts)
+    sockets = {"NCCL_SOCKET_IFNAME": everywhere["NCCL_SOCKET_IFNAME"]} if "NCCL_SOCKET_IFNAME" in everywhere else {}
+    entries.append({"CLUSTER_NAME": "heter"} | sockets)
+    return json.dumps(entries, indent=4) + "\n"
+
+
+def _joined(plan: Plan, some: tuple[Host, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for host in some:
+        for name, value in environment.of_host(plan, host).items():
+            if name in LISTS and name in found:
+                names = dict.fromkeys((found[name] + "," + value[1:]).removeprefix("=").split(","))
+                found[name] = "=" + ",".join(names)
+            elif name.startswith("NCCL_"):
+                found[name] = value
+    return found
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    found = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    if plan.config.attention == "unfused" and _equal(plan):
+        found |= {"NVTE_FLASH_ATTN": "0", "NVTE_FUSED_ATTN": "0"}
+    return found
+
+
+def _equal(plan: Plan) -> bool:
+    return len({stage.layers for stage in plan.stages}) == 1

@@ -1,0 +1,90 @@
+"""Megatron-LM: its flags, the layout of its stages, the network of each of its groups; and overrides for Megatron-Bridge.
+
+Flags are those of megatron-core 0.19.2 (megatron/training/arguments.py). Its groups in the default order tp-cp-ep-dp-pp are the
+plan's by their ranks (RankGenerator in megatron/core/parallel_state.py), and the shim gives every process its rank, so that
+placement needs no flag. Overrides are fields of Megatron-Bridge's ConfigContainer (src/megatron/bridge/training/config.py at
+067f987, 2026-08-22), for scripts/training/run_recipe.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, torch_launch
+from holmes_sim.launching.folder import File, Launch
+from sim.plan import Plan
+
+TITLE = "Megatron-LM"
+READERS = "megatron-core 0.16.1 and 0.19.2"
+ARGS, NCCL, BRIDGE = "megatron.args", "nccl.yaml", "bridge-overrides.txt"
+BRIDGE_ASSUMED = (
+    "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
+)
+ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+"""validate_args asks for it under tp or cp on devices before Blackwell; compute and communication keep their order by it."""
+HOW = """\
+On every host, from Megatron-LM's folder, with this folder on all of them under one path:
+
+```
+bash FOLDER/launch/$(hostname -s).sh --train-iters 1000 --lr 3e-4 --data-path DATA --tokenizer-type TOKENIZER ...
+```
+
+Each script loads its host's `env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`, with `megatron.args`
+and behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
+plan, and sets the rank and the network of every process group. The first host is the master; `MASTER_PORT` (29500 unless set)
+must be free on it. In containers set `HOLMES_HOST` to the host's name in the plan."""
+HOW_BRIDGE = """
+
+With Megatron-Bridge, from its folder, say a recipe of this model in place of arguments:
+
+```
+bash FOLDER/bridge/$(hostname -s).sh --recipe RECIPE --mode pretrain --dataset DATASET
+```"""
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """What Megatron-LM cannot express: unlike replicas, ZeRO 2 and 3, other schedules, vendors that NCCL does not join."""
+    yield from megatron_flags.against(plan)
+    if plan.config.vpp > 1 and plan.config.pp == 1:
+        yield f"vpp {plan.config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
+
+
+def launch(plan: Plan) -> Launch:
+    """Arguments, NCCL's networks by group, overrides for Megatron-Bridge, and launches of both by torchrun."""
+    nccl = megatron_groups.nccl_yaml(plan)
+    option = f' --nccl-communicator-config-path "$here"/{NCCL}' if nccl else ""
+    entry = f'pretrain_gpt.py "${{arguments[@]}}"{option} "$@"'
+    found = {ARGS: File(megatron_flags.text(flags(plan)), "arguments of Megatron-LM, one a line")}
+    if nccl:
+        found[NCCL] = File(nccl, "NCCL's network by the names of Megatron-LM's groups")
+    found |= torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(ARGS))
+    missing = megatron_bridge.missing(plan)
+    if missing:
+        return Launch(found, HOW, (*_assumed(plan), missing))
+    option = f' dist.nccl_communicator_config_path="$here"/{NCCL}' if nccl else ""
+    entry = f'scripts/training/run_recipe.py "$@" "${{arguments[@]}}"{option}'
+    found[BRIDGE] = File(megatron_bridge.overrides(plan), "overrides of a recipe of Megatron-Bridge, one a line")
+    found |= torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(BRIDGE), folder="bridge")
+    return Launch(found, HOW + HOW_BRIDGE, (*_assumed(plan), BRIDGE_ASSUMED))
+
+
+def flags(plan: Plan) -> megatron_flags.Flags:
+    """Everything that the plan decides."""
+    found = megatron_flags.degrees(plan)
+    if plan.config.pp > 1:
+        found["pipeline-model-parallel-layout"] = megatron_flags.layout(plan)
+    found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)
+    found["padded-vocab-size"] = plan.workload.model.vocab
+    found |= megatron_flags.numbers(plan) | megatron_flags.optimizer(plan) | megatron_flags.recomputation(plan)
+    found["attention-backend"] = plan.config.attention
+    return found
+
+
+def _read(name: str) -> str:
+    """Shell lines that read a file's words into `arguments`; a layout's `*` is no pattern of file names."""
+    return f'set -f\narguments=($(<"$here"/{name}))\n'
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    yield from megatron_flags.assumed(plan)
+    yield "Megatron-LM is that of megatron-core 0.16 or later, with Transformer Engine."

@@ -1,0 +1,100 @@
+"""A plan as overrides of a Megatron-Bridge recipe: `key=value` words for scripts/training/run_recipe.py.
+
+Keys are fields of ConfigContainer (NVIDIA-NeMo/Megatron-Bridge at 067f987, 2026-08-22: src/megatron/bridge/training/config.py,
+models/gpt_provider.py, training/mixed_precision.py); what makes a recipe split its stages otherwise is set to null. Overlap of
+the recipe (comm_overlap) would decide anew what ddp says (training/comm_overlap.py), so it is null too.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from holmes_sim.launching import megatron_flags
+from sim.plan import Plan
+
+Value: TypeAlias = str | int | float | bool | None
+
+PRECISIONS = {
+    ("bf16", "fp32"): "bf16_mixed",
+    ("fp16", "fp16"): "fp16_mixed",
+    ("fp8", "fp32"): "bf16_with_fp8_delayed_scaling_mixed",
+    ("fp32", "fp32"): None,
+}
+"""(precision, gradient precision) -> the recipe of mixed precision that has both."""
+
+
+def missing(plan: Plan) -> str | None:
+    """Why a plan that Megatron-LM can express has no overrides; None where it has."""
+    key = (plan.workload.precision, plan.config.gradient_precision)
+    if key in PRECISIONS:
+        return None
+    return f"no mixed precision of Megatron-Bridge has precision {key[0]} with gradients in {key[1]}: no overrides for it."
+
+
+def overrides(plan: Plan) -> str:
+    """One override a line. What stays the recipe's: activation, norms, biases, positions, data, optimizer."""
+    config, workload = plan.config, plan.workload
+    found: dict[str, Value] = {
+        "model.tensor_model_parallel_size": config.tp,
+        "model.sequence_parallel": config.sequence_parallel and config.tp > 1,
+        "model.context_parallel_size": config.cp,
+        "model.pipeline_model_parallel_size": config.pp,
+        "model.virtual_pipeline_model_parallel_size": config.vpp if config.vpp > 1 else None,
+        "model.pipeline_model_parallel_layout": megatron_flags.layout(plan) if config.pp > 1 else None,
+        "model.num_layers_in_first_pipeline_stage": None,
+        "model.num_layers_in_last_pipeline_stage": None,
+        "model.account_for_embedding_in_pipeline_split": False,
+        "model.account_for_loss_in_pipeline_split": False,
+    }
+    found |= _model(plan)
+    found |= {
+        "model.recompute_granularity": None, "model.recompute_method": None, "model.recompute_num_layers": None,
+    } | {f"model.{_field(name)}": value for name, value in megatron_flags.recomputation(plan).items()}  # fmt: skip
+    found |= {
+        "dataset.seq_length": workload.seq_len,
+        "train.micro_batch_size": config.microbatch_size,
+        "train.global_batch_size": workload.global_batch_size,
+        "mixed_precision": PRECISIONS[workload.precision, config.gradient_precision],
+        "comm_overlap": None,
+        "ddp.use_distributed_optimizer": config.zero_stage > 0,
+        "optimizer.use_distributed_optimizer": config.zero_stage > 0,
+        "ddp.num_distributed_optimizer_instances": config.dp_cp // config.shards,
+        "ddp.overlap_grad_reduce": config.reduces_behind,
+        "ddp.overlap_param_gather": config.gathers_ahead,
+        "optimizer.overlap_param_gather": config.gathers_ahead,
+    }
+    return "".join(f"{key}={_word(value)}\n" for key, value in found.items())
+
+
+def _model(plan: Plan) -> dict[str, Value]:
+    config, model = plan.config, plan.workload.model
+    found: dict[str, Value] = {
+        "model.num_layers": model.layers,
+        "model.hidden_size": model.hidden,
+        "model.ffn_hidden_size": model.ffn_hidden,
+        "model.num_attention_heads": model.heads,
+        "model.num_query_groups": model.kv_heads,
+        "model.kv_channels": model.head_dim,
+        "model.vocab_size": model.vocab,
+        "model.should_pad_vocab": False,
+        "model.share_embeddings_and_output_weights": model.tied_embeddings,
+    }
+    if model.experts:
+        found |= {
+            "model.expert_model_parallel_size": config.ep,
+            "model.expert_tensor_parallel_size": config.tp,
+            "model.num_moe_experts": model.experts,
+            "model.moe_router_topk": model.experts_per_token,
+            "model.moe_ffn_hidden_size": model.ffn_hidden,
+            "model.moe_shared_expert_intermediate_size": model.shared_ffn_hidden or None,
+            "model.moe_token_dispatcher_type": "alltoall",
+        }
+    return found
+
+
+def _field(flag: str) -> str:
+    return flag.replace("-", "_")
+
+
+def _word(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

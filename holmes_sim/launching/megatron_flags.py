@@ -1,0 +1,203 @@
+"""A plan in the words of Megatron-LM, which its relatives share: parallel degrees, model, batches, optimizer, memory.
+
+Names and rules are Megatron-LM's: megatron/training/arguments.py and megatron/core/transformer/transformer_config.py of
+megatron-core 0.19.2 (2026), whose own parser reads them (tests/peers/megatron.py). A flag is its name without dashes in front;
+its value True stands for a flag without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from holmes_sim.launching import environment, nets
+from sim.plan import Plan
+
+Flags: TypeAlias = dict[str, str | int | float | bool]
+
+PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",)}
+"""Precision of a workload -> flags; fp8 adds its format to bf16."""
+GRADIENTS = {"bf16": ("fp32", "bf16"), "fp8": ("fp32", "bf16"), "fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
+"""Precision -> gradient precisions that validate_args lets through."""
+SCHEDULES = ("1f1b", "interleaved")
+
+
+def text(flags: Flags) -> str:
+    """One flag a line, with its value behind it."""
+    return "".join(f"--{name}\n" if value is True else f"--{name} {value}\n" for name, value in flags.items())
+
+
+def degrees(plan: Plan) -> Flags:
+    """Parallel degrees in the default order tp-cp-ep-dp-pp; dp follows from the number of ranks."""
+    config = plan.config
+    found: Flags = {
+        "tensor-model-parallel-size": config.tp,
+        "pipeline-model-parallel-size": config.pp,
+        "context-parallel-size": config.cp,
+    }
+    if config.cp > 1:
+        found["cp-comm-type"] = "p2p"
+    if plan.workload.model.experts:
+        found |= {"expert-model-parallel-size": config.ep, "expert-tensor-parallel-size": config.tp}
+    if config.sequence_parallel and config.tp > 1:
+        found["sequence-parallel"] = True
+    return found
+
+
+def layout(plan: Plan) -> str:
+    """Stages as --pipeline-model-parallel-layout reads them: E embedding, t a layer, L head and loss; virtual ones in order.
+
+    (megatron/core/transformer/pipeline_parallel_layer_layout.py: stage i is on place i % pp)."""
+    stages = [f"t*{stage.layers}" if stage.layers > 1 else "t" for stage in plan.stages]
+    return "E" + "|".join(stages) + "L"
+
+
+def batches(plan: Plan) -> Flags:
+    """What one step takes."""
+    workload = plan.workload
+    return {
+        "micro-batch-size": plan.config.microbatch_size,
+        "global-batch-size": workload.global_batch_size,
+        "seq-length": workload.seq_len,
+    }
+
+
+def shape(plan: Plan) -> Flags:
+    """The model."""
+    model = plan.workload.model
+    found: Flags = {
+        "num-layers": model.layers,
+        "hidden-size": model.hidden,
+        "ffn-hidden-size": model.ffn_hidden,
+        "num-attention-heads": model.heads,
+        "kv-channels": model.head_dim,
+    }
+    if model.kv_heads < model.heads:
+        found |= {"group-query-attention": True, "num-query-groups": model.kv_heads}
+    found["max-position-embeddings"] = model.learned_positions or plan.workload.seq_len
+    found["position-embedding-type"] = "learned_absolute" if model.learned_positions else "rope"
+    if model.mlp != "gelu":
+        found |= {"swiglu" if model.mlp == "swiglu" else "squared-relu": True, "disable-bias-linear": True}
+        found |= {"normalization": "RMSNorm", "attention-dropout": 0.0, "hidden-dropout": 0.0}
+    if not model.tied_embeddings:
+        found["untie-embeddings-and-output-weights"] = True
+    if model.experts:
+        found |= {"num-experts": model.experts, "moe-router-topk": model.experts_per_token}
+        found |= {"moe-ffn-hidden-size": model.ffn_hidden, "moe-token-dispatcher-type": "alltoall"}
+    if model.shared_ffn_hidden:
+        found["moe-shared-expert-intermediate-size"] = model.shared_ffn_hidden
+    return found
+
+
+def numbers(plan: Plan) -> Flags:
+    """Precision of weights and gradients."""
+    precision, gradients = plan.workload.precision, plan.config.gradient_precision
+    found: Flags = dict.fromkeys(PRECISIONS[precision], True)
+    if precision == "fp8":
+        found["fp8-format"] = "hybrid"
+    if gradients == "bf16":
+        found["grad-reduce-in-bf16"] = True
+    elif precision == "fp16" and gradients == "fp32":
+        found["accumulate-allreduce-grads-in-fp32"] = True
+    return found
+
+
+def optimizer(plan: Plan) -> Flags:
+    """Who shares the optimizer's state, and what is hidden behind the compute."""
+    config = plan.config
+    found: Flags = {}
+    if config.zero_stage:
+        found["use-distributed-optimizer"] = True
+    if config.shards < config.dp_cp:
+        found["num-distributed-optimizer-instances"] = config.dp_cp // config.shards
+    if config.reduces_behind:
+        found["overlap-grad-reduce"] = True
+    if config.gathers_ahead:
+        found["overlap-param-gather"] = True
+    return found
+
+
+def recomputation(plan: Plan) -> Flags:
+    """What is computed again. Flash attention keeps no scores, so that with it `selective` recomputes nothing."""
+    config = plan.config
+    if config.recompute == "full":
+        return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
+    if config.recompute == "selective" and config.attention == "unfused":
+        return {"recompute-granularity": "selective"}
+    return {}
+
+
+def assumed(plan: Plan) -> Iterator[str]:
+    """What was left to the framework, and what no flag says."""
+    config, workload = plan.config, plan.workload
+    algorithms = {group.kind: group.collective for group in plan.groups}
+    told = ", ".join(f"{kind} {name}" for kind, name in algorithms.items() if kind != "pp")
+    if told:
+        yield f"NCCL chooses the algorithm of every collective and the order of its rings; the plan counts with {told}."
+    if config.recompute == "selective" and config.attention == "flash":
+        yield "recompute selective says nothing: flash attention keeps no scores that could be computed again."
+    if workload.precision == "fp8":
+        yield "fp8 is the format hybrid with delayed scaling, over bf16."
+    if workload.model.mlp == "gelu":
+        yield "Dropout is the default, 0.1; models without gelu are trained without."
+    if not nets.one_vendor(plan, range(config.world_size)):
+        yield "The fleet's unified communicator stands behind torch's backend nccl on the devices of all vendors."
+    if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
+        yield "Megatron-LM is ROCm's own (ROCm/Megatron-LM)."
+
+
+def against(plan: Plan) -> Iterator[str]:
+    """What neither Megatron-LM nor its relatives can express."""
+    config, workload, model = plan.config, plan.workload, plan.workload.model
+    if len(set(config.num_microbatches)) > 1:
+        counts = ", ".join(map(str, config.num_microbatches))
+        yield f"num_microbatches {counts}: all replicas get equally many; --strategy holmes keeps them even"
+    if config.schedule not in SCHEDULES:
+        yield f"schedule {config.schedule}: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
+    if config.schedule == "interleaved" and config.vpp == 1:
+        yield "schedule interleaved: with vpp 1 it plays plain 1F1B; vpp 2 or more, or --schedule 1f1b"
+    if config.reduces_each_microbatch:
+        yield (
+            f"zero_stage {config.zero_stage}: its distributed optimizer shares the optimizer's state alone; "
+            "zero_stage 0 or 1 (--zero 1)"
+        )
+    if config.gathers_ahead and not config.reduces_behind:
+        yield (
+            "overlap_grad_reduce false: --overlap-param-gather must have --overlap-grad-reduce with it; "
+            "both of them, or overlap_param_gather false too"
+        )
+    yield from _against_numbers(plan)
+    if 0 < model.learned_positions < workload.seq_len:
+        yield (
+            f"learned_positions {model.learned_positions}: fewer than seq_len {workload.seq_len}; "
+            "as many positions as a sequence has tokens, or 0 for rotary ones"
+        )
+    if model.kv_heads % config.tp and config.tp % model.kv_heads:
+        yield (
+            f"kv_heads {model.kv_heads}: neither a multiple nor a divisor of tp {config.tp}; a tp that divides them or is a "
+            "multiple"
+        )
+    if model.experts and config.tp > 1 and not config.sequence_parallel:
+        yield f"sequence_parallel false: experts with tp {config.tp} must have it; sequence_parallel true, or tp 1"
+    if model.experts and config.tp > 1 and model.mlp == "gelu":
+        yield f"mlp gelu: its biases are not divided in experts by tp {config.tp}; tp 1, or mlp swiglu or relu2"
+    yield from environment.against(plan)
+    vendors = list(dict.fromkeys(plan.fleet.spec(device).vendor for device in plan.placement))
+    if "huawei" in vendors:
+        yield "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"
+    if len(vendors) > 1 and plan.fleet.communicator != "unified" and not nets.one_vendor(plan, range(config.world_size)):
+        yield (
+            f"vendors {', '.join(vendors)}: NCCL does not join them, and gloo cannot send what lies on a device; "
+            "devices of one vendor, or a fleet with communicator unified"
+        )
+
+
+def _against_numbers(plan: Plan) -> Iterator[str]:
+    precision, gradients = plan.workload.precision, plan.config.gradient_precision
+    if precision not in PRECISIONS:
+        yield f"precision {precision}: there is no flag for it; bf16, fp16, fp32 or fp8"
+    elif gradients not in GRADIENTS[precision]:
+        known = " or ".join(GRADIENTS[precision])
+        yield f"gradient_precision {gradients}: there is no flag for it with precision {precision}; {known}"
+    if plan.config.attention == "flash" and precision in ("fp32", "tf32"):
+        yield f"attention flash: its kernels take fp16 and bf16, not {precision}; attention unfused, or precision bf16"

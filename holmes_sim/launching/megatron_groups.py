@@ -1,0 +1,91 @@
+"""Every group that Megatron-LM builds, by the name that its NCCL options go by, and the network of each.
+
+Names and groups are those of initialize_model_parallel (megatron/core/parallel_state.py, megatron-core 0.19.2): every call of
+get_nccl_options. A name that is not known there is passed over in silence; net_name may be IB or Socket and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holmes_sim.launching import nets
+from sim.cluster import common_transport
+from sim.errors import PlanError
+from sim.plan import Group, ParallelConfig, Plan
+
+FIXED = {
+    "tp": ("cp", "dp", "pp"),
+    "pp": ("tp", "cp", "dp"),
+    "mp": ("cp", "dp"),
+    "cp": ("tp", "dp", "pp"),
+    "dp": ("tp", "cp", "pp"),
+    "dp_cp": ("tp", "pp"),
+    "tp_cp": ("dp", "pp"),
+    "tp_dp": ("cp", "pp"),
+    "tp_dp_cp": ("pp",),
+    "ep": ("tp", "edp", "pp"),
+    "ep_tp": ("ep", "edp", "pp"),
+    "tp_ep_mp": ("edp", "pp"),
+    "tp_ep_pp": ("edp",),
+    "ep_dp": ("tp", "ep", "pp"),
+    "intra_dp_cp": ("tp", "instance", "pp"),
+    "intra_ep_dp": ("tp", "instance", "ep", "pp"),
+    "inter_ep_dp": ("tp", "shard", "ep", "pp"),
+    "intra_dist_opt_instance": ("instance",),
+}
+"""Name -> indices that all ranks of a group have in common; `instance` is a copy of the optimizer's state."""
+SEVERAL_INSTANCES = ("intra_dp_cp", "intra_ep_dp", "inter_ep_dp")
+"""Built only where the optimizer's state is held more than once."""
+
+
+def of_config(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(name, ranks) of every group of two or more ranks."""
+    places = [_indices(config, rank) for rank in range(config.world_size)]
+    for name, fixed in FIXED.items():
+        if name in SEVERAL_INSTANCES and config.shards == config.dp_cp:
+            continue
+        found: dict[tuple[int, ...], list[int]] = {}
+        for rank, place in enumerate(places):
+            found.setdefault(tuple(place[index] for index in fixed), []).append(rank)
+        yield from ((name, tuple(ranks)) for ranks in found.values() if len(ranks) > 1)
+        if name == "pp" and config.pp > 1:
+            yield from (("embd", (ranks[0], ranks[-1])) for ranks in found.values())
+
+
+def _indices(config: ParallelConfig, rank: int) -> dict[str, int]:
+    tp, dp_cp, pp = config.place(rank)
+    return {
+        "tp": tp, "pp": pp, "cp": dp_cp % config.cp, "dp": dp_cp // config.cp, "ep": dp_cp % config.ep,
+        "edp": dp_cp // config.ep, "instance": dp_cp // config.shards if config.zero_stage else 0,
+        "shard": dp_cp % config.shards,
+    }  # fmt: skip
+
+
+def nccl_yaml(plan: Plan) -> str:
+    """nccl.yaml: the network of every name whose groups share one; empty where there is none.
+
+    The others are left to the shim, which tells each group its own."""
+    by_name: dict[str, set[str | None]] = {}
+    for name, ranks in of_config(plan.config):
+        by_name.setdefault(name, set()).add(_net_name(plan, name, ranks))
+    lines, open_ones = [], []
+    for name, found in by_name.items():
+        if len(found) > 1:
+            open_ones.append(f"# {name}: {_listed(found)}: holmes_launch.py tells each group its own\n")
+        elif (only := found.pop()) is not None:
+            lines.append(f"{name}: {{net_name: {only}}}\n")
+    if not lines:
+        return ""
+    return "".join(("# NCCL's network by name of group, read by megatron/core/parallel_state.py\n", *lines, *open_ones))
+
+
+def _listed(found: set[str | None]) -> str:
+    return ", ".join(sorted(name or "inside a host" for name in found))
+
+
+def _net_name(plan: Plan, name: str, ranks: tuple[int, ...]) -> str | None:
+    devices = tuple(plan.placement[rank] for rank in ranks)
+    try:
+        return nets.net_name(Group(name, ranks, *common_transport(plan.fleet, devices), "ring"))
+    except PlanError:
+        return "Socket"

@@ -1,0 +1,128 @@
+"""What is written for FlagScale, by hand; its own code reads every export in tests/peers/flagscale.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from holmes_sim.exporters import flagscale
+from holmes_sim.launching import folder
+from tests import features
+
+BY_NAME = {feature.name: feature for feature in features.FEATURES}
+
+
+def plan_of(name="plain", config=(), **facts):
+    feature = BY_NAME[name]
+    return features.plan_of(replace(feature, config=feature.config | dict(config), **facts))
+
+
+def read(plan, name):
+    return yaml.safe_load(flagscale.launch(plan).files[name].content)
+
+
+def test_a_mesh_for_every_place_with_its_layers():
+    plan = plan_of("pipeline across fabrics (TCP)", layers=(13, 11))
+    assert read(plan, "conf/train/plan.yaml") == {
+        "system": {
+            "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 1,
+            "sequence_parallel": True, "bf16": True, "use_distributed_optimizer": True, "overlap_grad_reduce": True,
+            "overlap_param_gather": True, "attention_backend": "flash",
+        },
+        "model": {
+            "use_mcore_models": True, "transformer_impl": "transformer_engine", "micro_batch_size": 1, "global_batch_size": 16,
+            "seq_length": 2048, "num_layers": 24, "hidden_size": 2304, "ffn_hidden_size": 6144, "num_attention_heads": 24,
+            "kv_channels": 96, "max_position_embeddings": 2048, "position_embedding_type": "rope", "swiglu": True,
+            "disable_bias_linear": True, "normalization": "RMSNorm", "attention_dropout": 0.0, "hidden_dropout": 0.0,
+            "untie_embeddings_and_output_weights": True,
+            "hetero": {
+                "enable_hetero": True, "hetero_device_types": ["stage0", "stage1"], "hetero_current_device_type": "stage0",
+                "hetero_process_meshes": [2, 1, 1, 2, 1, 2, 1, 1, 2, 1], "hetero_pipeline_layer_split": [13, 11],
+            },
+        },
+        "data": {"make_vocab_size_divisible_by": 25600},
+    }  # fmt: skip
+    assert flagscale.launch(plan).files["hostfile"].content == (
+        "a-node0 slots=4 type=stage0\n"
+        "b-node0 slots=4 type=stage1\n"
+    )  # fmt: skip
+
+
+def test_hosts_are_ranked_in_order_and_have_their_environment():
+    plan = plan_of("hosts of unlike numbers of ranks")
+    found = read(plan, "conf/plan.yaml")
+    assert found["defaults"] == [{"train": "plan"}, "_self_"]
+    assert found["experiment"]["runner"] == {
+        "backend": "torchrun", "nnodes": 3, "hostfile": "???", "rdzv_backend": "static", "master_addr": "a-node0",
+        "master_port": 29500,
+    }  # fmt: skip
+    network = {"NCCL_IB_HCA": "=mlx5_0,mlx5_1", "NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+    assert found["experiment"]["envs"] == {
+        "CUDA_DEVICE_MAX_CONNECTIONS": 1,
+        "node_specific": {
+            "a-node0": network | {"CUDA_VISIBLE_DEVICES": "0,1,2"},
+            "a-node1": network | {"CUDA_VISIBLE_DEVICES": "0,1,2,3"},
+            "a-node2": network | {"CUDA_VISIBLE_DEVICES": "0"},
+        },
+    }
+
+
+def test_hosts_of_a_type_that_are_alike_share_their_environment():
+    plan = plan_of(config={"tp": 4}, nodes=("a/node0", "a/node1", "b/node0", "b/node1"))
+    environments = read(plan, "conf/plan.yaml")["experiment"]["envs"]
+    assert sorted(environments["device_type_specific"]) == ["stage0", "stage1"]
+    assert "node_specific" not in environments
+
+
+def test_places_that_share_hosts_are_one_mesh():
+    # Six places of two ranks on three hosts of four: each host holds two of them, which is well where nothing is replicated.
+    config = {"dp": 1, "pp": 6, "num_microbatches": (16,)}
+    plan = plan_of(config=config, layers=(4,) * 6, nodes=("a/node0", "a/node1", "a/node2"), order=tuple(range(12)))
+    hetero = read(plan, "conf/train/plan.yaml")["model"]["hetero"]
+    assert hetero["hetero_device_types"] == ["stages0-1", "stages2-3", "stages4-5"]
+    assert hetero["hetero_process_meshes"] == [2, 1, 1, 1, 2, 2, 1, 1, 1, 2, 2, 1, 1, 1, 2]
+    assert not list(flagscale.against(plan))
+
+
+def test_run_hands_the_files_to_flagscale(tmp_path):
+    folder.write(flagscale.launch(plan_of()), tmp_path / "out")
+    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    told = subprocess.run(
+        ["bash", "out/run.sh", "action=dryrun"],
+        cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True, capture_output=True, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    out = tmp_path / "out"
+    assert told == [
+        "run.py", "--config-path", f"{out}/conf", "--config-name", "plan", f"experiment.runner.hostfile={out}/hostfile",
+        f"experiment.task.entrypoint={out}/entry.py", "action=dryrun",
+    ]  # fmt: skip
+
+
+def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
+    (tmp_path / "entry.py").write_text(flagscale.ENTRY)
+    (tmp_path / "holmes_launch.py").write_text("import sys; print(sys.argv[1:], __name__)")
+    told = subprocess.run([sys.executable, tmp_path / "entry.py", "--a", "1"], check=True, capture_output=True, text=True)
+    assert told.stdout == "['flagscale/train/train_gpt.py', '--a', '1'] __main__\n"
+
+
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        (plan_of("virtual stages"), "vpp 2: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"),
+        (plan_of("context parallel"), "cp 2: its meshes of device types have no context parallelism; cp 1"),
+        (plan_of("ZeRO 1 shared by half of dp"),
+         "zero_shard_size 2: all replicas share the optimizer's state; no zero_shard_size"),
+        (plan_of(config={"tp": 1, "pp": 4}, layers=(6,) * 4),
+         "places 0 to 1 of the pipeline on shared hosts: between meshes it joins the replicas of a mesh with several places in "
+         "a wrong order; hosts that hold one place each, or dp 1"),
+        (plan_of("replicas of unlike microbatches"),
+         "num_microbatches 9, 7: all replicas get equally many; --strategy holmes keeps them even"),
+    ],
+)  # fmt: skip
+def test_refusals(plan, line):
+    assert list(flagscale.against(plan)) == [line]

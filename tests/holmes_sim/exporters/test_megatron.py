@@ -1,0 +1,290 @@
+"""What is written for Megatron-LM, by hand; its own code reads every export in tests/peers/megatron.py."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from holmes_sim.exporters import megatron
+from holmes_sim.launching import environment, folder, hosts, megatron_groups
+from sim.plan import ParallelConfig
+from tests import features
+
+BY_NAME = {feature.name: feature for feature in features.FEATURES}
+
+
+def plan_of(name, **config):
+    feature = BY_NAME[name]
+    return features.plan_of(replace(feature, config=feature.config | config))
+
+
+def written(plan, name):
+    return megatron.launch(plan).files[name].content
+
+
+def refusals(plan):
+    return list(megatron.against(plan))
+
+
+def test_arguments_of_unlike_stages():
+    assert written(plan_of("stages of unlike layers"), "megatron.args").splitlines() == [
+        "--tensor-model-parallel-size 2",
+        "--pipeline-model-parallel-size 2",
+        "--context-parallel-size 1",
+        "--sequence-parallel",
+        "--pipeline-model-parallel-layout Et*13|t*11L",
+        "--micro-batch-size 1",
+        "--global-batch-size 16",
+        "--seq-length 2048",
+        "--num-layers 24",
+        "--hidden-size 2304",
+        "--ffn-hidden-size 6144",
+        "--num-attention-heads 24",
+        "--kv-channels 96",
+        "--max-position-embeddings 2048",
+        "--position-embedding-type rope",
+        "--swiglu",
+        "--disable-bias-linear",
+        "--normalization RMSNorm",
+        "--attention-dropout 0.0",
+        "--hidden-dropout 0.0",
+        "--untie-embeddings-and-output-weights",
+        "--padded-vocab-size 51200",
+        "--bf16",
+        "--use-distributed-optimizer",
+        "--overlap-grad-reduce",
+        "--overlap-param-gather",
+        "--attention-backend flash",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "less"),
+    [
+        ("virtual stages of unlike layers", ["--pipeline-model-parallel-layout Et*6|t*7|t*6|t*5L"], []),
+        ("context parallel", ["--context-parallel-size 2", "--cp-comm-type p2p", "--global-batch-size 16"], []),
+        ("experts, ep 2", [
+            "--expert-model-parallel-size 2", "--expert-tensor-parallel-size 2", "--num-experts 8", "--moe-router-topk 2",
+            "--moe-ffn-hidden-size 6144", "--moe-token-dispatcher-type alltoall",
+        ], []),
+        ("ZeRO 0", [], ["--use-distributed-optimizer", "--overlap-param-gather"]),
+        ("ZeRO 1 shared by half of dp", ["--num-distributed-optimizer-instances 2"], ["--sequence-parallel"]),
+        ("microbatches of 2", ["--micro-batch-size 2", "--global-batch-size 16"], []),
+        ("recompute selective", ["--recompute-granularity selective", "--attention-backend unfused"], []),
+        ("recompute full",
+         ["--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"], []),
+        ("gradients not overlapped", ["--use-distributed-optimizer"], ["--overlap-grad-reduce", "--overlap-param-gather"]),
+        ("no sequence parallelism", [], ["--sequence-parallel"]),
+        ("fp16", ["--fp16"], ["--bf16"]),
+        ("grouped queries", ["--group-query-attention", "--num-query-groups 8"], []),
+        ("gelu, not gated", ["--ffn-hidden-size 9216"],
+         ["--swiglu", "--disable-bias-linear", "--normalization RMSNorm", "--hidden-dropout 0.0"]),
+        ("learned positions",
+         ["--max-position-embeddings 2048", "--position-embedding-type learned_absolute"], []),
+        ("tied embeddings", [], ["--untie-embeddings-and-output-weights"]),
+    ],
+)  # fmt: skip
+def test_arguments_of_what_is_not_plain(name, more, less):
+    lines = written(plan_of(name), "megatron.args").splitlines()
+    assert set(more) <= set(lines)
+    assert set(less).isdisjoint(lines)
+
+
+def test_one_place_has_no_layout():
+    lines = written(plan_of("plain", pp=1, dp=4, num_microbatches=(4,) * 4), "megatron.args").splitlines()
+    assert "--pipeline-model-parallel-size 1" in lines
+    assert not [line for line in lines if "layout" in line]
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradients", "flags"),
+    [
+        ("bf16", "bf16", ["--bf16", "--grad-reduce-in-bf16"]),
+        ("fp16", "fp32", ["--fp16", "--accumulate-allreduce-grads-in-fp32"]),
+        ("fp8", "fp32", ["--bf16", "--fp8-format hybrid"]),
+    ],
+)
+def test_precision_of_gradients(precision, gradients, flags):
+    feature = replace(
+        BY_NAME["plain"], precision=precision, config={"gradient_precision": gradients}, nodes=("b/node0", "b/node1"),
+        second=("h100-sxm5-80gb", "nvlink4"),
+    )  # fmt: skip
+    lines = written(features.plan_of(feature), "megatron.args").splitlines()
+    assert lines[lines.index("--padded-vocab-size 51200") + 1 : lines.index("--use-distributed-optimizer")] == flags
+
+
+def test_flash_attention_recomputes_nothing_selectively():
+    launch = megatron.launch(plan_of("plain", recompute="selective"))
+    assert "recompute" not in launch.files["megatron.args"].content
+    assert any(line.startswith("recompute selective says nothing") for line in launch.assumed)
+
+
+def test_networks_of_a_pipeline_across_fabrics():
+    # Stage 0 is ranks 0-3 on a host with InfiniBand, stage 1 ranks 4-7 on one with RoCE: what spans stages leaves its host.
+    assert written(plan_of("pipeline across fabrics (TCP)"), "nccl.yaml").splitlines() == [
+        "# NCCL's network by name of group, read by megatron/core/parallel_state.py",
+        "pp: {net_name: Socket}",
+        "embd: {net_name: Socket}",
+        "mp: {net_name: Socket}",
+        "tp_ep_pp: {net_name: Socket}",
+        "intra_dist_opt_instance: {net_name: Socket}",
+    ]
+
+
+def test_networks_of_data_parallel_groups_across_fabrics():
+    # Each stage is two devices on InfiniBand and two on RoCE: dp crosses, the pipelines stay inside their hosts.
+    networks = yaml.safe_load(written(plan_of("data parallel across fabrics (TCP)"), "nccl.yaml"))
+    crossing = {"dp", "dp_cp", "tp_dp", "tp_dp_cp", "ep_dp", "intra_dist_opt_instance"}
+    assert networks == {name: {"net_name": "Socket"} for name in crossing}
+
+
+def test_names_whose_groups_have_several_networks_are_left_to_the_shim():
+    # Stage 0 on two hosts with InfiniBand (a0, a1), stage 1 on one with RoCE (b0, b1 would be RDMA too): dp is IB or inside.
+    feature = replace(
+        BY_NAME["plain"], nodes=("a/node0", "a/node1", "b/node0"), order=(0, 1, 4, 5, 8, 9, 10, 11),
+    )  # fmt: skip
+    lines = written(features.plan_of(feature), "nccl.yaml").splitlines()
+    assert "# dp: IB, inside a host: holmes_launch.py tells each group its own" in lines
+    assert "pp: {net_name: Socket}" in lines
+    assert not [line for line in lines if line.startswith("dp:")]
+
+
+def test_inside_one_host_there_is_no_network_to_name():
+    plan = plan_of("plain", pp=1, num_microbatches=(8, 8))
+    launch = megatron.launch(plan)
+    assert "nccl.yaml" not in launch.files
+    assert "nccl" not in launch.files["launch/a-node0.sh"].content
+
+
+def test_groups_that_megatron_builds_beyond_the_plans():
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for name, ranks in megatron_groups.of_config(ParallelConfig(tp=2, pp=2, dp=2, num_microbatches=(1, 1))):
+        found.setdefault(name, []).append(ranks)
+    assert found["mp"] == [(0, 1, 4, 5), (2, 3, 6, 7)]
+    assert found["embd"] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert found["dp_cp"] == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert found["tp_dp"] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert found["intra_dist_opt_instance"] == [(0, 1, 2, 3, 4, 5, 6, 7)]
+    assert "intra_dp_cp" not in found
+
+
+def test_a_state_held_twice_has_groups_for_each_copy():
+    config = ParallelConfig(dp=4, zero_shard_size=2, num_microbatches=(1,) * 4)
+    found = [(name, ranks) for name, ranks in megatron_groups.of_config(config) if name.startswith(("intra", "inter"))]
+    assert found == [
+        ("intra_dp_cp", (0, 1)), ("intra_dp_cp", (2, 3)),
+        ("intra_ep_dp", (0, 1)), ("intra_ep_dp", (2, 3)),
+        ("inter_ep_dp", (0, 2)), ("inter_ep_dp", (1, 3)),
+        ("intra_dist_opt_instance", (0, 1)), ("intra_dist_opt_instance", (2, 3)),
+    ]  # fmt: skip
+
+
+def test_a_host_keeps_the_rdma_that_only_groups_of_the_framework_use():
+    # Places 0 and 2 are hosts of one InfiniBand fabric, place 1 has RoCE: of the plan's groups all that leave a host go over
+    # TCP, but Megatron-LM joins the tied embedding of places 0 and 2.
+    feature = replace(
+        BY_NAME["plain"], config={"pp": 3}, layers=(8, 8, 8), nodes=("a/node0", "b/node0", "a/node1"), order=tuple(range(12)),
+    )  # fmt: skip
+    plan = features.plan_of(feature)
+    by_host = {host.name: environment.of_host(plan, host) for host in hosts.of_plan(plan)}
+    assert by_host["a-node0"]["NCCL_IB_HCA"] == by_host["a-node1"]["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert by_host["b-node0"]["NCCL_IB_DISABLE"] == "1"
+    assert "embd: {net_name: IB}" in written(plan, "nccl.yaml")
+
+
+def test_the_script_hands_every_word_to_torchrun(tmp_path):
+    folder.write(megatron.launch(plan_of("stages of unlike layers")), tmp_path / "out")
+    (tmp_path / "Et*13|t*11L").write_text("")  # a pattern of file names would find it, and others like it
+    (tmp_path / "Et13|tx11L").write_text("")
+    (tmp_path / "torchrun").write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$CUDA_DEVICE_MAX_CONNECTIONS"\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    told = subprocess.run(
+        ["bash", "out/launch/a-node1.sh", "--lr", "3e-4 *"],
+        cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOLMES_HOST": "a-node1"}, check=True, capture_output=True,
+        text=True,
+    ).stdout.splitlines()  # fmt: skip
+    arguments = (tmp_path / "out" / "megatron.args").read_text().split()
+    out = tmp_path / "out"
+    assert told == [
+        "--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr=a-node0", "--master-port=29500",
+        f"{out}/holmes_launch.py", "pretrain_gpt.py", *arguments,
+        "--nccl-communicator-config-path", f"{out}/nccl.yaml", "--lr", "3e-4 *", "1",
+    ]  # fmt: skip
+    assert "Et*13|t*11L" in arguments
+
+
+def test_overrides_of_a_recipe():
+    lines = written(plan_of("virtual stages of unlike layers"), "bridge-overrides.txt").splitlines()
+    assert lines[:10] == [
+        "model.tensor_model_parallel_size=2",
+        "model.sequence_parallel=true",
+        "model.context_parallel_size=1",
+        "model.pipeline_model_parallel_size=2",
+        "model.virtual_pipeline_model_parallel_size=2",
+        "model.pipeline_model_parallel_layout=Et*6|t*7|t*6|t*5L",
+        "model.num_layers_in_first_pipeline_stage=null",
+        "model.num_layers_in_last_pipeline_stage=null",
+        "model.account_for_embedding_in_pipeline_split=false",
+        "model.account_for_loss_in_pipeline_split=false",
+    ]
+    assert "mixed_precision=bf16_mixed" in lines
+    assert "ddp.num_distributed_optimizer_instances=1" in lines
+
+
+def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_the_plans():
+    launch = megatron.launch(plan_of("plain", gradient_precision="bf16"))
+    assert not [name for name in launch.files if name.startswith("bridge")]
+    assert "Bridge" not in launch.how
+    assert (
+        "no mixed precision of Megatron-Bridge has precision bf16 with gradients in bf16: no overrides for it."
+        in launch.assumed
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("replicas of unlike microbatches",
+         "num_microbatches 9, 7: all replicas get equally many; --strategy holmes keeps them even"),
+        ("schedule zb-h1", "schedule zb-h1: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
+        ("schedule gpipe", "schedule gpipe: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
+        ("ZeRO 3", "zero_stage 3: its distributed optimizer shares the optimizer's state alone; "
+         "zero_stage 0 or 1 (--zero 1)"),
+        ("fp32", "attention flash: its kernels take fp16 and bf16, not fp32; attention unfused, or precision bf16"),
+        ("devices of two vendors", "vendors nvidia, amd: NCCL does not join them, and gloo cannot send what lies on a device; "
+         "devices of one vendor, or a fleet with communicator unified"),
+        ("devices of Huawei alone", "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"),
+    ],
+)  # fmt: skip
+def test_refusals(name, line):
+    assert refusals(plan_of(name)) == [line]
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "precision", "line"),
+    [
+        ({"overlap_grad_reduce": False}, {}, "bf16",
+         "overlap_grad_reduce false: --overlap-param-gather must have --overlap-grad-reduce with it; "
+         "both of them, or overlap_param_gather false too"),
+        ({"pp": 1, "vpp": 2, "dp": 4, "num_microbatches": (4,) * 4, "schedule": "interleaved"}, {}, "bf16",
+         "vpp 2: virtual stages need a pipeline; pp 2 or more, or vpp 1"),
+        ({"schedule": "interleaved"}, {}, "bf16",
+         "schedule interleaved: with vpp 1 it plays plain 1F1B; vpp 2 or more, or --schedule 1f1b"),
+        ({"attention": "unfused"}, {}, "tf32", "precision tf32: there is no flag for it; bf16, fp16, fp32 or fp8"),
+        ({"gradient_precision": "fp16"}, {}, "bf16",
+         "gradient_precision fp16: there is no flag for it with precision bf16; fp32 or bf16"),
+        ({}, {"learned_positions": 1024}, "bf16",
+         "learned_positions 1024: fewer than seq_len 2048; as many positions as a sequence has tokens, or 0 for rotary ones"),
+        ({}, {"heads": 18, "kv_heads": 3}, "bf16",
+         "kv_heads 3: neither a multiple nor a divisor of tp 2; a tp that divides them or is a multiple"),
+        ({"sequence_parallel": False}, features.EXPERTS, "bf16",
+         "sequence_parallel false: experts with tp 2 must have it; sequence_parallel true, or tp 1"),
+        ({}, features.EXPERTS | {"mlp": "gelu"}, "bf16",
+         "mlp gelu: its biases are not divided in experts by tp 2; tp 1, or mlp swiglu or relu2"),
+    ],
+)  # fmt: skip
+def test_refusals_of_combinations(config, model, precision, line):
+    assert refusals(features.plan_of(features.Feature("", config, model=model, precision=precision))) == [line]

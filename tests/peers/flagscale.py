@@ -1,0 +1,173 @@
+"""FlagScale: read by its own code, a checkout of flagos-ai/FlagScale at the path in FLAGSCALE_CHECKOUT, and megatron-core.
+
+Hydra composes the files as run.py does; SSHTrainRunner and run_node, in a dry run, write the script of every host, whose
+torchrun line torch's own parser reads; the shim says each process's rank. RankMapper sorts ranks by the types of the hostfile,
+pre_validate_args checks meshes and layers, ParallelContext asks for the groups with megatron-core's RankGenerator. Its patched
+Megatron-LM is not run: that its parser knows the other names is not read here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import logging
+import os
+import re
+import shlex
+import sys
+import tempfile
+import unittest.mock
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from hydra import compose, initialize_config_dir
+from torch.distributed.run import get_args_parser
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+if "FLAGSCALE_CHECKOUT" not in os.environ:
+    sys.exit("FLAGSCALE_CHECKOUT is to name a checkout of flagos-ai/FlagScale")
+sys.path.append(str(Path(__file__).parent))
+import launching
+
+sys.path.pop()  # this folder has files of the programs' own names
+
+sys.path.insert(0, os.environ["FLAGSCALE_CHECKOUT"])
+from flagscale.runner import runner_train
+from flagscale.train import arguments
+from flagscale.train.hetero import parallel_context
+
+logging.disable(logging.CRITICAL)
+DEFAULTS = {
+    "distributed_backend": "nccl", "distributed_timeout_minutes": 10, "enable_gloo_process_groups": True,
+    "expert_tensor_parallel_size_per_process_mesh": None, "mtp_num_layers": None, "nccl_communicator_config_path": None,
+    "num_distributed_optimizer_instances": 1, "num_layers_per_virtual_pipeline_stage": None, "sequence_parallel": False,
+    "standalone_embedding_stage": False, "untie_embeddings_and_output_weights": False, "use_distributed_optimizer": False,
+    "use_partial_reduce_for_shared_embedding": False, "use_tp_pp_dp_mapping": False, "expert_tensor_parallel_size": None,
+    "expert_model_parallel_size": 1, "context_parallel_size": 1,
+}  # fmt: skip
+"""What its parser has where nothing is said (Megatron-LM's defaults)."""
+LISTS = ("hetero_process_meshes", "hetero_pipeline_layer_split", "hetero_device_types")
+KINDS = {"tp": "tp", "pp": "pp", "dp": "dp", "exp_ep": "ep"}
+
+
+def versions() -> dict[str, str]:
+    """Programs that read, and their versions."""
+    named = {name: importlib.metadata.version(name) for name in ("hydra-core", "megatron-core", "torch")}
+    return {"flagos-ai/FlagScale": os.environ.get("FLAGSCALE_COMMIT", "16a2dd5"), **named}
+
+
+def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+    """Everything that FlagScale decides by the Hydra files and the hostfile."""
+    folder = folder.resolve()
+    with initialize_config_dir(str(folder / "conf"), version_base=None), tempfile.TemporaryDirectory() as name:
+        said = [f"experiment.runner.hostfile={folder}/hostfile", f"experiment.task.entrypoint={folder}/entry.py"]
+        config = compose("plan", [*said, f"experiment.exp_dir={name}"])
+        hosts, types, words = run(config, folder)
+    args = namespace(words)
+    infos = [{"rank": rank, "device_type": types[hosts[str(rank)]]} for rank in range(len(hosts))]
+    micro, whole = args.micro_batch_size, args.global_batch_size
+    groups, layers, replicas = groups_of(args, infos)
+    check_networks(folder)
+    return {
+        "world_size": len(hosts),
+        "hosts": hosts,
+        "groups": groups,
+        "layers": layers,
+        "microbatches": whole // (micro * replicas),
+        "microbatch_size": micro,
+        "global_batch_size": whole,
+    }
+
+
+def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Host of every rank, type of every host, and the arguments, from the scripts that FlagScale writes for hosts."""
+    with unittest.mock.patch.object(sys, "stdout", sys.stderr):
+        runner = runner_train.SSHTrainRunner(config)
+        asked, count = config.experiment.runner, len(runner.resources)
+        for node, (host, resources) in enumerate(runner.resources.items()):
+            runner_train.run_node(
+                runner._run_each, node, host, resources, runner.user_envs, asked, count, "first", 1, False, True, False
+            )  # fmt: skip
+    shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
+    hosts: dict[str, str] = {}
+    for node, host in enumerate(runner.resources):
+        script = Path(config.train.system.logging.scripts_dir) / f"host_{node}_{host}_run.sh"
+        found = re.search(r'^cmd="(.*)"$', script.read_text(), re.MULTILINE)
+        assert found is not None
+        command = shlex.split(found.group(1))
+        start = command.index("torchrun")
+        variables = dict(word.split("=", 1) for word in command[:start])
+        torchrun = get_args_parser().parse_args(command[start + 1 :])
+        assert torchrun.rdzv_backend == "static"
+        assert torchrun.rdzv_endpoint == f"{next(iter(runner.resources))}:29500"
+        assert torchrun.node_rank == node
+        assert int(torchrun.nnodes) == len(runner.resources)
+        assert torchrun.training_script == str(folder / "entry.py")
+        assert variables["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+        devices = next(value for name, value in variables.items() if name.endswith("_VISIBLE_DEVICES"))
+        assert len(devices.split(",")) == int(torchrun.nproc_per_node)
+        for local in range(int(torchrun.nproc_per_node)):
+            rank = launching.rank_of(shim, table, host, local, int(torchrun.nproc_per_node), table["world_size"])
+            hosts[rank] = host
+        own = torchrun.training_script_args
+        assert own[own.index("--hetero-current-device-type") + 1] == runner.resources[host]["type"]
+    return hosts, {host: resources["type"] for host, resources in runner.resources.items()}, own
+
+
+def namespace(words: list[str]) -> argparse.Namespace:
+    """The arguments by name, numbers as numbers."""
+    found: dict[str, Any] = dict(DEFAULTS)
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name = word[2:].replace("-", "_")
+            found[name] = [] if name in LISTS else True
+        elif name in LISTS:
+            found[name].append(int(word) if word.isdigit() else word)
+        else:
+            found[name] = int(word) if word.isdigit() else word
+    return argparse.Namespace(**found)
+
+
+def groups_of(args: argparse.Namespace, infos: list[dict[str, Any]]) -> tuple[dict[str, list[list[int]]], list[int], int]:
+    """Groups by kind, layers by place, replicas."""
+    asked: dict[str, set[tuple[int, ...]]] = {}
+
+    def create(ranks: Any = None, backend: Any = None, group_desc: str = "", **_: Any) -> object:
+        if backend != "gloo":
+            asked.setdefault(group_desc, set()).add(tuple(ranks))
+        return object()
+
+    def gather(found: list[Any], own: dict[str, Any]) -> None:
+        found[:] = infos if "device_type" in own else [own | {"rank": rank} for rank in range(len(infos))]
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=len(infos))
+    try:
+        with (
+            unittest.mock.patch.object(dist, "all_gather_object", gather),
+            unittest.mock.patch.object(parallel_context, "create_group", create),
+            unittest.mock.patch.object(parallel_context.ParallelContext, "build_config", lambda self: None),
+        ):
+            mapper = parallel_context.RankMapper(args)
+            assert mapper.to_physical_ranks(list(range(len(infos)))) == list(range(len(infos))), "its ranks are the plan's"
+            checked = arguments.FSTrainArguments(args, mapper)
+            checked.pre_validate_args()
+            context = parallel_context.ParallelContext(args)
+    finally:
+        dist.destroy_process_group()
+    assert sum(mesh[4] for mesh in args.hetero_process_meshes) == len(args.hetero_pipeline_layer_split)
+    whole = set(map(tuple, context.get_global_all_group_ranks("pp")))
+    found = {kind: sorted(list(ranks) for ranks in asked.get(name, ()) if len(ranks) > 1) for name, kind in KINDS.items()}
+    found["pp"] = sorted(list(ranks) for ranks in whole if len(ranks) > 1)
+    return found, args.hetero_pipeline_layer_split, args.hetero_process_meshes[0][3]
+
+
+def check_networks(folder: Path) -> None:
+    """Raises where the shim tells a group of the plan another network than the plan."""
+    shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
+    meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
+    for group in json.loads((folder / "plan.json").read_text())["groups"]:
+        network = shim.network(table, group["ranks"])
+        assert network in meant.get(group["transport"], (network,)), f"{group} is told {network}"
