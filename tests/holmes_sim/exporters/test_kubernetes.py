@@ -135,7 +135,7 @@ FIRST_JOB = """\
               - {name: HOLMES_HOSTS, value: "ib-node0 ib-node1"}
               - {name: HOLMES_FIRST, value: "0"}
               - {name: HOLMES_RANKS, value: "2"}
-              - {name: NCCL_IB_DISABLE, value: "1"}
+              - {name: NCCL_IB_HCA, value: "=mlx5_0"}
               - {name: NCCL_SOCKET_IFNAME, value: "=eth0"}
               - {name: GLOO_SOCKET_IFNAME, value: "eth0"}
               resources: {limits: {nvidia.com/gpu: 2}}
