@@ -86,6 +86,17 @@ def verdict(plan: Plan, launch: Launch, answer: dict[str, object]) -> dict[str, 
     return {"digest": exported.digest(launch), "read": sorted(answer), "differs": differs if answer else ["nothing was read"]}
 
 
+def main(targets: list[str]) -> None:
+    """Read target after target; one that cannot be read, or is read otherwise, does not keep the others from it."""
+    failed = []
+    for target in targets:
+        try:
+            read(target)
+        except SystemExit as end:
+            print(end)
+            failed.append(target)
+    sys.exit(f"not read as meant: {', '.join(failed)}" if failed else 0)
+
+
 if __name__ == "__main__":
-    for asked in sys.argv[1:] or exported.readers():
-        read(asked)
+    main(sys.argv[1:] or exported.readers())
