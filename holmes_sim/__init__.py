@@ -40,6 +40,7 @@ _PUBLIC = {
     "pareto": "holmes_sim.front",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",
+    "trouble": "holmes_sim.distribution",
     "read": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",
     "hold": "holmes_sim.measurement",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
 from holmes_sim.printing.comparisons import compared
+from holmes_sim.printing.distributions import troubled
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.launches import launched
@@ -38,5 +39,6 @@ __all__ = [
     "timeline",
     "topologies",
     "topology",
+    "troubled",
     "validated",
 ]
