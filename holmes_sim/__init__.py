@@ -41,6 +41,7 @@ _PUBLIC = {
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",
     "trouble": "holmes_sim.distribution",
+    "goodput": "holmes_sim.month",
     "read": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",
     "hold": "holmes_sim.measurement",

@@ -9,6 +9,7 @@ from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.launches import launched
 from holmes_sim.printing.measurements import held, timeline
+from holmes_sim.printing.months import month
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.stacks import calibrated
@@ -31,6 +32,7 @@ __all__ = [
     "judged",
     "launched",
     "modules",
+    "month",
     "planned",
     "profiled",
     "simulated",
