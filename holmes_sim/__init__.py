@@ -42,6 +42,7 @@ _PUBLIC = {
     "explain": "holmes_sim.commands",
     "trouble": "holmes_sim.distribution",
     "goodput": "holmes_sim.month",
+    "replan": "holmes_sim.replanning",
     "read": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",
     "hold": "holmes_sim.measurement",

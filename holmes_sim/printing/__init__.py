@@ -12,6 +12,7 @@ from holmes_sim.printing.measurements import held, timeline
 from holmes_sim.printing.months import month
 from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
 from holmes_sim.printing.profiles import profiled
+from holmes_sim.printing.replans import replanned
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
@@ -35,6 +36,7 @@ __all__ = [
     "month",
     "planned",
     "profiled",
+    "replanned",
     "simulated",
     "studies",
     "swept",
