@@ -197,6 +197,10 @@ class Cluster:
         """Devices of the cluster."""
         return self.nodes * self.node.count
 
+    def host(self, node: int) -> str:
+        """What a node's host is called: as the topology says, else `ib-node0`."""
+        return self.hosts[node] if self.hosts else f"{self.name}-node{node}"
+
 
 @dataclass(frozen=True, slots=True)
 class Trunk:

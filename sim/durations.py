@@ -1,27 +1,54 @@
-"""How long the compute actions of a program take on each rank: the closed forms' seconds, cut as the engine plays them."""
+"""How long the compute actions of a program take on each rank: the closed forms' seconds, cut as the engine plays them.
+
+Slow devices and jitter (`sim.trouble`) change them here. Where measured seconds hold the collectives of a tensor-parallel
+group, they are one thing for the group: as slow as its slowest device, with one jitter."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from sim import compute, costs, lowering
 from sim.plan import Plan
 from sim.program import Action
+from sim.trouble import NOTHING, Drawn
 from sim.units import Seconds
 
 
 class Durations:
     """Seconds of the compute of a plan's ranks, each looked up once."""
 
-    def __init__(self, plan: Plan):
-        self.plan, self.config = plan, plan.config
+    def __init__(self, plan: Plan, drawn: Drawn = NOTHING):
+        self.plan, self.config, self.drawn = plan, plan.config, drawn
         self._seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self._measured: dict[int, bool] = {}
+        self._jitters: dict[int, Iterator[float]] = {}
 
     def of(self, rank: int, action: Action) -> Seconds:
-        """Seconds of F, B, W, the optimizer, or the attention beside a ring ("ring"); of one part where it is cut."""
+        """Seconds of F, B, W, the optimizer, or the attention beside a ring ("ring"); of one part where it is cut.
+
+        With jitter the next of a rank's actions, in the order in which it does them."""
         key = rank, action.kind, action.operation, action.stage
         if key not in self._seconds:
-            self._seconds[key] = self._whole(rank, action)
-        return self._seconds[key] / action.parts
+            self._seconds[key] = self._whole(rank, action) * self._slow(rank)
+        seconds = self._seconds[key] / action.parts
+        return seconds * self._jitter(rank) if self.drawn.jitter else seconds
+
+    def _slow(self, rank: int) -> float:
+        if not self.drawn.slow:
+            return 1.0
+        together = self._group(rank) if self._holds_collectives(rank) else (rank,)
+        return max(self.drawn.slows(self.plan.placement[member]) for member in together)
+
+    def _jitter(self, rank: int) -> float:
+        if rank not in self._jitters:
+            first = self._group(rank)[0] if self._holds_collectives(rank) else rank
+            self._jitters[rank] = self.drawn.stream(self.plan.placement[first])
+        return next(self._jitters[rank])
+
+    def _group(self, rank: int) -> range:
+        """The ranks of its tensor-parallel group."""
+        first = rank - rank % self.config.tp
+        return range(first, first + self.config.tp)
 
     def _whole(self, rank: int, action: Action) -> Seconds:
         device, workload, config = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload, self.config
@@ -47,9 +74,11 @@ class Durations:
         gathers_message = action.operation == "all_gather" and not self.config.sequence_parallel
         if action.group != "tp" or gathers_message:
             return False
+        return self._holds_collectives(rank)
+
+    def _holds_collectives(self, rank: int) -> bool:
         if rank not in self._measured:
-            first = rank - rank % self.config.tp
-            specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in range(first, first + self.config.tp)}
+            specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in self._group(rank)}
             workload = self.plan.workload
             self._measured[rank] = all(compute.includes_collectives(spec, workload, self.config) for spec in specs)
         return self._measured[rank]

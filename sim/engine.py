@@ -26,6 +26,7 @@ from sim.plan import Plan
 from sim.program import COMPUTE, Action
 from sim.steady import GRADIENTS, ROUNDING, Jump, Moment, Name, components, tell
 from sim.timeline import Span, Timeline
+from sim.trouble import NOTHING, Drawn
 from sim.units import Bytes, Seconds
 
 Steps: TypeAlias = Generator[simpy.Event, Any, None]
@@ -35,14 +36,17 @@ LONGEST_PERIOD = 8
 guess."""
 
 
-def simulate(plan: Plan, folding: Folding | None = None) -> Timeline:
-    """Play one step of a plan. The same plan gives the same timeline, byte for byte."""
-    return _Run(plan, folding or fold(plan)).timeline()
+def simulate(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING) -> Timeline:
+    """Play one step of a plan, in the trouble that was drawn (the folding must know of it).
+
+    The same plan and the same trouble give the same timeline, byte for byte."""
+    repeats = not drawn.jitter and not drawn.down
+    return _Run(plan, folding or fold(plan, drawn), drawn, jumps=repeats).timeline()
 
 
-def simulate_at_length(plan: Plan, folding: Folding | None = None) -> Timeline:
+def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING) -> Timeline:
     """The same, but every microbatch is played, also those that only repeat others."""
-    return _Run(plan, folding or fold(plan), jumps=False).timeline()
+    return _Run(plan, folding or fold(plan, drawn), drawn, jumps=False).timeline()
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +137,7 @@ def _streams(folding: Folding) -> dict[int, int]:
 class _Run:
     """One simulation: its clock, its network and its spans live and die with it."""
 
-    def __init__(self, plan: Plan, folding: Folding, jumps: bool = True):
+    def __init__(self, plan: Plan, folding: Folding, drawn: Drawn, jumps: bool):
         self.plan, self.folding, self.config = plan, folding, plan.config
         self.env = simpy.Environment()
         self.network = Network(self.env, folding.capacities)
@@ -143,7 +147,7 @@ class _Run:
         self.lanes: dict[int, _Transfer] = {}
         self.carriers: dict[tuple[int, str, str | int], int] = {}
         self.legs: dict[tuple[int, Bytes, float], tuple[tuple[Seconds, Use, Bytes], ...]] = {}
-        self.durations = Durations(plan)
+        self.durations = Durations(plan, drawn)
         self.streams = _streams(folding)
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         parts = components(folding, plan.config)
@@ -171,6 +175,8 @@ class _Run:
             yield _Rank(name, rank, place, programs[key], of[name])
 
     def timeline(self) -> Timeline:
+        for link, begin, until in self.folding.closed:
+            self.env.process(self._close(link, begin, until))
         end = self.env.all_of([self.env.process(self._play(rank)) for rank in self.ranks])
         while not end.processed:
             self.env.step()
@@ -302,6 +308,13 @@ class _Run:
         )  # fmt: skip
 
     # messages and collectives on the network
+
+    def _close(self, link: int, begin: Seconds, until: Seconds) -> Steps:
+        """A link carries nothing for a while."""
+        yield self.env.timeout(begin)
+        self.network.set_capacity(link, 0.0)
+        yield self.env.timeout(until - begin)
+        self.network.set_capacity(link, self.folding.capacities[link])
 
     def _transfer(self, key: tuple[Any, ...]) -> _Transfer:
         """The transfer of a key, new for the first that comes to it."""

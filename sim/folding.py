@@ -25,7 +25,8 @@ from sim.plan import Group, Plan, embedding_groups, gradient_groups
 from sim.rings import GradientRoutes, Shown, Sites, gradient_operations
 from sim.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
 from sim.symmetry import Copies, copies
-from sim.units import Bytes, BytesPerSecond
+from sim.trouble import NOTHING, Drawn
+from sim.units import Bytes, BytesPerSecond, Seconds
 
 Key: TypeAlias = tuple[str | int, ...]
 """A carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
@@ -81,13 +82,16 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """`classes[rank]` is the class of a rank, `representatives[c]` one rank of it; carriers by class as `of` numbers them."""
+    """`classes[rank]` is the class of a rank, `representatives[c]` one rank of it; carriers by class as `of` numbers them.
+
+    `closed`: when a class of links is down, (class, from, until)."""
 
     classes: tuple[int, ...]
     representatives: tuple[int, ...]
     capacities: tuple[BytesPerSecond, ...]
     carriers: tuple[Carrier, ...]
     of: dict[Key, int]
+    closed: tuple[tuple[int, Seconds, Seconds], ...] = ()
 
     @property
     def alike(self) -> tuple[tuple[int, ...], ...]:
@@ -210,17 +214,19 @@ def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> d
     return found
 
 
-def unfolded(plan: Plan) -> Folding:
+def unfolded(plan: Plan, drawn: Drawn = NOTHING) -> Folding:
     """Every rank, carrier and link in a class of its own."""
     carriers = carriers_of(plan)
     ranks, links = range(len(plan.placement)), _links(carriers)
-    return _folding(plan, carriers, ranks, ranks, range(len(carriers)), range(len(links)))
+    return _folding(plan, carriers, ranks, ranks, range(len(carriers)), range(len(links)), drawn)
 
 
-def fold(plan: Plan) -> Folding:
-    """The coarsest partition that colour refinement finds."""
+def fold(plan: Plan, drawn: Drawn = NOTHING) -> Folding:
+    """The coarsest partition that colour refinement finds; trouble tells ranks and links apart. Jitter leaves none alike."""
+    if drawn.jitter:
+        return unfolded(plan, drawn)
     sites = Sites(plan)
-    seen = copies(plan, sites)
+    seen = copies(plan, sites, drawn)
     carriers = carriers_of(plan, sites, seen)
     links = _links(carriers)
     number = {link: index for index, link in enumerate(links)}
@@ -228,11 +234,18 @@ def fold(plan: Plan) -> Folding:
     config = plan.config
     rank_colour = _number(
         [
-            (plan.placement[rank].cluster, config.place(rank)[2], config.microbatches_of(config.place(rank)[1]))
+            (
+                plan.placement[rank].cluster,
+                config.place(rank)[2],
+                config.microbatches_of(config.place(rank)[1]),
+                drawn.slows(plan.placement[rank]),
+            )
             for rank in seen.shown
         ]
     )
-    link_colour = _number([(capacities(link), link[0] == "trunk") for link in links])  # copies not shown use trunks only
+    link_colour = _number(
+        [(capacities(link) * drawn.leaves(link), drawn.closes(link), link[0] == "trunk") for link in links]
+    )  # copies not shown use trunks only
     uses = [
         tuple(tuple((number[link], _digits(weight)) for link, weight in leg.use) for leg in carried.legs)
         for carried in carriers.values()
@@ -284,7 +297,7 @@ def fold(plan: Plan) -> Folding:
         if (len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))) == before:
             classes = np.empty(config.world_size, np.int64)
             classes[list(seen.shown)] = rank_colour
-            return _folding(plan, carriers, seen.shown, classes[seen.standing].tolist(), carrier_colour, link_colour)
+            return _folding(plan, carriers, seen.shown, classes[seen.standing].tolist(), carrier_colour, link_colour, drawn)
 
 
 def _links(carriers: dict[Key, Carried]) -> list[LinkName]:
@@ -309,6 +322,7 @@ def _folding(
     rank_colour: Sequence[int],
     carrier_colour: Sequence[int],
     link_colour: Sequence[int],
+    drawn: Drawn,
 ) -> Folding:
     """The quotient: one rank, carrier and link of every class; weights on a link summed over all carriers of a class.
 
@@ -344,11 +358,12 @@ def _folding(
     representatives: dict[int, int] = {}
     for rank in shown:
         representatives.setdefault(rank_colour[rank], rank)
-    capacities = Capacities(plan.fleet)
+    capacities, by_class = Capacities(plan.fleet), [first_of_class[c] for c in range(len(first_of_class))]
     return Folding(
         classes=tuple(rank_colour),
         representatives=tuple(representatives[c] for c in range(len(representatives))),
-        capacities=tuple(capacities(first_of_class[c]) for c in range(len(first_of_class))),
+        capacities=tuple(capacities(link) * drawn.leaves(link) for link in by_class),
         carriers=tuple(folded),
         of=dict(zip(carriers, carrier_colour, strict=True)),
+        closed=tuple((c, *times) for c, link in enumerate(by_class) for times in drawn.closes(link)),
     )

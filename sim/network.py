@@ -40,7 +40,7 @@ class Network:
 
     def __init__(self, env: simpy.Environment, capacities: Iterable[BytesPerSecond]):
         self.env = env
-        self.capacities = tuple(capacities)
+        self.capacities = list(capacities)
         self._on: list[dict[Flow, float]] = [{} for _ in self.capacities]
         self._next: list[tuple[float, int, Flow]] = []
         self._number = itertools.count()
@@ -59,6 +59,13 @@ class Network:
         else:
             self._share([flow], level)
         return flow
+
+    def set_capacity(self, link: int, capacity: BytesPerSecond) -> None:
+        """A link has another capacity from now on; at 0 what is on it stands still until it has one again."""
+        self.capacities[link] = capacity
+        flows = [*self._on[link]]
+        if flows:
+            self._share(flows, 0.0)
 
     def put_off(self, flow: Flow, seconds: Seconds) -> None:
         """A flow rests and goes on so much later. Until then nothing else may start or end on links that it shares."""
@@ -127,8 +134,9 @@ class Network:
         now = self.env.now
         flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
         flow.since, flow.rate = now, rate
-        flow.until = now + flow.remaining / rate
-        heapq.heappush(self._next, (flow.until, next(self._number), flow))
+        flow.until = now + flow.remaining / rate if rate else math.inf
+        if rate:
+            heapq.heappush(self._next, (flow.until, next(self._number), flow))
 
     def _joined(self, changed: list[Flow], level: BytesPerSecond) -> dict[Flow, None]:
         """Flows joined to some that start or have ended, by links and flows that are not slower than `level`.

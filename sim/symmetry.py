@@ -19,6 +19,7 @@ import numpy as np
 
 from sim.plan import Group, Plan, gradient_groups
 from sim.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
+from sim.trouble import NOTHING, Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,12 @@ class Copies:
     times: Integers
 
 
-def copies(plan: Plan, sites: Sites) -> Copies:
-    """Find the blocks of a plan and those that are copies of one another."""
+def copies(plan: Plan, sites: Sites, drawn: Drawn = NOTHING) -> Copies:
+    """Find the blocks of a plan and those that are copies of one another; not those that trouble tells apart."""
     config = plan.config
     unit = math.lcm(config.cp, config.ep)
     looks = _looks(plan, sites)
+    _mark(looks, plan, drawn)
     numbered = np.arange(config.world_size).reshape(config.pp, config.dp_cp // unit, unit, config.tp).swapaxes(0, 1)
     of_unit = numbered.reshape(len(numbered), -1)
     times, standing = np.zeros(config.world_size, np.int64), np.empty(config.world_size, np.int64)
@@ -79,6 +81,17 @@ def _looks(plan: Plan, sites: Sites) -> Hashes:
                         np.add.at(looks, ring.ranks[passes.source], out)
                         np.add.at(looks, ring.ranks[passes.target], mixed(out))
     return looks
+
+
+def _mark(looks: Hashes, plan: Plan, drawn: Drawn) -> None:
+    """Ranks on a node in trouble look like those on a node in the same trouble only."""
+    marks: dict[tuple[str, int], list[tuple[int, tuple[object, ...]]]] = {}
+    for node, index, said in drawn.marks():
+        marks.setdefault(node, []).append((index, said))
+    for rank, device in enumerate(plan.placement) if marks else ():
+        for index, said in marks.get((device.cluster, device.node), ()):
+            if index in (-1, device.index):
+                looks[rank : rank + 1] += mixed(np.array([word(*said)]))
 
 
 def _blocks(leaf: Integers) -> Iterator[Integers]:

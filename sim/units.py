@@ -118,3 +118,10 @@ def time_text(value: Seconds) -> str:
     if abs(value) >= MILLI:
         return f"{value / MILLI:.4g} ms"
     return f"{value / MICRO:.4g} us"
+
+
+def duration_text(value: Seconds) -> str:
+    """Seconds of a long time as people say it: `7.25 h`, `12 min`; below a minute as `time_text`."""
+    if abs(value) >= _TIMES["h"]:
+        return f"{value / _TIMES['h']:,.3g} h"
+    return f"{value / _TIMES['min']:.3g} min" if abs(value) >= _TIMES["min"] else time_text(value)

@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "holmes_sim/sweeping/",
     ),
     "networkx": ("sim/cluster.py", "planner/strategies/dt_fm.py"),
-    "simpy": ("sim/network.py", "sim/engine.py"),
+    "simpy": ("sim/network.py", "sim/engine.py", "sim/goodput.py"),
     "pulp": ("planner/milp.py",),
     "highspy": ("planner/milp.py",),
     "matplotlib": ("holmes_sim/charts/",),

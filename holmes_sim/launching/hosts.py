@@ -39,13 +39,8 @@ def of_plan(plan: Plan) -> tuple[Host, ...]:
     for (name, node), pairs in seats.items():
         cluster = plan.fleet.cluster(name)
         devices, ranks = zip(*sorted(pairs), strict=True)
-        found.append(Host(name_of(cluster, node), f"{name}/node{node}", cluster, ranks, devices))
+        found.append(Host(cluster.host(node), f"{name}/node{node}", cluster, ranks, devices))
     return tuple(found)
-
-
-def name_of(cluster: Cluster, node: int) -> str:
-    """What a node's host is called."""
-    return cluster.hosts[node] if cluster.hosts else f"{cluster.name}-node{node}"
 
 
 def in_order(hosts: tuple[Host, ...]) -> bool:

@@ -1,0 +1,40 @@
+"""The step in trouble over many seeds: how often it takes how long, and what share of the steps is no longer than that."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from holmes_sim.charts.style import BLACK, BLUE, DPI, ORANGE, RED, SKY, WIDTH
+from holmes_sim.distribution import Troubled
+from sim.units import time_text
+
+BINS = 30
+LINES = {"plain": BLACK, "mean": BLUE, "p95": ORANGE, "p99": RED}
+
+
+def distribution(found: Troubled) -> Figure:
+    """A histogram of the steps, and the share of the seeds below each."""
+    figure = Figure(figsize=(WIDTH, 5.0), dpi=DPI, layout="constrained")
+    counts, shares = figure.subplots(1, 2)
+    counts.hist(found.steps_s, bins=BINS, color=SKY)
+    counts.set(xlabel="step (s)", ylabel="seeds")
+    steps = sorted(found.steps_s)
+    shares.step([steps[0], *steps], [0.0, *((i + 1) / len(steps) for i in range(len(steps)))], where="post", color=SKY, lw=2)
+    shares.set(xlabel="step (s)", ylabel="share of seeds whose step is no longer", ylim=(0, 1.02))
+    for axes in (counts, shares):
+        _lines(axes, found)
+    handles, labels = shares.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncol=len(LINES), frameon=False, fontsize=9)
+    figure.suptitle(
+        f"{found.plan.topology.name} · {found.plan.workload.model.name} · {len(found.seeds):,} seeds · {found.trouble}",
+        fontsize=11,
+    )
+    return figure
+
+
+def _lines(axes: Axes, found: Troubled) -> None:
+    seconds = found.summary()
+    for name, colour in LINES.items():
+        axes.axvline(seconds[name], color=colour, lw=1.5, ls="--", label=f"{name} {time_text(seconds[name])}")
+    axes.spines[["top", "right"]].set_visible(False)

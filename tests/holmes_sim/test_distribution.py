@@ -1,0 +1,103 @@
+"""Many steps in trouble: quantiles that can be counted, the command line, the picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holmes_sim as hs
+from holmes_sim import charts, commands, files
+from holmes_sim.distribution import Troubled
+from planner.question import Wishes
+from sim import planfile
+from sim.plan import Plan
+from sim.timeline import from_json
+from sim.trouble import Stragglers, Trouble
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def hybrid() -> Plan:
+    wishes = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
+    return commands.plan(commands.load("holmes-hybrid-4"), wishes=wishes).plan
+
+
+@pytest.fixture(scope="module")
+def written(hybrid: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    files.write(path, planfile.to_json(hybrid))
+    return path
+
+
+def counted(plan: Plan) -> Troubled:
+    """A hundred seeds whose steps take 1 to 100 s, the longest first."""
+    steps = tuple(float(step) for step in range(100, 0, -1))
+    return Troubled(plan, Trouble(Stragglers(0.1, 2.0)), 1.0, tuple(range(100)), steps, 100, 0.5)
+
+
+def test_quantiles_are_steps_that_some_seed_gave(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    found = counted(make_plan(make_fleet(make_cluster())))
+    assert found.summary() == {
+        "promised": 1.0, "plain": 1.0, "mean": 50.5, "p50": 50.0, "p95": 95.0, "p99": 99.0, "slowest": 100.0,
+    }  # fmt: skip
+    assert found.slowest == 0
+    assert repr(found).endswith("mean 50.5 s, p50 50 s, p95 95 s, p99 99 s, slowest 100 s")
+    assert found.frame["step (s)"].tolist()[:2] == [100.0, 99.0]
+
+
+def test_all_devices_slow_is_one_step_played_once(hybrid: Plan) -> None:
+    found = hs.trouble(hybrid, stragglers="100%:2", seeds=range(50))
+    assert found.played == 2  # the plain one and this one
+    assert len(set(found.steps_s)) == 1
+    assert 1.5 * found.plain_s < found.mean_s < 2 * found.plain_s  # compute doubles, the network does not
+
+
+def test_more_stragglers_never_make_a_seed_faster(hybrid: Plan) -> None:
+    few, many = (hs.trouble(hybrid, stragglers=share, seeds=range(12)) for share in ("2%:1.3", "20%:1.3"))
+    assert all(a <= b * (1 + 1e-9) for a, b in zip(few.steps_s, many.steps_s, strict=True))
+    assert few.mean_s < many.mean_s
+
+
+def test_the_command_tells_the_distribution(run: Make, written: Path, tmp_path: Path) -> None:
+    trace, picture = tmp_path / "slowest.json", tmp_path / "steps.svg"
+    asked = ("simulate", written, "--stragglers", "5%:1.5", "--seeds", 5)
+    seen = run(*asked, "--json", "--trace", trace, "--chart", picture)
+    assert seen.code == 0
+    facts = json.loads(seen.out)
+    assert facts["format"] == "holmes-sim/trouble/1"
+    assert [row["seed"] for row in facts["seeds"]] == list(range(5))
+    steps = [row["step_s"] for row in facts["seeds"]]
+    assert facts["step_s"]["slowest"] == max(steps) == steps[facts["slowest_seed"]]
+    assert from_json(trace.read_text(), str(trace)).step_s == pytest.approx(max(steps))
+    assert picture.stat().st_size > 0
+    again = json.loads(run(*asked, "--json").out)
+    assert again | {"simulation": None} == facts | {"simulation": None}
+    table = run(*asked).out
+    assert f"Seed {facts['slowest_seed']} is the slowest:" in table
+    assert "1.5 times as slow" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--seeds", 3), "error: --seeds draws trouble, and none is given; add --stragglers 1%:1.5, say"),
+        (("--jitter", "3%", "--explain"), "error: --explain is about the plain step; leave it out, or the trouble"),
+        (("--jitter", "much"), "error: --jitter 'much' should be a spread, such as 3%"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(run: Make, written: Path, options: tuple[object, ...], said: str) -> None:
+    seen = run("simulate", written, *options)
+    assert (seen.code, seen.out, seen.err) == (2, "", said + "\n")
+
+
+def test_the_picture_shows_every_seed(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    counts, shares = charts.distribution(counted(make_plan(make_fleet(make_cluster())))).axes
+    assert sum(bar.get_height() for bar in counts.patches) == 100
+    assert counts.get_xlabel() == shares.get_xlabel() == "step (s)"
+    below = shares.lines[0].get_ydata()
+    assert (below[0], below[50], below[-1]) == (0.0, 0.5, 1.0)
