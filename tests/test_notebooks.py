@@ -34,3 +34,8 @@ def test_a_notebook_asks_in_its_first_cell(path: Path) -> None:
     assert first["cell_type"] == "markdown"
     assert first["source"][0].startswith("# ")
     assert "?" in "".join(first["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_readme_links_a_notebook(path: Path) -> None:
+    assert f"(notebooks/{path.name})" in (path.parent.parent / "README.md").read_text()
