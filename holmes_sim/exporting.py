@@ -17,4 +17,4 @@ def export(plan: Plan, target: str) -> Launch:
     faults = tuple(exporter.against(plan))
     if faults:
         raise PlanError("\n".join(f"{target} cannot express {fault}" for fault in faults))
-    return folder.complete(plan, exporter.TITLE, exporter.launch(plan))
+    return folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))

@@ -37,15 +37,15 @@ class Launch:
     assumed: tuple[str, ...] = ()
 
 
-def complete(plan: Plan, title: str, launch: Launch) -> Launch:
+def complete(plan: Plan, title: str, readers: str, launch: Launch) -> Launch:
     """The launch with the plan itself, all that was assumed, and its README."""
     assumed = (*launch.assumed, *hosts.assumed(plan), *environment.assumed(plan))
     found = launch.files | {PLAN: File(planfile.to_json(plan), "the plan that was exported")}
     told = Launch(found, launch.how, assumed)
-    return Launch({README: File(_readme(plan, title, told), "this file"), **found}, launch.how, assumed)
+    return Launch({README: File(_readme(plan, title, readers, told), "this file"), **found}, launch.how, assumed)
 
 
-def _readme(plan: Plan, title: str, launch: Launch) -> str:
+def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
     config, model = plan.config, plan.workload.model
     layers = ", ".join(str(stage.layers) for stage in plan.stages)
     degrees = ", ".join(f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp"))
@@ -70,6 +70,8 @@ def _readme(plan: Plan, title: str, launch: Launch) -> str:
         "## Assumed",
         "",
         *([f"- {line}" for line in launch.assumed] or ["Nothing."]),
+        "",
+        f"Of other plans than this one: what holmes-sim writes for {title} was read by {readers} and compared with the plan.",
         "",
     ]
     return "\n".join(lines)

@@ -18,7 +18,6 @@ import tempfile
 import venv
 from pathlib import Path
 
-from holmes_sim import exporters
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
 from sim import planfile
@@ -48,7 +47,7 @@ def read(target: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         plans = {key: (plan, launch) for key, plan, launch in exported.launches(target)}
         for index, (plan, launch) in enumerate(plans.values()):
-            folder.write(folder.complete(plan, exporters.get(target).TITLE, launch), Path(name) / str(index))
+            folder.write(folder.complete(plan, target, "", launch), Path(name) / str(index))
             (Path(name) / str(index) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
         command = [python_for(target), "-P", HERE / "reading.py", HERE / f"{target}.py", name, str(len(plans))]
         told = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
@@ -86,6 +85,17 @@ def verdict(plan: Plan, launch: Launch, answer: dict[str, object]) -> dict[str, 
     return {"digest": exported.digest(launch), "read": sorted(answer), "differs": differs if answer else ["nothing was read"]}
 
 
+def main(targets: list[str]) -> None:
+    """Read target after target; one that cannot be read, or is read otherwise, does not keep the others from it."""
+    failed = []
+    for target in targets:
+        try:
+            read(target)
+        except SystemExit as end:
+            print(end)
+            failed.append(target)
+    sys.exit(f"not read as meant: {', '.join(failed)}" if failed else 0)
+
+
 if __name__ == "__main__":
-    for asked in sys.argv[1:] or exported.readers():
-        read(asked)
+    main(sys.argv[1:] or exported.readers())

@@ -67,7 +67,7 @@ def _hosts(folder: Path) -> dict[str, str]:
     for host, slots in pool.items():
         for rank in range(counted, counted + slots):
             given = {"RANK": str(rank), "LOCAL_RANK": str(rank % slots), "WORLD_SIZE": str(sum(pool.values()))}
-            found[shim["seat_of"](table, given, host)["RANK"]] = host
+            found[shim["seat_of"](table, shim["host_of"](table, given, host), given)["RANK"]] = host
         counted += slots
     return found
 

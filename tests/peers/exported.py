@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator
@@ -24,7 +25,19 @@ def readers() -> list[str]:
 
 
 def plans(target: str) -> Iterator[tuple[str, Plan]]:
-    """(name, plan) of the corpus, where strategies with the same plan of a topology share a name, and of the features."""
+    """(name, plan) of the corpus, and of the features."""
+    yield from shipped()
+    for feature in features.FEATURES:
+        yield f"feature {feature.name}", features.plan_of(feature, features.schedule(target))
+
+
+@functools.cache
+def shipped() -> tuple[tuple[str, Plan], ...]:
+    """(name, plan) of the corpus; strategies with the same plan of a topology share a name."""
+    return tuple(_shipped())
+
+
+def _shipped() -> Iterator[tuple[str, Plan]]:
     for topology in commands.shipped_topologies():
         same: dict[str, tuple[list[str], Plan]] = {}
         for strategy, plan in corpus.plans(topology) if corpus.file_of(topology).exists() else ():
@@ -32,8 +45,6 @@ def plans(target: str) -> Iterator[tuple[str, Plan]]:
             same.setdefault(key, ([], plan))[0].append(strategy)
         for strategies, plan in same.values():
             yield f"{topology} {','.join(strategies)}", plan
-    for feature in features.FEATURES:
-        yield f"feature {feature.name}", features.plan_of(feature, features.schedule(target))
 
 
 def launches(target: str) -> Iterator[tuple[str, Plan, Launch]]:

@@ -99,10 +99,10 @@ def test_alike_hosts_of_a_cluster_are_the_pods_of_one_job(make_plan, fleet, tmp_
     found = exporters.get("kubernetes").launch(make_plan(fleet(), pp=3, dp=2, placement=SIX, layers=(3, 2, 1)))
     assert found.files["jobset.yaml"].content.split("  - name: roce-1\n")[0].splitlines()[6:] == FIRST_JOB.splitlines()
     assert pods(found, tmp_path) == [
-        "ib-node0 with : --nnodes=4 --nproc-per-node=2 --node-rank=0 --master-addr=tiny-ib-0-0-0.tiny --master-port=29500 "
-        "/holmes/holmes_launch.py train.py",
-        "ib-node1 with : --nnodes=4 --nproc-per-node=2 --node-rank=1 --master-addr=tiny-ib-0-0-0.tiny --master-port=29500 "
-        "/holmes/holmes_launch.py train.py",
+        "ib-node0 with =mlx5_0: --nnodes=4 --nproc-per-node=2 --node-rank=0 --master-addr=tiny-ib-0-0-0.tiny "
+        "--master-port=29500 /holmes/holmes_launch.py train.py",
+        "ib-node1 with =mlx5_0: --nnodes=4 --nproc-per-node=2 --node-rank=1 --master-addr=tiny-ib-0-0-0.tiny "
+        "--master-port=29500 /holmes/holmes_launch.py train.py",
         "roce-node0 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=2 --master-addr=tiny-ib-0-0-0.tiny "
         "--master-port=29500 /holmes/holmes_launch.py train.py",
         "roce-node1 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=3 --master-addr=tiny-ib-0-0-0.tiny "
@@ -135,7 +135,7 @@ FIRST_JOB = """\
               - {name: HOLMES_HOSTS, value: "ib-node0 ib-node1"}
               - {name: HOLMES_FIRST, value: "0"}
               - {name: HOLMES_RANKS, value: "2"}
-              - {name: NCCL_IB_DISABLE, value: "1"}
+              - {name: NCCL_IB_HCA, value: "=mlx5_0"}
               - {name: NCCL_SOCKET_IFNAME, value: "=eth0"}
               - {name: GLOO_SOCKET_IFNAME, value: "eth0"}
               resources: {limits: {nvidia.com/gpu: 2}}

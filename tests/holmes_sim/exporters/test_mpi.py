@@ -80,11 +80,11 @@ def test_every_process_is_its_rank_on_its_device_in_its_hosts_environment(crosse
     told = subprocess.run(words, env=environment, text=True, capture_output=True, check=True).stdout
     assert told.splitlines() == [
         "0 1 2 6 roce/node0 a1 29500 - a word",
-        "1 1 2 6 ib/node0 a1 29500 - a word",
-        "2 0 2 6 ib/node0 a1 29500 - a word",
+        "1 1 2 6 ib/node0 a1 29500 =mlx5_0 a word",
+        "2 0 2 6 ib/node0 a1 29500 =mlx5_0 a word",
         "3 0 2 6 roce/node0 a1 29500 - a word",
-        "4 0 2 6 ib/node1 a1 29500 - a word",
-        "5 1 2 6 ib/node1 a1 29500 - a word",
+        "4 0 2 6 ib/node1 a1 29500 =mlx5_0 a word",
+        "5 1 2 6 ib/node1 a1 29500 =mlx5_0 a word",
     ]
 
 

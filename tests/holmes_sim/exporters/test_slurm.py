@@ -71,8 +71,8 @@ def test_clusters_without_host_names_are_asked_for_by_feature_and_played_by_numb
         "Nodes of roce bear Slurm's feature `roce`, and each can play any of its hosts.",
     )
     assert run(found, tmp_path, "cn7 cn9 cn1 cn2") == [
-        "cn7 is ib-node0 with : --nnodes=4 --nproc-per-node=2 --node-rank=0 --master-addr=cn7 train.py a word",
-        "cn9 is ib-node1 with : --nnodes=4 --nproc-per-node=2 --node-rank=1 --master-addr=cn7 train.py a word",
+        "cn7 is ib-node0 with =mlx5_0: --nnodes=4 --nproc-per-node=2 --node-rank=0 --master-addr=cn7 train.py a word",
+        "cn9 is ib-node1 with =mlx5_0: --nnodes=4 --nproc-per-node=2 --node-rank=1 --master-addr=cn7 train.py a word",
         "cn1 is roce-node0 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=2 --master-addr=cn7 train.py a word",
         "cn2 is roce-node1 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=3 --master-addr=cn7 train.py a word",
     ]
@@ -111,10 +111,10 @@ def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(make_pla
     assert asked == ["#SBATCH --nodelist=a4,a3", "#SBATCH --nodelist=b2,b1"]
     assert "MASTER_ADDR" not in found.files["job.sbatch"].content
     assert run(found, tmp_path, "a3 a4 b1 b2") == [
-        "a3 is a3 with : --nnodes=4 --nproc-per-node=1 --node-rank=2 --master-addr=a4 train.py a word",
-        "a4 is a4 with : --nnodes=4 --nproc-per-node=1 --node-rank=0 --master-addr=a4 train.py a word",
-        "b1 is b1 with : --nnodes=4 --nproc-per-node=1 --node-rank=3 --master-addr=a4 train.py a word",
-        "b2 is b2 with : --nnodes=4 --nproc-per-node=1 --node-rank=1 --master-addr=a4 train.py a word",
+        "a3 is a3 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=2 --master-addr=a4 train.py a word",
+        "a4 is a4 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=0 --master-addr=a4 train.py a word",
+        "b1 is b1 with =mlx5_0: --nnodes=4 --nproc-per-node=1 --node-rank=3 --master-addr=a4 train.py a word",
+        "b2 is b2 with =mlx5_0: --nnodes=4 --nproc-per-node=1 --node-rank=1 --master-addr=a4 train.py a word",
     ]
 
 
