@@ -57,17 +57,21 @@ _PUBLIC = {
     "HolmesError": "sim.errors",
     "Infeasible": "sim.errors",
 }
-__all__ = [*_PUBLIC]
+_ROOMS = ("charts", "validation")
+"""Modules that are public whole: `hs.charts.sweep(found)`."""
+__all__ = [*_PUBLIC, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that the command line starts fast."""
     if name == "__version__":
         return import_module("sim").__version__
+    if name in _ROOMS:
+        return import_module(f"holmes_sim.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'holmes_sim' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, "__version__"])
+    return sorted([*__all__, "__version__"])

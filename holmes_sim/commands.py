@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from holmes_sim.results import Compared, Planned, Simulated, reason
 from planner import search, strategies
 from planner.question import Question, Wishes
-from planner.reasons import Verdict, verdicts
+from planner.reasons import verdicts
 from planner.search import Row
 from planner.workshop import Workshop
 from sim import compute, documents, folding, planfile, profile, topology
@@ -19,104 +19,14 @@ from sim.errors import Infeasible, PlanError, TopologyError
 from sim.explain import Explanation
 from sim.explain import explain as account
 from sim.model import Workload
-from sim.plan import Plan, Prediction
-from sim.report import PlaceReport, places, predict
+from sim.plan import Plan
+from sim.report import places, predict
 from sim.timeline import Timeline, from_json
 from sim.topology import Topology
 
 BASELINES = ("megatron", "holmes")
 JUDGED = 24
 """Layouts that lost and have a verdict, the promising ones first."""
-REPORT_FORMAT = "holmes-sim/report/1"
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan, what happened in its simulated step, and the published strategies beside it."""
-
-    plan: Plan
-    timeline: Timeline
-    places: tuple[PlaceReport, ...]
-    baselines: tuple[Row, ...]
-    seconds: float
-    interrupted: bool = False
-    verdicts: tuple[Verdict, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What each strategy answers to one question: rows in the order asked, fewer than asked where Ctrl-C came."""
-
-    question: Question
-    asked: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-    @property
-    def ranked(self) -> tuple[tuple[str, Plan, Prediction], ...]:
-        """(strategy, plan, prediction) of those that found a plan, the fastest first."""
-        found = [(row.name, row.plan, row.plan.prediction) for row in self.rows if row.plan and row.plan.prediction]
-        return tuple(sorted(found, key=lambda item: item[2].step_s))
-
-    @property
-    def without(self) -> tuple[Row, ...]:
-        """Rows that have no plan."""
-        return tuple(row for row in self.rows if row.plan is None)
-
-    @property
-    def note(self) -> str:
-        """What Ctrl-C left undone, in a line; empty where it did not come."""
-        cut = [f"the plan of {row.name} is the best so far" for row in self.rows if row.interrupted]
-        missing = self.asked[len(self.rows) :]
-        cut += [f"without an answer: {', '.join(missing)}"] if missing else []
-        return f"Interrupted: {'; '.join(cut)}." if cut else ""
-
-    def facts(self) -> dict[str, Any]:
-        """The rows as plain data; what a strategy without a plan cannot have is None."""
-        best = self.ranked[0][2].step_s if self.ranked else None
-        return {"rows": [_row_facts(row, best) for row in self.rows], "interrupted": bool(self.note)}
-
-
-def _row_facts(row: Row, best: float | None) -> dict[str, Any]:
-    numbers: dict[str, Any] = dict.fromkeys(
-        ("step_s", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction", "slower_than_best")
-    )
-    if row.plan is not None and row.plan.prediction is not None and best is not None:
-        promised = row.plan.prediction
-        numbers = {key: getattr(promised, key) for key in ("step_s", "samples_per_s")}
-        numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, promised)
-        numbers["upper_bound_fraction"] = promised.upper_bound_fraction
-        numbers["slower_than_best"] = promised.step_s / best - 1
-    return {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
-
-
-def tokens_per_device(plan: Plan, promised: Prediction) -> float:
-    """Tokens a second and device of the fleet: devices that a plan leaves idle count, for they are paid for."""
-    return promised.tokens_per_s / plan.fleet.devices
-
-
-@dataclass(frozen=True, slots=True)
-class Simulated:
-    """A simulated step: its timeline, the numbers, and what the simulation took."""
-
-    plan: Plan
-    timeline: Timeline
-    prediction: Prediction
-    places: tuple[PlaceReport, ...]
-    seconds: float
-    classes: int
-
-    def facts(self) -> dict[str, Any]:
-        """The report as plain data (format holmes-sim/report/1)."""
-        return {
-            "format": REPORT_FORMAT,
-            "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
-            "simulation": {
-                "seconds": self.seconds,
-                "events": self.timeline.events,
-                "ranks": self.plan.config.world_size,
-                "classes": self.classes,
-            },
-        }
 
 
 def topologies_folder() -> Path:
@@ -241,11 +151,6 @@ def _why_none(rows: tuple[Row, ...]) -> str:
     """The reason that all give, or a line for each strategy."""
     said = {row.reason for row in rows}
     return said.pop() if len(said) == 1 else "\n".join(f"{row.name}: {reason(row)}" for row in rows)
-
-
-def reason(row: Row) -> str:
-    """Why a strategy has no plan, without its own name in front."""
-    return row.reason.removeprefix(f"{row.name}: ")
 
 
 def simulate(given: Plan) -> Simulated:

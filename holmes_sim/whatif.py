@@ -13,9 +13,9 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holmes_sim import changes, commands
+from holmes_sim import changes, commands, frames
 from holmes_sim.changes import Change
 from holmes_sim.sweeping import answering
 from holmes_sim.sweeping.answering import Row
@@ -28,6 +28,9 @@ from sim.errors import HolmesError
 from sim.plan import Plan, Prediction
 from sim.topology import Topology
 from sim.units import Seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PLANNED, PLAYED = "planned", "played"
 FIRST = 0.25
@@ -90,6 +93,20 @@ class WhatIf:
     def gap(self) -> float:
         """How far plans may be from the best: gains below it say little."""
         return self.plan.certificate.gap if self.plan.certificate else 0.0
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each change, the best first. `cost_usd_per_h` is the rent it adds, `gain` is 0.1 for a tenth more."""
+        found = frames.table([outcome.facts() for outcome in self.outcomes])
+        return found.drop(columns="edits").rename(columns={"cost": "cost_usd_per_h"})
+
+    def __repr__(self) -> str:
+        where, found = self.plan.topology.name, [outcome for outcome in self.outcomes if outcome.gain is not None]
+        text = f"{where}: {self.base.tokens_per_s:,.0f} tokens/s, {len(self.outcomes)} changes"
+        return f"{text}; the best, {found[0].gain:+.1%}: {found[0].change.name}" if found else f"{text}, none with a plan"
+
+    def _repr_html_(self) -> str:
+        return frames.html(repr(self), self.frame)
 
     def facts(self) -> dict[str, Any]:
         """What `holmes-sim what-if --json` prints."""

@@ -18,6 +18,7 @@ from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.model import Workload
 from sim.topology import Topology
+from sim.units import time_text
 
 RECOMPUTE = ("none", "selective", "full")
 ATTENTION = ("flash", "unfused")
@@ -242,6 +243,18 @@ class Plan:
         _check_stages(self)
         _check_placement(self)
         _check_groups(self)
+
+    def __repr__(self) -> str:
+        config = self.config
+        degrees = ", ".join(
+            f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp") if self._tells(key)
+        )
+        step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
+        name, model = self.topology.name, self.workload.model.name
+        return f"{name}: {model}, {degrees}, mb {config.microbatch_size}, {config.schedule}{step}"
+
+    def _tells(self, degree: str) -> bool:
+        return degree in ("tp", "pp", "dp") or getattr(self.config, degree) > 1
 
     def saying(self, **said: Prediction | Certificate | MadeBy) -> Plan:
         """The plan with another prediction, certificate or maker: nothing that would have to be checked again."""

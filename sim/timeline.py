@@ -15,7 +15,7 @@ from pydantic import Field
 from sim.documents import Document, check, parse_json
 from sim.errors import HolmesError, TimelineError
 from sim.schema import Door, Whole
-from sim.units import MICRO, Flops, Seconds
+from sim.units import MICRO, Flops, Seconds, time_text
 
 FORMAT = "holmes-sim/timeline/1"
 LANES = ("compute", "tp", "cp", "ep", "dp", "edp", "send", "return", "wait")
@@ -68,6 +68,11 @@ class Timeline:
     scale: float = 1.0
     compute: str = ""
     computed_on: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        ranks = sum(map(len, self.alike))
+        step = f"{self.origin} step of {time_text(self.step_s)}"
+        return f"{self.name}: {step}, {ranks:,} ranks in {len(self.alike):,} classes, {len(self.spans):,} spans"
 
     def by_rank(self) -> dict[int, tuple[Span, ...]]:
         """Spans of every rank that stands for others, in order of their start."""

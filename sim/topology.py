@@ -37,6 +37,12 @@ class Topology:
 
         return varied(self, {path: value})
 
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{c.name} {c.nodes} x {c.node.count} {c.node.device.name}" for c in self.fleet.clusters)
+        work = self.workload
+        asked = f"; {work.model.name}, batch {work.global_batch_size} x {work.seq_len} tokens {work.precision}" if work else ""
+        return f"{self.name}: {nodes}{asked}"
+
     def facts(self) -> dict[str, Any]:
         """The document as plain data, as it stands in plan.json."""
         data: dict[str, Any] = json.loads(self.document)

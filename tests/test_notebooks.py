@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, imports holmes_sim only, and is committed without output."""
+"""Every notebook asks a question, runs from top to bottom, imports holmes_sim only, and is committed without output."""
 
 from __future__ import annotations
 
@@ -25,4 +25,17 @@ def test_a_notebook_is_clean_and_stands_on_the_face_only(path: Path) -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     lines = [line for cell in code for line in cell["source"]]
     imports = [line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))]
-    assert set(imports) <= {"holmes_sim", "pandas", "matplotlib"}
+    assert set(imports) <= {"holmes_sim", "pandas", "matplotlib", "dataclasses"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_asks_in_its_first_cell(path: Path) -> None:
+    first = json.loads(path.read_text())["cells"][0]
+    assert first["cell_type"] == "markdown"
+    assert first["source"][0].startswith("# ")
+    assert "?" in "".join(first["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_readme_links_a_notebook(path: Path) -> None:
+    assert f"(notebooks/{path.name})" in (path.parent.parent / "README.md").read_text()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim import commands
-from holmes_sim.commands import Planned
+from holmes_sim.results import Planned
 from planner.question import Wishes
 from planner.verify import fits, step
 from sim import planfile

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, PALE, SKY, WIDTH
-from holmes_sim.commands import Compared, reason
+from holmes_sim.results import Compared, reason
 from sim.plan import Plan, Prediction
 from sim.units import time_text
 

@@ -58,7 +58,8 @@ def sweep(found: Swept) -> Figure:
         axes.set(xlabel=labels[key], ylabel=LABEL)
     workload, topology = found.study.topology.workload, found.study.topology
     model = f" · {workload.model.name}" if workload else ""
-    figure.suptitle(f"{found.study.name} · {topology.name}{model} · {topology.fleet.devices:,} devices", fontsize=11)
+    names = " · ".join(dict.fromkeys((found.study.name, topology.name)))
+    figure.suptitle(f"{names}{model} · {topology.fleet.devices:,} devices", fontsize=11)
     return figure
 
 

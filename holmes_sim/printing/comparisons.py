@@ -6,9 +6,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.commands import Compared, reason, tokens_per_device
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.results import Compared, reason, tokens_per_device
 from planner.question import Question
 from sim.plan import Plan
 from sim.units import GIGA, time_text

@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.commands import Planned, Simulated
 from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.results import Planned, Simulated
 from planner.mixed import is_mixed
 from planner.reasons import Verdict
 from planner.search import Row

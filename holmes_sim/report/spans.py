@@ -12,7 +12,7 @@ from typing import Any
 
 from holmes_sim.charts import gantt
 from holmes_sim.charts.pipeline import row_label, rows_of
-from holmes_sim.commands import Simulated
+from holmes_sim.results import Simulated
 from sim.program import COMPUTE
 from sim.timeline import Span
 

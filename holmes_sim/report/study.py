@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from holmes_sim import commands, exporters
-from holmes_sim.commands import Compared, Simulated
 from holmes_sim.launching import environment, hosts
+from holmes_sim.results import Compared, Simulated
 from planner import search, strategies
 from planner.question import Question
 from planner.search import Row

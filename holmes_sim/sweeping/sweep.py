@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import files
+from holmes_sim import files, frames
 from holmes_sim.sweeping import engines, journal, study, table
 from holmes_sim.sweeping.answering import INTERRUPTED, PLANNED, WRONG, Row, task, unanswered
 from holmes_sim.sweeping.engines import Engine
@@ -73,8 +72,7 @@ class Swept:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        shown = self.frame.dropna(axis="columns", how="all")
-        return f"<p>{escape(str(self))}</p>{shown.to_html(max_rows=60, index=False, na_rep='')}"
+        return frames.html(str(self), self.frame)
 
 
 def sweep(

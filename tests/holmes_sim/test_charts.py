@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from holmes_sim import charts
-from holmes_sim.commands import Compared
 from holmes_sim.front import Front
+from holmes_sim.results import Compared
 from planner.question import Question
 from planner.search import Row
 from sim import engine, topology

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from holmes_sim.commands import Compared, reason
 from holmes_sim.printing import plans
 from holmes_sim.report.markup import number, table
 from holmes_sim.report.study import Study
+from holmes_sim.results import Compared, reason
 from sim.plan import OBJECTIVES
 from sim.units import time_text
 

@@ -12,6 +12,7 @@ import pytest
 from holmes_sim import commands, exporters, report
 from holmes_sim.exporters import csv
 from holmes_sim.report import colours, sections, spans
+from holmes_sim.results import Simulated
 from planner import strategies
 from sim import memory, planfile
 from sim.errors import Infeasible
@@ -26,7 +27,7 @@ def page(html) -> Page:
 
 
 @pytest.fixture(scope="session")
-def large() -> tuple[commands.Simulated, str]:
+def large() -> tuple[Simulated, str]:
     """768 devices, 48 virtual stages."""
     plan = next(plan for name, plan in corpus.plans("hethub-768") if name == "certified")
     found = report.study(plan, ())

@@ -1,0 +1,73 @@
+"""Results as pandas frames: a row for each thing, units in the names of the columns; and as HTML, for notebooks.
+
+pandas is imported when a frame is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from sim import memory
+from sim.plan import Plan
+from sim.report import PlaceReport
+from sim.timeline import Span, Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS = 60
+"""Rows of a frame that a notebook shows."""
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of plain data as a frame."""
+    import pandas as pd
+
+    return pd.DataFrame(rows)
+
+
+def places(plan: Plan, rows: Iterable[PlaceReport]) -> pd.DataFrame:
+    """A row for each pipeline place: where it stands, its layers, seconds of the rank that computes longest, memory."""
+    peaks, limits = memory.peak_memory(plan), memory.limits(plan)
+    width = plan.config.tp * plan.config.dp_cp
+    return table(
+        [
+            {
+                "place": row.place,
+                "clusters": " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in _ranks(row.place, width))),
+                "layers": sum(plan.stages[stage].layers for stage in plan.stages_of(row.place)),
+                "compute_s": row.compute,
+                "exposed_communication_s": row.exposed,
+                "bubble_s": row.bubble,
+                "peak_memory_bytes": peaks[row.place],
+                "memory_limit_bytes": limits[row.place],
+            }
+            for row in rows
+        ]
+    )
+
+
+def _ranks(place: int, width: int) -> range:
+    return range(place * width, (place + 1) * width)
+
+
+def spans(timeline: Timeline) -> pd.DataFrame:
+    """A row for each span: a rank stands for all that behave like it (`ranks` says how many), and times are in seconds.
+
+    Where a span belongs to no stage or microbatch the cell is empty."""
+    import pandas as pd
+
+    alike = {group[0]: len(group) for group in timeline.alike}
+    found = pd.DataFrame(timeline.spans, columns=Span._fields).drop(columns="after")
+    found = found.rename(columns={"start": "start_s", "end": "end_s"})
+    found.insert(1, "ranks", found["rank"].map(alike))
+    for column in ("stage", "microbatch"):
+        found[column] = found[column].astype("Int64").mask(found[column] < 0)
+    return found
+
+
+def html(words: str, frame: pd.DataFrame) -> str:
+    """A line and a table; columns that are empty are left out."""
+    shown = frame.dropna(axis="columns", how="all")
+    return f"<p>{escape(words)}</p>{shown.to_html(max_rows=ROWS, index=False, na_rep='')}"

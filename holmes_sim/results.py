@@ -1,0 +1,163 @@
+"""What the commands answer: a plan, strategies compared, a simulated step. Each has a line, plain data and pandas frames."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from holmes_sim import frames
+from planner.question import Question
+from planner.reasons import Verdict
+from planner.search import Row
+from sim.plan import Plan, Prediction
+from sim.report import PlaceReport
+from sim.timeline import Timeline
+from sim.units import time_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORT_FORMAT = "holmes-sim/report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, what happened in its simulated step, and the published strategies beside it."""
+
+    plan: Plan
+    timeline: Timeline
+    places: tuple[PlaceReport, ...]
+    baselines: tuple[Row, ...]
+    seconds: float
+    interrupted: bool = False
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each pipeline place (`frames.places`)."""
+        return frames.places(self.plan, self.places)
+
+    def __repr__(self) -> str:
+        proof = self.plan.certificate
+        return f"{self.plan!r}" + (f", at most {proof.gap:.1%} from the best" if proof else "")
+
+    def _repr_html_(self) -> str:
+        return frames.html(repr(self), self.frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What each strategy answers to one question: rows in the order asked, fewer than asked where Ctrl-C came."""
+
+    question: Question
+    asked: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def ranked(self) -> tuple[tuple[str, Plan, Prediction], ...]:
+        """(strategy, plan, prediction) of those that found a plan, the fastest first."""
+        found = [(row.name, row.plan, row.plan.prediction) for row in self.rows if row.plan and row.plan.prediction]
+        return tuple(sorted(found, key=lambda item: item[2].step_s))
+
+    @property
+    def without(self) -> tuple[Row, ...]:
+        """Rows that have no plan."""
+        return tuple(row for row in self.rows if row.plan is None)
+
+    @property
+    def note(self) -> str:
+        """What Ctrl-C left undone, in a line; empty where it did not come."""
+        cut = [f"the plan of {row.name} is the best so far" for row in self.rows if row.interrupted]
+        missing = self.asked[len(self.rows) :]
+        cut += [f"without an answer: {', '.join(missing)}"] if missing else []
+        return f"Interrupted: {'; '.join(cut)}." if cut else ""
+
+    def facts(self) -> dict[str, Any]:
+        """The rows as plain data; what a strategy without a plan cannot have is None."""
+        best = self.ranked[0][2].step_s if self.ranked else None
+        return {"rows": [_row_facts(row, best) for row in self.rows], "interrupted": bool(self.note)}
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each strategy, as in `facts`: the fastest first, those without a plan last."""
+        return frames.table(self.facts()["rows"]).sort_values("step_s", ignore_index=True, kind="stable")
+
+    def __repr__(self) -> str:
+        where = self.question.topology.name
+        if not self.ranked:
+            return f"{where}: no plan by any of {len(self.rows)} strategies"
+        name, _, promised = self.ranked[0]
+        return f"{where}: {len(self.ranked)} of {len(self.rows)} strategies with a plan; {name} is the fastest, a step of " + (
+            time_text(promised.step_s)
+        )
+
+    def _repr_html_(self) -> str:
+        return frames.html(repr(self), self.frame)
+
+
+def _row_facts(row: Row, best: float | None) -> dict[str, Any]:
+    numbers: dict[str, Any] = dict.fromkeys(
+        ("step_s", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction", "slower_than_best")
+    )
+    if row.plan is not None and row.plan.prediction is not None and best is not None:
+        promised = row.plan.prediction
+        numbers = {key: getattr(promised, key) for key in ("step_s", "samples_per_s")}
+        numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, promised)
+        numbers["upper_bound_fraction"] = promised.upper_bound_fraction
+        numbers["slower_than_best"] = promised.step_s / best - 1
+    return {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
+
+
+def tokens_per_device(plan: Plan, promised: Prediction) -> float:
+    """Tokens a second and device of the fleet: devices that a plan leaves idle count, for they are paid for."""
+    return promised.tokens_per_s / plan.fleet.devices
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A simulated step: its timeline, the numbers, and what the simulation took."""
+
+    plan: Plan
+    timeline: Timeline
+    prediction: Prediction
+    places: tuple[PlaceReport, ...]
+    seconds: float
+    classes: int
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each pipeline place (`frames.places`)."""
+        return frames.places(self.plan, self.places)
+
+    @property
+    def spans(self) -> pd.DataFrame:
+        """A row for each span of the timeline (`frames.spans`)."""
+        return frames.spans(self.timeline)
+
+    def __repr__(self) -> str:
+        numbers = self.prediction
+        return (
+            f"{self.plan.topology.name}: {self.plan.workload.model.name}, a simulated step of {time_text(numbers.step_s)}, "
+            f"{numbers.tokens_per_s:,.0f} tokens/s, bubble {numbers.bubble_fraction:.1%}"
+        )
+
+    def _repr_html_(self) -> str:
+        return frames.html(repr(self), self.frame)
+
+    def facts(self) -> dict[str, Any]:
+        """The report as plain data (format holmes-sim/report/1)."""
+        return {
+            "format": REPORT_FORMAT,
+            "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
+            "simulation": {
+                "seconds": self.seconds,
+                "events": self.timeline.events,
+                "ranks": self.plan.config.world_size,
+                "classes": self.classes,
+            },
+        }
+
+
+def reason(row: Row) -> str:
+    """Why a strategy has no plan, without its own name in front."""
+    return row.reason.removeprefix(f"{row.name}: ")

@@ -1,0 +1,115 @@
+"""What notebooks see: results say in one line what they are, and are tidy frames with units in the names of the columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import holmes_sim as hs
+from holmes_sim.changes import Change
+from holmes_sim.results import Compared
+from holmes_sim.whatif import Outcome, WhatIf
+from planner.question import Question
+from planner.search import Row
+from sim.plan import Certificate, Prediction
+from sim.timeline import Span
+
+PINS = hs.Wishes(tp=1, pp=2, dp=2, microbatch_size=1, schedule="1f1b", recompute="none")
+PROMISED = Prediction(2.0, 16.0, 16_384.0, 1.0, 0.1, (1.0, 1.0), 0.25, 0.1, 0.5)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return hs.plan(hs.load("lab/lab-hybrid-nics"), strategy="megatron", wishes=PINS)
+
+
+@pytest.fixture(scope="module")
+def plan(answer):
+    """The plan with numbers written by hand."""
+    return replace(answer.plan, prediction=PROMISED, certificate=Certificate("optimal", 2.0, 1.9, 0.05, "HiGHS", 1.0))
+
+
+def test_each_result_is_one_line(answer, plan):
+    assert repr(plan.topology) == (
+        "lab-hybrid-nics: ib 2 x 1 a100-sxm4-80gb, roce 2 x 1 a100-sxm4-80gb; lab-gpt, batch 32 x 1024 tokens fp16"
+    )
+    assert repr(plan) == "lab-hybrid-nics: lab-gpt, tp 1, pp 2, dp 2, mb 1, 1f1b, a step of 2 s"
+    assert repr(replace(plan, prediction=None)) == "lab-hybrid-nics: lab-gpt, tp 1, pp 2, dp 2, mb 1, 1f1b"
+    assert repr(replace(answer, plan=plan)) == f"{plan!r}, at most 5.0% from the best"
+    run = hs.simulate(plan)
+    assert repr(replace(run, prediction=PROMISED)) == (
+        "lab-hybrid-nics: lab-gpt, a simulated step of 2 s, 16,384 tokens/s, bubble 25.0%"
+    )
+    spans = (Span(0, "compute", "F0", "F", 0.0, 1.0),)
+    made = replace(run.timeline, name="by hand", step_s=2.0, alike=((0, 1), (2, 3)), spans=spans)
+    assert repr(made) == "by hand: simulated step of 2 s, 4 ranks in 2 classes, 1 spans"
+
+
+def test_a_strategy_without_a_plan_stands_last(plan):
+    question = Question(plan.topology, plan.workload)
+    found = Compared(question, ("a", "b"), (Row("a", None, "a: no memory"), Row("b", plan)))
+    assert repr(found) == "lab-hybrid-nics: 1 of 2 strategies with a plan; b is the fastest, a step of 2 s"
+    assert list(found.frame["name"]) == ["b", "a"]
+    assert found.frame.loc[0, "step_s"] == 2.0
+    assert list(found.frame["reason_if_none"].fillna("")) == ["", "no memory"]
+    assert repr(replace(found, rows=found.rows[:1])) == "lab-hybrid-nics: no plan by any of 1 strategies"
+
+
+def test_the_changes_are_a_frame(plan):
+    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), 1.0, 32_768.0, 1.0, 4.0, "planned")
+    none = Outcome(Change("no memory", ()), None, None, None, None, "planned", "it does not fit")
+    found = WhatIf(plan, (node, none), 1.0)
+    assert repr(found) == "lab-hybrid-nics: 16,384 tokens/s, 2 changes; the best, +100.0%: a node"
+    assert repr(WhatIf(plan, (none,), 1.0)) == "lab-hybrid-nics: 16,384 tokens/s, 1 changes, none with a plan"
+    wanted = {
+        "change": ["a node", "no memory"], "step_s": [1.0, None], "tokens_per_s": [32_768.0, None], "gain": [1.0, None],
+        "cost_usd_per_h": [4.0, None], "gain_per_usd_per_h": [0.25, None], "how": ["planned", "planned"],
+        "reason_if_none": [None, "it does not fit"],
+    }  # fmt: skip
+    pd.testing.assert_frame_equal(found.frame, pd.DataFrame(wanted))
+
+
+def test_a_simulated_step_is_two_frames(plan):
+    run = hs.simulate(plan)
+    assert list(run.frame.columns) == [
+        "place", "clusters", "layers", "compute_s", "exposed_communication_s", "bubble_s", "peak_memory_bytes",
+        "memory_limit_bytes",
+    ]  # fmt: skip
+    assert list(run.frame["layers"]) == [4, 4]
+    assert list(run.frame["clusters"]) == ["ib", "roce"]
+    whole = run.frame["compute_s"] + run.frame["exposed_communication_s"] + run.frame["bubble_s"]
+    assert list(whole) == pytest.approx([run.timeline.step_s] * 2)
+    assert len(run.spans) == len(run.timeline.spans)
+    assert list(run.spans.columns) == [
+        "rank",
+        "ranks",
+        "lane",
+        "name",
+        "kind",
+        "start_s",
+        "end_s",
+        "stage",
+        "microbatch",
+        "group",
+    ]
+    work = run.spans[run.spans["kind"] == "F"]
+    assert set(work["microbatch"]) == set(range(16))
+    assert (work["ranks"]).sum() == 4 * 16, "four ranks, sixteen microbatches each"
+    assert run.spans.loc[run.spans["kind"] == "collective", "microbatch"].isna().all()
+
+
+def test_a_notebook_shows_the_line_and_the_table(answer, plan):
+    for one in (answer, hs.simulate(plan)):
+        html = one._repr_html_()
+        assert html.startswith(f"<p>{one!r}</p><table")
+        assert "<th>compute_s</th>" in html
+    html = WhatIf(plan, (Outcome(Change("a <node>", ()), 1.0, 2.0, 1.0, None, "planned"),), 1.0)._repr_html_()
+    assert "a &lt;node&gt;" in html
+    assert "cost_usd_per_h" not in html, "a column that is empty is left out"
+
+
+def test_charts_are_at_hand():
+    assert hs.charts.topology(hs.load("lab/lab-hybrid-nics")).axes
+    assert hs.validation.folder().is_dir()
