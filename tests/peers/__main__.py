@@ -3,7 +3,8 @@
 A module of this folder is the reader of one target: `versions()` says which programs it runs, and `read(folder, plan)` runs
 them on an exported folder and returns what they read. It runs in an environment of its own (`requirements-TARGET.txt`), imports
 nothing of holmes-sim, and what it says is compared with the plan. The verdicts are kept in `verdicts/TARGET.json` with their
-date: tests/holmes_sim/exporters/test_verdicts.py sees that what is exported today is what was read then.
+date, and what is exported as it was then is not read again: tests/holmes_sim/exporters/test_verdicts.py sees that what is
+exported today is what was read.
 
 `python -m tests.peers [TARGET ...]` reads the exports of the named targets, or of all.
 """
@@ -16,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
@@ -43,36 +46,64 @@ def python_for(target: str) -> str:
 
 
 def read(target: str) -> None:
-    """Export all plans for a target, have them read, compare, and keep the verdicts. Ends with exit code 1 at a difference."""
+    """Have the exports of a target read that were not read before as they are now, the small ones first.
+
+    What was read is kept, also where Ctrl-C comes; the rest stands there as unread. Ends with a line at a difference."""
+    launches = {key: (plan, launch) for key, plan, launch in exported.launches(target)}
+    before = exported.kept(target)["verdicts"] if exported.file_of(target).exists() else {}
+    known = {key: before[key] for key, (_, launch) in launches.items() if key in before and is_now(before[key], launch)}
+    asked = sorted(launches.keys() - known.keys(), key=lambda key: len(launches[key][0].placement))
+    versions, wrong = exported.kept(target)["versions"] if known else {}, []
     with tempfile.TemporaryDirectory() as name:
-        plans = {key: (plan, launch) for key, plan, launch in exported.launches(target)}
-        for index, (plan, launch) in enumerate(plans.values()):
+        for index, key in enumerate(asked):
+            plan, launch = launches[key]
             folder.write(folder.complete(plan, target, "", launch), Path(name) / str(index))
             (Path(name) / str(index) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-        command = [python_for(target), "-P", HERE / "reading.py", HERE / f"{target}.py", name, str(len(plans))]
-        told = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    lines = [json.loads(line) for line in told.stdout.splitlines() if line.startswith("{")]
-    if told.returncode or len(lines) != len(plans) + 1:
-        sys.exit(f"{target}: the reader ended with exit code {told.returncode} after {len(lines)} lines")
-    versions, *answers = lines
-    verdicts = {
-        key: verdict(plan, launch, answer) for (key, (plan, launch)), answer in zip(plans.items(), answers, strict=True)
-    }
-    wrong = {key: kept["differs"] for key, kept in verdicts.items() if kept["differs"]}
-    for key, differs in wrong.items():
-        print(f"{target}: {key}: {'; '.join(differs)}")
+        try:
+            for index, answer in enumerate(answers(target, name, len(asked))):
+                if index == 0:
+                    versions = answer
+                    continue
+                key = asked[index - 1]
+                found = verdict(*launches[key], answer)
+                wrong += [f"{key}: {line}" for line in found["differs"]]
+                if not found["differs"]:
+                    known[key] = {"digest": found["digest"], "read": found["read"]}
+        except KeyboardInterrupt:
+            print(f"{target}: stopped")
+    exported.keep(
+        target,
+        {
+            "date": datetime.date.today().isoformat(),
+            "versions": versions,
+            "unread": sorted(launches.keys() - known.keys()),
+            "verdicts": {key: known[key] for key in launches if key in known},
+        },
+    )
     if wrong:
-        sys.exit(f"{target}: {len(wrong)} of {len(verdicts)} exports are not read as they are meant")
-    kept = {
-        "date": datetime.date.today().isoformat(),
-        "versions": versions,
-        "verdicts": {key: {name: v[name] for name in ("digest", "read")} for key, v in verdicts.items()},
-    }
-    exported.keep(target, kept)
-    print(f"{target}: {len(verdicts)} exports read as they are meant by {versions}")
+        sys.exit("\n".join(f"{target}: {line}" for line in wrong))
+    print(f"{target}: {len(known)} of {len(launches)} exports read as they are meant by {versions}")
 
 
-def verdict(plan: Plan, launch: Launch, answer: dict[str, object]) -> dict[str, object]:
+def is_now(before: dict[str, object], launch: Launch) -> bool:
+    """Whether what was read then is what is exported now."""
+    return before["digest"] == exported.digest(launch)
+
+
+def answers(target: str, name: str, count: int) -> Iterator[dict[str, object]]:
+    """What the reader says, line by line: its versions, then what it read of each export. Ends with a line where it fails."""
+    if not count:
+        return
+    command = [python_for(target), "-P", HERE / "reading.py", HERE / f"{target}.py", name, str(count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        for line in reader.stdout:
+            yield json.loads(line)
+    if reader.returncode:
+        sys.exit(f"{target}: the reader ended with exit code {reader.returncode}")
+
+
+def verdict(plan: Plan, launch: Launch, answer: dict[str, object]) -> dict[str, Any]:
     """What was read of an export, and where it differs from the plan."""
     if "raised" in answer:
         return {"digest": exported.digest(launch), "read": [], "differs": [str(answer["raised"])]}

@@ -82,15 +82,20 @@ def digest(launch: Launch) -> str:
     return whole.hexdigest()[:16]
 
 
+def file_of(target: str) -> Path:
+    """Where the verdicts of a target stand."""
+    return VERDICTS / f"{target}.json"
+
+
 def keep(target: str, kept: dict[str, Any]) -> None:
     """Write the verdicts of a target: one line an export."""
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(verdict)}" for name, verdict in kept["verdicts"].items())
-    head = "".join(f'  "{key}": {json.dumps(kept[key])},\n' for key in ("date", "versions"))
+    head = "".join(f'  "{key}": {json.dumps(kept[key])},\n' for key in ("date", "versions", "unread"))
     VERDICTS.mkdir(exist_ok=True)
-    (VERDICTS / f"{target}.json").write_text(f'{{\n{head}  "verdicts": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+    file_of(target).write_text(f'{{\n{head}  "verdicts": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
 
 
 def kept(target: str) -> dict[str, Any]:
     """The verdicts of a target."""
-    found: dict[str, Any] = json.loads((VERDICTS / f"{target}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(file_of(target).read_text(encoding="utf-8"))
     return found
