@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import trouble
+from sim import durations, trouble
 from sim.cluster import Device, Fabric, Trunk
+from sim.durations import Durations
 from sim.engine import simulate, simulate_at_length
 from sim.errors import HolmesError
 from sim.folding import fold, unfolded
 from sim.plan import Plan
+from sim.program import Action
 from sim.timeline import Timeline, to_json
 from sim.trouble import Degraded, Drawn, Flaps, Stragglers, Trouble, draw
 
@@ -182,3 +184,16 @@ def test_a_wrong_text_is_told_in_one_line(read: Callable[[str], object], text: s
     with pytest.raises(HolmesError) as error:
         read(text)
     assert str(error.value) == said
+
+
+@pytest.mark.parametrize(("measured", "factors"), [(False, [1.0, 2.0]), (True, [2.0, 2.0])])
+def test_a_group_whose_collectives_are_measured_with_it_is_as_slow_as_its_slowest(
+    measured: bool, factors: list[float], make_plan: Make, make_fleet: Make, make_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durations.compute, "includes_collectives", lambda *asked: measured)
+    plan = make_plan(make_fleet(make_cluster("c", 1, 2)), tp=2)
+    plain, slow = Durations(plan), Durations(plan, Drawn(slow=((Device("c", 0, 1), 2.0),)))
+    forward = Action("F", 0, 0)
+    assert [slow.of(rank, forward) / plain.of(rank, forward) for rank in (0, 1)] == factors
+    jittered = Durations(plan, Drawn(jitter=0.1))
+    assert (jittered.of(0, forward) == jittered.of(1, forward)) == measured
