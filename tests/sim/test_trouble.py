@@ -149,6 +149,16 @@ def test_kinds_of_trouble_do_not_change_each_other(make_fleet: Make, make_cluste
     assert set(alone.slow) < set(wider.slow)
 
 
+def test_a_seed_draws_the_same_in_every_process(make_fleet: Make, make_cluster: Make) -> None:
+    machines = make_fleet(make_cluster("c", 50, 8))
+    slow = draw(Trouble(Stragglers(0.1, 1.5)), machines, 7).slow
+    assert [str(device) for device, _ in slow][:3] == ["c/node0/dev4", "c/node1/dev1", "c/node1/dev6"]
+    weak = draw(Trouble(degraded=Degraded(0.1, 0.5)), machines, 7).weak
+    assert [link[2] for link, _ in weak][:4] == [0, 0, 9, 9]
+    stream = Drawn(jitter=0.1, seed=7).stream(Device("c", 0, 0))
+    assert [next(stream), next(stream)] == pytest.approx([1.0478890565, 0.8507147703])
+
+
 def test_both_ways_of_a_port_fail_together(make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
     clusters = make_cluster("a", 1, 1, (make_nic("roce", 1e9, 2),)), make_cluster("b", 1, 1, (make_nic("roce"),))
     machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "roce", 1e9, 0.0),))
