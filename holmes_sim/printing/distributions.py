@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from rich.console import Group
 from rich.text import Text
 
 from holmes_sim.distribution import Troubled
 from holmes_sim.printing.tables import grid
+from sim.routes import LinkName
 from sim.trouble import Drawn
 from sim.units import time_text
+
+T = TypeVar("T")
 
 NAMED = 4
 """Devices and links of a draw that are named; of more, how many there are."""
@@ -25,11 +31,9 @@ def troubled(found: Troubled) -> Group:
 
 def said(drawn: Drawn) -> str:
     """What a seed drew, in words."""
-    ports = [(link, leaves) for link, leaves in drawn.weak if link[-1] == "out"]
-    down = [(link, times) for link, times in drawn.down if link[-1] == "out"]
     parts = [_listed([f"{device} ({factor:g} times as slow)" for device, factor in drawn.slow], "slow devices")]
-    parts += [_listed([f"{_name(link)} at {rate:.0%}" for link, rate in ports], "degraded links")]
-    parts += [_listed([f"{_name(link)} down from {_when(times)}" for link, times in down], "flapping links")]
+    parts += [_listed([f"{name} at {rate:.0%}" for name, rate in _ports(drawn.weak)], "degraded links")]
+    parts += [_listed([f"{name} down from {_when(times)}" for name, times in _ports(drawn.down)], "flapping links")]
     parts += ["jitter" if drawn.jitter else ""]
     return "; ".join(filter(None, parts)) or "no trouble"
 
@@ -38,11 +42,15 @@ def _listed(names: list[str], what: str) -> str:
     return ", ".join(names) if len(names) <= NAMED else f"{len(names)} {what}"
 
 
-def _name(link: tuple[str | int, ...]) -> str:
-    """`ib/node0 infiniband 2`, or `ib-roce ethernet` of a trunk."""
-    if link[0] == "trunk":
-        return f"{link[1]}-{link[2]} {link[3]}"
-    return f"{link[1]}/node{link[2]} {link[3]} {link[4]}"
+def _ports(links: Iterable[tuple[LinkName, T]]) -> list[tuple[str, T]]:
+    """What happens to each NIC (`ib/node0 infiniband 2`) and trunk (`ib-roce ethernet`), both its ways together."""
+    named: dict[str, T] = {}
+    for (kind, a, b, nic, *index), what in links:
+        if kind == "trunk":
+            named.setdefault(f"{b}-{a} {nic}" if f"{b}-{a} {nic}" in named else f"{a}-{b} {nic}", what)
+        else:
+            named.setdefault(f"{a}/node{b} {nic} {index[0]}", what)
+    return list(named.items())
 
 
 def _when(times: tuple[tuple[float, float], ...]) -> str:

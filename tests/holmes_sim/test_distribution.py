@@ -12,11 +12,13 @@ import pytest
 import holmes_sim as hs
 from holmes_sim import charts, commands, files
 from holmes_sim.distribution import Troubled
+from holmes_sim.printing.distributions import said
 from planner.question import Wishes
 from sim import planfile
+from sim.cluster import Device
 from sim.plan import Plan
 from sim.timeline import from_json
-from sim.trouble import Stragglers, Trouble
+from sim.trouble import Drawn, Stragglers, Trouble
 
 Make = Callable[..., Any]
 
@@ -101,3 +103,17 @@ def test_the_picture_shows_every_seed(make_plan: Make, make_fleet: Make, make_cl
     assert counts.get_xlabel() == shares.get_xlabel() == "step (s)"
     below = shares.lines[0].get_ydata()
     assert (below[0], below[50], below[-1]) == (0.0, 0.5, 1.0)
+
+
+def test_a_draw_in_words_names_a_port_once() -> None:
+    nic = ("nic", "ib", 1, "infiniband", 2)
+    trunk = (("trunk", "ib", "roce", "ethernet", "out"), ("trunk", "roce", "ib", "ethernet", "out"))
+    weak = tuple((link, 0.25) for link in (*trunk, (*nic, "out"), (*nic, "in")))
+    down = tuple(((*nic, way), ((0.0, 1.5), (3.0, 4.5))) for way in ("out", "in"))
+    drawn = Drawn(((Device("ib", 0, 3), 1.5),), weak, down, 0.1, 7)
+    assert said(drawn) == (
+        "ib/node0/dev3 (1.5 times as slow); ib-roce ethernet at 25%, ib/node1 infiniband 2 at 25%; "
+        "ib/node1 infiniband 2 down from 0 to 1.5 s, 3 to 4.5 s; jitter"
+    )
+    assert said(Drawn(tuple((Device("ib", 0, index), 1.5) for index in range(5)))) == "5 slow devices"
+    assert said(Drawn()) == "no trouble"

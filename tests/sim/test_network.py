@@ -23,8 +23,12 @@ def shared(uses: list[Use], capacities: tuple[float, ...]) -> list[float]:
     return [rates[flow] for flow in flows]
 
 
-def arrivals(plan: list[Arrival], capacities: tuple[float, ...]) -> list[tuple[int, float]]:
-    """(flow, time) of every arrival, in order of time; of flows that arrive together, in order of their number."""
+def arrivals(
+    plan: list[Arrival], capacities: tuple[float, ...], changes: tuple[tuple[float, int, float], ...] = ()
+) -> list[tuple[int, float]]:
+    """(flow, time) of every arrival, in order of time; of flows that arrive together, in order of their number.
+
+    `changes` are (when, link, its capacity from then on)."""
     env = simpy.Environment()
     network = Network(env, capacities)
     log: list[tuple[int, float]] = []
@@ -34,8 +38,14 @@ def arrivals(plan: list[Arrival], capacities: tuple[float, ...]) -> list[tuple[i
         yield network.start(use, nbytes)
         log.append((index, env.now))
 
+    def change(when: float, link: int, capacity: float) -> simpy.events.ProcessGenerator:
+        yield env.timeout(when)
+        network.set_capacity(link, capacity)
+
     for index, (start, use, nbytes) in enumerate(plan):
         env.process(send(index, start, use, nbytes))
+    for when, link, capacity in changes:
+        env.process(change(when, link, capacity))
     env.run()
     return sorted(log, key=lambda row: (round(row[1], 9), row[0]))
 
@@ -221,3 +231,16 @@ def test_a_flow_that_is_put_off_rests_and_others_go_on() -> None:
     assert env.now == 19.0
     env.run(until=late)
     assert env.now == 27.0
+
+
+def test_a_closed_link_holds_up_its_flows_and_frees_the_links_beside_it() -> None:
+    """Links of 10; both flows of 100 share link 1 at 5, until link 0 is closed from 4 to 10. Of 80 left flow 1 sends 60 by 10,
+    alone, and the last 20 at 5 by 14; flow 0 stands still at 80, sends 20 by 14, and the last 60 at 10 by 20."""
+    both: list[Arrival] = [(0.0, one(0, 1), 100.0), (0.0, one(1), 100.0)]
+    assert arrivals(both, (10.0, 10.0), ((4.0, 0, 0.0), (10.0, 0, 10.0))) == [(1, 14.0), (0, 20.0)]
+
+
+def test_a_flow_that_comes_to_a_closed_link_waits_for_it() -> None:
+    flows: list[Arrival] = [(0.0, one(0), 10.0), (5.0, one(0), 10.0)]
+    assert arrivals(flows, (10.0,), ((0.5, 0, 0.0), (6.0, 0, 10.0))) == [(0, 7.0), (1, 7.5)]
+    assert arrivals(flows[1:], (10.0,), ((4.0, 0, 0.0), (6.0, 0, 5.0))) == [(0, 8.0)]

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import trouble
+from sim import durations, trouble
 from sim.cluster import Device, Fabric, Trunk
+from sim.durations import Durations
 from sim.engine import simulate, simulate_at_length
 from sim.errors import HolmesError
 from sim.folding import fold, unfolded
 from sim.plan import Plan
+from sim.program import Action
 from sim.timeline import Timeline, to_json
 from sim.trouble import Degraded, Drawn, Flaps, Stragglers, Trouble, draw
 
@@ -147,6 +149,16 @@ def test_kinds_of_trouble_do_not_change_each_other(make_fleet: Make, make_cluste
     assert set(alone.slow) < set(wider.slow)
 
 
+def test_a_seed_draws_the_same_in_every_process(make_fleet: Make, make_cluster: Make) -> None:
+    machines = make_fleet(make_cluster("c", 50, 8))
+    slow = draw(Trouble(Stragglers(0.1, 1.5)), machines, 7).slow
+    assert [str(device) for device, _ in slow][:3] == ["c/node0/dev4", "c/node1/dev1", "c/node1/dev6"]
+    weak = draw(Trouble(degraded=Degraded(0.1, 0.5)), machines, 7).weak
+    assert [link[2] for link, _ in weak][:4] == [0, 0, 9, 9]
+    stream = Drawn(jitter=0.1, seed=7).stream(Device("c", 0, 0))
+    assert [next(stream), next(stream)] == pytest.approx([1.0478890565, 0.8507147703])
+
+
 def test_both_ways_of_a_port_fail_together(make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
     clusters = make_cluster("a", 1, 1, (make_nic("roce", 1e9, 2),)), make_cluster("b", 1, 1, (make_nic("roce"),))
     machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "roce", 1e9, 0.0),))
@@ -182,3 +194,16 @@ def test_a_wrong_text_is_told_in_one_line(read: Callable[[str], object], text: s
     with pytest.raises(HolmesError) as error:
         read(text)
     assert str(error.value) == said
+
+
+@pytest.mark.parametrize(("measured", "factors"), [(False, [1.0, 2.0]), (True, [2.0, 2.0])])
+def test_a_group_whose_collectives_are_measured_with_it_is_as_slow_as_its_slowest(
+    measured: bool, factors: list[float], make_plan: Make, make_fleet: Make, make_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durations.compute, "includes_collectives", lambda *asked: measured)
+    plan = make_plan(make_fleet(make_cluster("c", 1, 2)), tp=2)
+    plain, slow = Durations(plan), Durations(plan, Drawn(slow=((Device("c", 0, 1), 2.0),)))
+    forward = Action("F", 0, 0)
+    assert [slow.of(rank, forward) / plain.of(rank, forward) for rank in (0, 1)] == factors
+    jittered = Durations(plan, Drawn(jitter=0.1))
+    assert (jittered.of(0, forward) == jittered.of(1, forward)) == measured

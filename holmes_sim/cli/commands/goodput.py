@@ -11,7 +11,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
 NAME = "goodput"
-ORDER = 26
+ORDER = 47
 EXAMPLE = "holmes-sim goodput plan.json --fail device:50000h --checkpoint 60s --restart 10min"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from planner.question import Wishes
 
 NAME = "replan"
-ORDER = 28
+ORDER = 48
 EXAMPLE = "holmes-sim replan plan.json --lost ib/node1 -o new.json"
 
 

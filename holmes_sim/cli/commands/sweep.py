@@ -11,7 +11,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
 NAME = "sweep"
-ORDER = 42
+ORDER = 41
 EXAMPLE = "holmes-sim sweep trunk-and-batch -o table.csv --chart table.png"
 WHERE = "Where scenarios are planned: local (all cores), or dask://HOST:PORT of a scheduler."
 ENDED_BY_CTRL_C = 130
