@@ -9,7 +9,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, PALE, SKY, WIDTH
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, PALE, SKY, WIDTH, Picture
 from holmes_sim.results import Compared, reason
 from sim.plan import Plan, Prediction
 from sim.units import time_text
@@ -28,7 +28,7 @@ def comparison(answer: Compared) -> Figure:
     ranked, without = answer.ranked, answer.without
     rows, best = len(ranked) + len(without), ranked[0][2].step_s
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = Figure(figsize=(WIDTH, 1.9 + 0.62 * rows), dpi=DPI, layout=space)
+    figure = Picture(figsize=(WIDTH, 1.9 + 0.62 * rows), dpi=DPI, layout=space)
     axes = figure.add_subplot(ylim=(rows - 0.5, -0.5), xlabel="samples/s (simulated)")
     for row, (_, _, promised) in enumerate(ranked):
         rate, bound = promised.samples_per_s, promised.samples_per_s / promised.upper_bound_fraction

@@ -14,7 +14,23 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
-from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW, listed
+from holmes_sim.charts.style import (
+    BLACK,
+    BLUE,
+    DARK,
+    DPI,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALE,
+    PURPLE,
+    RED,
+    SKY,
+    WIDTH,
+    YELLOW,
+    Picture,
+    listed,
+)
 from sim.cluster import Cluster, Device, Fleet, Node, Trunk
 from sim.plan import Plan
 from sim.topology import Topology
@@ -170,7 +186,7 @@ def _picture(fleet: Fleet, paint: Paint | None, title: str, handles: Sequence[Pa
     in_a_row = max(1, int((total - 0.5) / (0.7 + 0.085 * longest)))
     foot = 0.3 + 0.25 * math.ceil(len(handles) / in_a_row) if handles else 0.1
     height = bottom + (0.5 + 0.42 * max(levels.values()) if levels else 0.1) + foot
-    figure = Figure(figsize=(total, height), dpi=DPI)
+    figure = Picture(figsize=(total, height), dpi=DPI)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, total), ylim=(height, 0))
     axes.set_axis_off()
     axes.text(total / 2, 0.32, title, ha="center", va="center", fontsize=12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from holmes_sim.charts.style import BLUE, DPI, GREY, WIDTH
+from holmes_sim.charts.style import BLUE, DPI, GREY, WIDTH, Picture
 from holmes_sim.front import Front, prediction
 from sim.plan import OBJECTIVES, Plan
 from sim.units import MEGA
@@ -18,7 +18,7 @@ ROOM = 1.5
 def front(found: Front) -> Figure:
     """The plans of the front as numbered points, the others that were played as pale ones."""
     shown = [objective for objective in LABELS if objective in found.objectives]
-    figure = Figure(figsize=(WIDTH, 5.5), dpi=DPI, layout="constrained")
+    figure = Picture(figsize=(WIDTH, 5.5), dpi=DPI, layout="constrained")
     for place, objective in enumerate(shown, 1):
         _panel(figure.add_subplot(1, len(shown), place), found, objective)
     topology, workload = found.question.topology, found.question.workload

@@ -10,7 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from holmes_sim.charts.gantt import bars, legend, numbers, row_height
 from holmes_sim.charts.pipeline import row_label, rows_of
-from holmes_sim.charts.style import DARK, DPI, WIDTH
+from holmes_sim.charts.style import DARK, DPI, WIDTH, Picture
 from holmes_sim.measurement import Held
 from sim.errors import HolmesError
 from sim.timeline import Timeline
@@ -27,7 +27,7 @@ def measurement(held: Sequence[Held]) -> Figure:
     panels = _panels(held)
     height = row_height(len(rows) * len(panels)) * len(rows)
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = Figure(figsize=(WIDTH, 1.7 + len(panels) * (height + 0.45)), dpi=DPI, layout=space)
+    figure = Picture(figsize=(WIDTH, 1.7 + len(panels) * (height + 0.45)), dpi=DPI, layout=space)
     until = max(timeline.step_s for _, timeline in panels)
     stack = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     stack[-1].set(xlim=(0.0, until), xlabel="time in the step (s)")

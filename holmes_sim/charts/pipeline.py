@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from holmes_sim.charts.gantt import bars, legend, numbers, row_height
-from holmes_sim.charts.style import DPI, WIDTH, listed
+from holmes_sim.charts.style import DPI, WIDTH, Picture, listed
 from sim import report
 from sim.breakdown import breakdown, place_of, total
 from sim.errors import HolmesError
@@ -52,7 +52,7 @@ def timeline(timeline: Timeline) -> Figure:
 def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels: Sequence[str], title: str) -> Figure:
     ranks = [group[0] for group in rows]
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    figure = Figure(figsize=(WIDTH, 1.9 + row_height(len(rows)) * len(rows)), dpi=DPI, layout=space)
+    figure = Picture(figsize=(WIDTH, 1.9 + row_height(len(rows)) * len(rows)), dpi=DPI, layout=space)
     axes = figure.add_subplot(xlim=(0.0, timeline.step_s), xlabel="time in the step (s)")
     drawn = bars(axes, pp, timeline.spans, ranks, labels)
     figure.suptitle(title, fontsize=11)

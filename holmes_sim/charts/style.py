@@ -23,6 +23,15 @@ ORANGE, RED, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
 PALE, GREY, DARK = "#F1F1F1", "#BDBDBD", "#444444"
 
 
+class Picture(Figure):
+    """A figure that a notebook shows: Jupyter shows matplotlib's own only where pyplot was imported."""
+
+    def _repr_png_(self) -> bytes:
+        shown = io.BytesIO()
+        self.savefig(shown, format="png")
+        return shown.getvalue()
+
+
 def listed(items: Iterable[object]) -> str:
     """`3`, `0, 2`, `0, 4 … 28`."""
     words = [str(item) for item in items]

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, Picture
 from holmes_sim.sweeping import table
 from holmes_sim.sweeping.answering import PLANNED, Row
 from holmes_sim.sweeping.study import Study
@@ -45,7 +45,7 @@ def sweep(found: Swept) -> Figure:
     """The chart of a study's answers. Raises HolmesError where not one or two keys vary."""
     labels = axes_of(found.study)
     keys = tuple(labels)
-    figure = Figure(figsize=(WIDTH, 6.5), dpi=DPI, layout="constrained")
+    figure = Picture(figsize=(WIDTH, 6.5), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     words = [key for key in keys if not _numeric(found.study, key)]
     if len(keys) == 2 and not words:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from matplotlib.figure import Figure
 
-from holmes_sim.charts.style import BLACK, BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from holmes_sim.charts.style import BLACK, BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Picture
 from holmes_sim.validation import Row
 from sim.errors import HolmesError
 
@@ -22,7 +22,7 @@ def validation(rows: Iterable[Row]) -> Figure:
     drawn = [row for row in rows if row.predicted_s is not None]
     if not drawn:
         raise HolmesError("none of the cases can be simulated, so there is nothing to draw; holmes-sim validate says why")
-    figure = Figure(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
+    figure = Picture(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     sources = list(dict.fromkeys(row.case.source for row in drawn))
     for index, source in enumerate(sources):
