@@ -206,7 +206,8 @@ def test_an_error_inside_takes_the_lab_down(hybrid: Plan) -> None:
 
 
 RUN = """
-    import sys
+    import signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     from holmes_sim.lab.namespaces import Namespaces
     import subprocess
     with Namespaces(1) as namespaces:

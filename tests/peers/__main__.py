@@ -69,8 +69,8 @@ def read(target: str) -> None:
                 wrong += [f"{key}: {line}" for line in found["differs"]]
                 if not found["differs"]:
                     known[key] = {"digest": found["digest"], "read": found["read"]}
-        except KeyboardInterrupt:
-            print(f"{target}: stopped")
+        except (KeyboardInterrupt, SystemExit) as end:
+            wrong.append(str(end) or "stopped")
     exported.keep(
         target,
         {
