@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: plan test test-peers lint types clean
+.PHONY: plan test notebooks test-peers lint types clean
 
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
 
 test: $(VENV)/tested
 	$(BIN)/python -m pytest -n 2
+
+notebooks: $(VENV)/tested
+	$(BIN)/python -m pytest -n 2 notebooks
 
 test-peers: $(VENV)/tested
 	$(BIN)/python -m tests.peers
