@@ -1,7 +1,8 @@
 """What to buy next: every change of the menu, planned and simulated anew, ranked by what it gains.
 
 A change is first judged by playing the present plan on the changed machines, which costs one simulation: what it would gain if
-nothing were planned anew, the price of a scarce thing by differences. (The integer programme's own shadow prices know slots and
+nothing were planned anew, the price of a scarce thing by differences. It tells nothing of more devices or memory, which the
+present plan has no use for: these are planned anew before any other. (The integer programme's own shadow prices know slots and
 memory, but no link.) The changes that could not be played, because the plan does not fit them, and the best of the others are
 planned anew within the time; the simulator's number of the better of both plans decides.
 """
@@ -130,7 +131,7 @@ def what_if(
     asked = changes.menu(where) if menu is None else menu
     played = [_played(now, change, where) for change in asked]
     work = max(time_limit - (time.monotonic() - begun), LEAST) * (os.cpu_count() or 1)
-    chosen = _chosen(played, int(work / LEAST))
+    chosen = _chosen([_promise(change, where, known) for change, known in zip(asked, played, strict=True)], int(work / LEAST))
     found = sweep(
         where,
         scenarios=[dict(asked[place].edits) for place in chosen],
@@ -155,10 +156,16 @@ def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
         return None
 
 
-def _chosen(played: list[Prediction | None], most: int) -> tuple[int, ...]:
-    """Which changes are planned anew: those that could not be played, then those that gain most as they are."""
-    promises = [math.inf if known is None else known.tokens_per_s for known in played]
-    return tuple(sorted(range(len(played)), key=lambda place: -promises[place])[:most])
+def _promise(change: Change, where: Topology, played: Prediction | None) -> float:
+    """Tokens a second that a change promises; infinite where playing the present plan cannot tell."""
+    before, after = where.fleet, change.made(where).fleet
+    room = [sum(c.devices * c.node.device.memory for c in fleet.clusters) for fleet in (before, after)]
+    return math.inf if played is None or after.devices > before.devices or room[1] > room[0] else played.tokens_per_s
+
+
+def _chosen(promises: list[float], most: int) -> tuple[int, ...]:
+    """Which changes are planned anew: those that promise most."""
+    return tuple(sorted(range(len(promises)), key=lambda place: -promises[place])[:most])
 
 
 def _outcome(now: Plan, where: Topology, change: Change, played: Prediction | None, row: Row | None) -> Outcome:

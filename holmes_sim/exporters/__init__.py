@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from holmes_sim.launching.folder import Launch
+from sim.documents import suggestion
 from sim.errors import HolmesError
 from sim.plan import Plan
 
@@ -40,5 +41,5 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Exporter:
     """The target of a name; raises HolmesError."""
     if name not in names():
-        raise HolmesError(f"target {name!r} is unknown; known: {', '.join(names())}")
+        raise HolmesError(f"target {name!r} is unknown{suggestion(name, names())}")
     return import_module(f"{__name__}.{name}")

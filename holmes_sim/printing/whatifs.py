@@ -28,7 +28,7 @@ def asked(found: WhatIf) -> RenderableType:
             table.add_row(outcome.change.name, "-", "-", "-", *cost, "none: " + outcome.reason)
         else:
             numbers = (time_text(outcome.step_s), f"{outcome.tokens_per_s:,.0f}", f"{outcome.gain:+.1%}")
-            table.add_row(outcome.change.name, *numbers, *cost, "the present one" if outcome.how == PLAYED else "anew")
+            table.add_row(outcome.change.name, *numbers, *cost, "the present one: no time" if outcome.how == PLAYED else "anew")
     return Group(Text(head), Text(), table, *map(Text, _notes(found, priced)))
 
 

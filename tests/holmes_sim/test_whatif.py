@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -71,12 +72,15 @@ def test_costs_need_prices(found):
 
 
 def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
-    plan = by_hand()
-    better, worse = (
-        type(plan)(**{name: getattr(plan, name) for name in plan.__slots__} | {"tokens_per_s": rate}) for rate in (2, 1)
-    )
-    assert whatif._chosen([worse, None, better], 2) == (1, 2)
-    assert whatif._chosen([worse, None, better], 9) == (1, 2, 0)
+    where, now = commands.load(NAME), by_hand()
+    promises = {change.name: whatif._promise(change, where, now) for change in MENU}
+    assert promises["a node"] == math.inf, "the present plan has no use for it, so that playing that tells nothing"
+    assert promises["wider"] == promises["too small"] == promises["nothing"] == now.tokens_per_s
+    assert whatif._promise(MENU[0], where, None) == math.inf
+    more = Change("memory", (("clusters.east.node.devices.type.memory", "160 GiB"),))
+    assert whatif._promise(more, where, now) == math.inf
+    assert whatif._chosen([1.0, math.inf, 2.0], 2) == (1, 2)
+    assert whatif._chosen([1.0, math.inf, 2.0], 9) == (1, 2, 0)
 
 
 def test_the_command_prints_one_document(run):
