@@ -63,7 +63,7 @@ def against(plan: Plan) -> Iterator[str]:
     if config.gathers_ahead and not _equal(plan):
         yield (
             "overlap_param_gather true: stages of unlike layers are of its legacy models, which cannot hide the gather; "
-            "overlap_param_gather false, or equal stages"
+            "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"
         )
     if plan.workload.precision == "fp8":
         yield "precision fp8: its legacy models have none; bf16, fp16 or fp32"

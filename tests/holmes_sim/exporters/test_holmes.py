@@ -118,7 +118,7 @@ def test_the_script_says_the_device_type_and_wants_its_config(tmp_path):
     [
         (across(layers=(13, 11)),
          "overlap_param_gather true: stages of unlike layers are of its legacy models, which cannot hide the gather; "
-         "overlap_param_gather false, or equal stages"),
+         "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"),
         (plan_of("virtual stages"), "vpp 2: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"),
         (plan_of("context parallel"), "cp 2: its pipeline of device types has no context parallelism; cp 1"),
         (plan_of("experts, ep 1"), "experts 8: its expert groups know no device types; a dense model"),
