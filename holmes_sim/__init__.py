@@ -40,6 +40,7 @@ _PUBLIC = {
     "pareto": "holmes_sim.front",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",
+    "report": "holmes_sim.reporting",
     "trouble": "holmes_sim.distribution",
     "goodput": "holmes_sim.month",
     "replan": "holmes_sim.replanning",

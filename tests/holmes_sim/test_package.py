@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -56,6 +57,15 @@ def test_public_names_are_there():
         assert getattr(hs, name) is not None
         assert name in dir(hs)
     assert hs.__version__
+
+
+def test_a_public_function_bears_the_name_of_no_module():
+    """An imported module becomes an attribute of its package, and would take the function's place: `hs.report`, say."""
+    modules = {module.name for module in iter_modules(hs.__path__)}
+    assert {name for name in hs.__all__ if name in modules} == {"charts", "validation"}
+    script = "import holmes_sim as hs; {first}; import holmes_sim.reporting; print(hs.report.__name__)"
+    for first in ("hs.report", "pass"):
+        assert python(script.format(first=first)).stdout == "report\n"
 
 
 def test_an_unknown_name_is_an_attribute_error():

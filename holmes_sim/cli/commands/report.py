@@ -26,7 +26,7 @@ def command(
     profile: Measured = None,
 ) -> None:
     """Write a plan as one HTML page that needs no network: placement, pipeline, seconds, strategies, certificate, launch."""
-    from holmes_sim import commands, report
+    from holmes_sim import commands, reporting
     from planner import strategies as known
 
     given = commands.read_plan(plan, profile)
@@ -35,8 +35,8 @@ def command(
     every = {"all": known.names(), "none": ()}
     names = every[strategies] if strategies in every else tuple(name.strip() for name in strategies.split(","))
     with out.progress("reporting") as progress:
-        found = report.study(given, names, time_limit, str(plan), progress)
-        page = report.page(found)
+        found = reporting.study(given, names, time_limit, str(plan), progress)
+        page = reporting.page(found)
     out.write(output, page)
     out.note_rests_on(given, profile)
     out.note(found.compared.note if found.compared else "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from holmes_sim.report.doubts import doubts
-from holmes_sim.report.markup import details, listing
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.doubts import doubts
+from holmes_sim.reporting.markup import details, listing
+from holmes_sim.reporting.study import Study
 
 NAME = "warnings"
 TITLE = "Warnings"

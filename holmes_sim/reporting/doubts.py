@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holmes_sim import commands
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.study import Study
 from sim import catalog, memory
 from sim.cluster import DeviceSpec, LinkSpec
 from sim.compute import rank_kernels

@@ -9,16 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from holmes_sim import commands, exporters, report
+import holmes_sim as hs
+from holmes_sim import commands, exporters, reporting
 from holmes_sim.exporters import csv
-from holmes_sim.report import colours, sections, spans
+from holmes_sim.reporting import colours, sections, spans
 from holmes_sim.results import Simulated
 from planner import strategies
 from sim import memory, planfile
 from sim.errors import Infeasible
 from sim.units import GIBI
 from tests import corpus
-from tests.holmes_sim.report.reading import Page, actions, lookup, read
+from tests.holmes_sim.reporting.reading import Page, actions, lookup, read
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +31,8 @@ def page(html) -> Page:
 def large() -> tuple[Simulated, str]:
     """768 devices, 48 virtual stages."""
     plan = next(plan for name, plan in corpus.plans("hethub-768") if name == "certified")
-    found = report.study(plan, ())
-    return found.run, report.page(found)
+    found = reporting.study(plan, ())
+    return found.run, reporting.page(found)
 
 
 def documents(study) -> dict[str, object]:
@@ -91,7 +92,7 @@ def test_all_that_the_plan_promises_and_proves_is_on_the_page(page, study):
 
 def test_a_promise_of_another_version_is_told(planned):
     promised = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
-    page = Page(report.page(report.study(planned.saying(prediction=promised), ())))
+    page = Page(reporting.page(reporting.study(planned.saying(prediction=promised), ())))
     assert float(page.numbers["plan/prediction/step_s"][0].attributes["value"]) == promised.step_s
     assert "The plan promises " in page.one("section", id="warnings").text
 
@@ -102,7 +103,7 @@ def test_a_promise_of_another_version_is_told(planned):
 def test_the_timeline_of_two_stages_action_by_action(make_plan, make_fleet, make_cluster):
     """1F1B on two devices that compute in no time but their own: the first stage runs one microbatch ahead."""
     plan = make_plan(make_fleet(make_cluster(nodes=2)), pp=2, microbatches=2, zero_stage=0)
-    first, last = actions(Page(report.page(report.study(plan, ()))).spans)
+    first, last = actions(Page(reporting.page(reporting.study(plan, ()))).spans)
     computed = [(words, stage, microbatch) for words, kind, stage, microbatch, _, _ in first if kind in "FB"]
     assert computed == [("forward", 0, 0), ("forward", 0, 1), ("backward", 0, 0), ("backward", 0, 1)]
     computed = [(words, stage, microbatch) for words, kind, stage, microbatch, _, _ in last if kind in "FB"]
@@ -146,7 +147,7 @@ def test_of_too_many_spans_some_rows_are_shown(large, monkeypatch):
 
 
 def doubts(plan) -> str:
-    return Page(report.page(report.study(plan, ()))).one("section", id="warnings").text
+    return Page(reporting.page(reporting.study(plan, ()))).one("section", id="warnings").text
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_plan_for_its_energy_is_held_against_others_by_energy_too(planned):
     proof = replace(
         planned.certificate, objective="energy", lower_bound_per_token=planned.prediction.joules_per_token / 2, gap=0.5
     )
-    page = Page(report.page(report.study(planned.saying(certificate=proof), ("megatron",), 1.0)))
+    page = Page(reporting.page(reporting.study(planned.saying(certificate=proof), ("megatron",), 1.0)))
     assert f"{planned.prediction.joules_per_token:.4g} J per token" in page.one("section", id="strategies").text
     assert "from the least energy" in page.one("section", id="certificate").text
 
@@ -201,12 +202,12 @@ def test_a_strategy_without_a_plan_says_why(planned, monkeypatch):
         raise Infeasible("holmes: nothing fits")
 
     monkeypatch.setattr(strategies, "get", lambda name: SimpleNamespace(plan=no_plan))
-    page = Page(report.page(report.study(planned, ("holmes",), 1.0)))
+    page = Page(reporting.page(reporting.study(planned, ("holmes",), 1.0)))
     assert "no plan: nothing fits" in page.one("section", id="strategies").text
 
 
 def test_the_plans_own_strategy_is_not_asked_again(planned):
-    assert report.study(planned, ("certified",), 1.0).compared is None
+    assert reporting.study(planned, ("certified",), 1.0).compared is None
 
 
 # launches
@@ -214,7 +215,7 @@ def test_the_plans_own_strategy_is_not_asked_again(planned):
 
 def test_every_target_has_its_line_or_its_reason(planned, monkeypatch):
     monkeypatch.setattr(csv, "against", lambda plan: iter(["tp 2: a table has no second dimension; tp 1 would do"]))
-    page = Page(report.page(report.study(planned, (), file="my plans/plan.json")))
+    page = Page(reporting.page(reporting.study(planned, (), file="my plans/plan.json")))
     launch = page.one("section", id="launch").text
     assert "csv cannot express tp 2: a table has no second dimension; tp 1 would do" in launch
     assert "--to csv" not in launch
@@ -249,7 +250,7 @@ def test_names_are_text_and_never_markup(make_plan, make_fleet, make_cluster):
     plan = make_plan(make_fleet(make_cluster(name="a")))
     name = "</script><b>&\"'"
     named = replace(plan, topology=replace(plan.topology, name=name))
-    page = Page(report.page(report.study(named, (), file=name)))
+    page = Page(reporting.page(reporting.study(named, (), file=name)))
     assert page.one("h1").text == f"tiny on {name}"
     assert len(page.all("script")) == 2 and page.all("b") == []
 
@@ -269,12 +270,12 @@ def test_the_page_can_be_read_without_eyes_or_mouse(page):
 
 
 def test_the_same_plan_gives_the_same_bytes(planned, html):
-    assert report.page(report.study(planned, ("megatron",), 1.0)) == html
+    assert reporting.page(reporting.study(planned, ("megatron",), 1.0)) == html
 
 
 def themes() -> list[dict[str, str]]:
     """Custom properties of style.css, by day and by night."""
-    text = (files("holmes_sim.report") / "style.css").read_text()
+    text = (files("holmes_sim.reporting") / "style.css").read_text()
     day, night = (
         dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{(.*?)\}", text, re.DOTALL)
     )
@@ -302,6 +303,26 @@ def test_every_colour_has_an_ink_that_reads(page):
     assert len(inked) > 60
     for name in inked:
         assert colours.contrast(properties[name], properties[f"{name}-ink"]) >= 4.5, name
+
+
+# in a notebook
+
+
+def test_a_report_is_the_page_and_can_be_written(planned, tmp_path):
+    found = hs.report(planned, names=())
+    assert found == reporting.page(reporting.study(planned, ()))
+    hs.write(tmp_path / "report.html", found)
+    assert (tmp_path / "report.html").read_text() == str(found)
+    kept = f"a page of {len(found.encode()) / 1024:,.0f} KiB; hs.write('report.html', page) keeps it"
+    assert repr(found) == f"gpt-3.6b on holmes-hybrid-4: {kept}"
+
+
+def test_a_notebook_shows_the_page_whole_in_a_frame_that_reaches_nothing_else(html):
+    frame = Page(html._repr_html_()).one("iframe").attributes
+    assert frame["sandbox"] == "allow-scripts", (
+        "its script runs, and without allow-same-origin it is a stranger to the notebook"
+    )
+    assert frame["srcdoc"].replace('<base href="about:srcdoc">', "") == html
 
 
 # the command

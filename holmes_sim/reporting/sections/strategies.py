@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.printing import plans
-from holmes_sim.report.markup import number, table
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.markup import number, table
+from holmes_sim.reporting.study import Study
 from holmes_sim.results import Compared, reason
 from sim.plan import OBJECTIVES
 from sim.units import time_text

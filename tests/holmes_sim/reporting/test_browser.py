@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from tests.holmes_sim.report import chromium
-from tests.holmes_sim.report.reading import Page, actions
+from tests.holmes_sim.reporting import chromium
+from tests.holmes_sim.reporting.reading import Page, actions
 
 FOUND = chromium.executable()
 pytestmark = pytest.mark.skipif(
@@ -245,3 +245,25 @@ def test_what_is_shown_in_the_dark_reads_as_well(browser, file):
     for dark in (False, True):
         browser.open(file, dark=dark)
         assert browser.ask(script) == []
+
+
+def test_a_notebook_shows_it_and_its_links_stay_in_their_frame(browser, file, html, tmp_path):
+    """A click on a link of the page scrolls there, where the timeline is drawn; nothing is loaded, and nothing reached."""
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!DOCTYPE html><title>notebook</title><body>{html._repr_html_()}</body>")
+    browser.complaints.clear()
+    browser.open(notebook)
+    assert browser.ask("document.querySelector('iframe').contentDocument === null"), "neither reaches into the other"
+    left, top, width, height = box(browser, "iframe")
+    browser.open(file, int(width) - 2, int(height) - 2)
+    x, y, wide, high = box(browser, 'nav a[href="#pipeline"]')
+    browser.requests.clear()
+    browser.open(notebook)
+    asked = set(browser.requests)
+    before = browser.call("Page.captureScreenshot", {"format": "png"})
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, left + 1 + x + wide / 2, top + 1 + y + high / 2, button="left", clickCount=1)
+    browser.settle()
+    assert browser.call("Page.captureScreenshot", {"format": "png"}) != before
+    assert set(browser.requests) == asked
+    assert browser.complaints == []

@@ -7,8 +7,8 @@ from html import escape
 
 from holmes_sim import exporters
 from holmes_sim.launching.folder import README
-from holmes_sim.report.markup import code, details, listing, markdown
-from holmes_sim.report.study import Study, Way
+from holmes_sim.reporting.markup import code, details, listing, markdown
+from holmes_sim.reporting.study import Study, Way
 
 NAME = "launch"
 TITLE = "How to launch"

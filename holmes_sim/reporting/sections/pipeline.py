@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.charts import gantt
-from holmes_sim.report.spans import data, kinds, shown
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.spans import data, kinds, shown
+from holmes_sim.reporting.study import Study
 from sim.units import time_text
 
 NAME = "pipeline"

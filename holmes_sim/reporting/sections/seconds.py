@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from holmes_sim.printing import explanations
-from holmes_sim.report.markup import bar, chip, details, number, table
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.markup import bar, chip, details, number, table
+from holmes_sim.reporting.study import Study
 from sim.explain import Account, Layer
 from sim.units import MICRO, MILLI, Seconds, time_text
 

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import TypeAlias
 
 from holmes_sim.charts.fleet import levels_of
-from holmes_sim.report.markup import chip, number
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.markup import chip, number
+from holmes_sim.reporting.study import Study
 from sim.cluster import Cluster, Device, Trunk
 from sim.plan import Plan
 from sim.units import bytes_per_second_text, rate_text, size_text, time_text

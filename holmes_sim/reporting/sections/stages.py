@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.printing import plans
-from holmes_sim.report.markup import chip, number, table
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.markup import chip, number, table
+from holmes_sim.reporting.study import Study
 from sim import memory
 from sim.plan import Plan
 from sim.units import GIBI, time_text

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import re
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from string import Template
 
 from holmes_sim.printing import plans
-from holmes_sim.report.colours import css
-from holmes_sim.report.markup import number
-from holmes_sim.report.sections import in_order
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.colours import css
+from holmes_sim.reporting.markup import number
+from holmes_sim.reporting.sections import in_order
+from holmes_sim.reporting.study import Study
 from sim import __version__, memory, planfile
+from sim.units import KIBI
+
+HEIGHT = 760
+"""Pixels of the frame in which a notebook shows a page."""
 
 
-def page(study: Study) -> str:
+class Page(str):
+    """A page: text, to be written as it is. A notebook shows it in a frame of its own, where it can touch nothing else."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        title = unescape(re.search("<title>(.*?)</title>", self, re.DOTALL).group(1))  # type: ignore[union-attr]
+        return f"{title}: a page of {len(self.encode()) / KIBI:,.0f} KiB; hs.write('report.html', page) keeps it"
+
+    def _repr_html_(self) -> str:
+        inside = self.replace("<head>", '<head><base href="about:srcdoc">', 1)  # else its own links lead to the notebook
+        return (
+            f"<p>{escape(repr(self))}</p>"
+            f'<iframe sandbox="allow-scripts" srcdoc="{escape(inside)}" title="Report of a plan" width="100%" '
+            f'height="{HEIGHT}" style="border:1px solid #BDBDBD"></iframe>'
+        )
+
+
+def page(study: Study) -> Page:
     """The whole page. The same study gives the same bytes."""
     plan = study.plan
     told = [(section, section.html(study)) for section in in_order()]
     told = [(section, inside) for section, inside in told if inside]
     style = css(plan.config.pp, plan.config.vpp) + _file("style.css")
-    return Template(_file("page.html")).substitute(
+    filled = Template(_file("page.html")).substitute(
         title=escape(f"{plan.workload.model.name} on {plan.topology.name}"),
         style=style,
         heading=escape(plans.heading(plan).plain),
@@ -37,6 +59,7 @@ def page(study: Study) -> str:
         ),
         script=_file("pipeline.js"),
     )
+    return Page(filled)
 
 
 def _file(name: str) -> str:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Protocol
 
-from holmes_sim.report.study import Study
+from holmes_sim.reporting.study import Study
 
 
 class Section(Protocol):

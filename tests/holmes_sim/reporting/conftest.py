@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holmes_sim import commands, report
+from holmes_sim import commands, reporting
 from planner.question import Wishes
 
 PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
@@ -18,9 +18,9 @@ def planned():
 
 @pytest.fixture(scope="session")
 def study(planned):
-    return report.study(planned, ("megatron",), 1.0)
+    return reporting.study(planned, ("megatron",), 1.0)
 
 
 @pytest.fixture(scope="session")
 def html(study) -> str:
-    return report.page(study)
+    return reporting.page(study)
