@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 from sim.cluster import DeviceSpec
 from sim.measured import Row, look
-from sim.model import Attention, Gemm, Kernel, Model, Workload, embedding_kernels, head_kernels, layer_kernels
+from sim.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels, layer_kernels
 from sim.plan import GRADIENT_BYTES, ParallelConfig
-from sim.units import MICRO, Seconds
+from sim.units import MICRO, Bytes, Flops, Seconds
 
 PASS_LAUNCH: Seconds = 3 * MICRO
 """Fixed time of a memory-bound kernel (NVIDIA aiconfigurator 095f58a, systems/*.yaml: 3 us beside 0.8 of the bandwidth)."""
@@ -59,7 +59,7 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int) ->
     waves = math.ceil(tiles / device.compute_units)
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
     flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
-    moved = float(gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * nbytes
+    moved = gemm.values * nbytes
     share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.compute_efficiency
     busy = max(
         flops / (device.peak_of(precision) * share),
@@ -73,19 +73,32 @@ def pass_seconds(moved: float, device: DeviceSpec) -> Seconds:
     return PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
 
 
+def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> tuple[Flops, Bytes]:
+    """FLOPs that the attention core runs, and bytes that it moves: of a fused one what goes in and comes out.
+
+    Fused: queries, keys and values in, values out; backward also the values and their gradient in, and the gradients of
+    queries, keys and values out (Dao, arXiv 2307.08691, algorithms 1 and 2). Unfused: `UNFUSED_PASSES`.
+    """
+    if kind == "flash":
+        queries = core.scores / core.seq_len * core.head_dim
+        keys_and_values = 2.0 * core.batch * core.kv_heads * core.seq_len * core.head_dim
+        moved = 4.0 * queries + 2.0 * keys_and_values if backward else 2.0 * queries + keys_and_values
+        return (FLASH_BACKWARD if backward else 1.0) * core.flops, moved * nbytes
+    products = (2.0 if backward else 1.0) * (4.0 * core.scores * core.head_dim)
+    return products, (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * core.scores
+
+
 def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool) -> Seconds:
     """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused")."""
     dtype = "fp16" if precision == "fp16" else "bf16"
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", "fp8") else precision)
+    flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
-        share = device.attention_backward if backward else device.attention_forward
-        return (FLASH_BACKWARD if backward else 1.0) * core.flops / (peak * share)
+        return flops / (peak * (device.attention_backward if backward else device.attention_forward))
     rate = peak * device.gemm.compute_efficiency
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
-    product = 4.0 * core.scores * core.head_dim / rate
-    moved = (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * core.scores
-    return (2.0 if backward else 1.0) * product + pass_seconds(moved, device)
+    return flops / rate + pass_seconds(moved, device)
 
 
 def _forward(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
@@ -126,8 +139,12 @@ def _parts(
     fw = sum(_forward(k, device, precision, nbytes, config.attention) for k in kernels)
     inputs = sum(_input_gradient(k, device, precision, nbytes, config.attention) for k in kernels)
     weights = sum(_weight_gradient(k, device, precision, nbytes) for k in kernels)
-    accumulated = (nbytes + 2.0 * GRADIENT_BYTES[config.gradient_precision]) * parameters
-    return fw, inputs, weights + pass_seconds(accumulated, device)
+    return fw, inputs, weights + pass_seconds(accumulated(parameters, workload, config), device)
+
+
+def accumulated(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:
+    """Bytes moved to add the gradients of so many parameters to what was accumulated."""
+    return (workload.bytes_per_value + 2.0 * GRADIENT_BYTES[config.gradient_precision]) * parameters
 
 
 def _launched(device: DeviceSpec, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
@@ -175,9 +192,25 @@ def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ..
     return layer_kernels(*of_model, config.cp, config.ep)
 
 
-def _layer_parameters(workload: Workload, config: ParallelConfig) -> float:
+def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
+    """Forward kernels of the input embedding for one microbatch on one rank."""
+    return embedding_kernels(workload.model, config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value)
+
+
+def last_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
+    """Forward kernels of final norm, logits and loss for one microbatch on one rank."""
+    size, tokens = config.microbatch_size, workload.seq_len // config.cp
+    return head_kernels(workload.model, size, tokens, config.tp, workload.bytes_per_value)
+
+
+def layer_parameters(workload: Workload, config: ParallelConfig) -> float:
     """Parameters of one layer on one rank."""
     return workload.model.layer_parameters_on(config.ep) / config.tp
+
+
+def head_parameters(workload: Workload, config: ParallelConfig) -> float:
+    """Parameters of final norm and logits on one rank."""
+    return workload.model.head_parameters / config.tp
 
 
 @functools.lru_cache(maxsize=4096)
@@ -200,7 +233,7 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     A measured backward is split as the formulas split theirs.
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
-    forward, inputs, weights = _parts(kernels, _layer_parameters(workload, config), device, workload, config)
+    forward, inputs, weights = _parts(kernels, layer_parameters(workload, config), device, workload, config)
     forward, backward = row.layer if row else _launched(device, forward, inputs + weights)
     weights *= backward / (inputs + weights)
     inputs = backward - weights
@@ -217,8 +250,7 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
     """(forward, backward) seconds of the input embedding for one microbatch."""
     if row := measured(device, workload, config):
         return row.embedding
-    kernels = embedding_kernels(workload.model, config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value)
-    forward, inputs, weights = _parts(kernels, 0.0, device, workload, config)
+    forward, inputs, weights = _parts(first_kernels(workload, config), 0.0, device, workload, config)
     return forward, inputs + weights
 
 
@@ -232,9 +264,8 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
     """`head_seconds` with the backward as (input gradients, weight gradients)."""
     row = measured(device, workload, config)
-    model: Model = workload.model
-    kernels = head_kernels(model, config.microbatch_size, workload.seq_len // config.cp, config.tp, workload.bytes_per_value)
-    forward, inputs, weights = _parts(kernels, model.head_parameters / config.tp, device, workload, config)
+    parameters = head_parameters(workload, config)
+    forward, inputs, weights = _parts(last_kernels(workload, config), parameters, device, workload, config)
     if row and row.head:
         forward, backward = row.head
         weights *= backward / (inputs + weights)
@@ -248,6 +279,23 @@ def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
 
 
 # kernel by kernel, to be looked at
+
+
+def kernel_seconds(kernel: Kernel, device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of one kernel by formula."""
+    how = device, workload.precision, workload.bytes_per_value, config.attention
+    return _forward(kernel, *how), _backward(kernel, *how)
+
+
+def work(kernel: Kernel, workload: Workload, config: ParallelConfig) -> tuple[Flops, Bytes]:
+    """FLOPs of one kernel's forward and backward, and the bytes that they move; of elementwise passes no FLOP is counted."""
+    nbytes = workload.bytes_per_value
+    if isinstance(kernel, Gemm):
+        return 3.0 * kernel.flops, 3.0 * kernel.count * kernel.values * nbytes
+    if isinstance(kernel, Attention):
+        flops, moved = zip(*(attention_work(kernel, nbytes, config.attention, way) for way in (False, True)), strict=True)
+        return sum(flops), sum(moved)
+    return 0.0, (1.0 + PASS_BACKWARD) * kernel.moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +321,7 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 
         forward, backward = (functools.partial(seconds, run) for run in (_forward, _backward))
         found.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
-    *_, accumulated = _parts((), _layer_parameters(workload, config), device, workload, config)
+    *_, accumulated = _parts((), layer_parameters(workload, config), device, workload, config)
     return (*found, KernelTime("gradients", 0.0, "", accumulated, "memory"))
 
 

@@ -175,6 +175,11 @@ class Gemm:
         """Multiply and add counted apart."""
         return 2.0 * self.m * self.n * self.k * self.count
 
+    @property
+    def values(self) -> float:
+        """Values of the three matrices of one product."""
+        return float(self.m * self.k + self.k * self.n + self.m * self.n)
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:

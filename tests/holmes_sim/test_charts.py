@@ -15,19 +15,23 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from holmes_sim import charts
 from holmes_sim.front import Front
 from holmes_sim.results import Compared
 from planner.question import Question
 from planner.search import Row
-from sim import engine, topology
+from sim import engine, roofline, topology
 from sim.cluster import Device, Trunk
 from sim.errors import HolmesError
+from sim.measured import Profile, shape
+from sim.measured import Row as Measured
 from sim.plan import MadeBy, ParallelConfig, Plan, Prediction, Stage, groups_of
 from sim.timeline import Span, Timeline
 
 Make = Callable[..., Any]
+TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
 
@@ -271,6 +275,58 @@ def test_a_front_is_numbered_points_of_step_and_money_and_of_step_and_energy(pla
     assert png(figure)
     (alone,) = charts.front(replace(found, objectives=("step-time", "energy"), others=())).axes
     assert alone.get_ylabel() == "J per token"
+
+
+def drawn_at(axes: Axes, gid: str) -> list[tuple[float, float]]:
+    (line,) = (line for line in axes.lines if line.get_gid() == gid)
+    return [(float(x), float(y)) for x, y in zip(*line.get_data(), strict=True)]
+
+
+def test_a_roofline_has_a_panel_for_each_type_of_device_and_its_points_where_they_are(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+) -> None:
+    fast, slow = make_device("fast", speed=2e14, memory_bandwidth=2e12), make_device("slow", speed=1e14, memory_bandwidth=1e12)
+    fleet = make_fleet(make_cluster("a", devices=2, spec=fast), make_cluster("b", devices=2, spec=slow), trunks=(TRUNK,))
+    plan = make_plan(fleet, pp=4, microbatches=4, layers=(6, 6, 6, 6))
+    figure = charts.roofline(plan)
+    found = roofline.rooflines(plan)
+    assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == ["fast", "slow"]
+    for axes, one in zip(figure.axes, found, strict=True):
+        (left, _), bend, (_, top) = drawn_at(axes, "roof")
+        assert bend == (100.0, one.peak / 1e12) and top == one.peak / 1e12
+        for kind in ("products", "attention", "stages"):
+            points = drawn_at(axes, kind)
+            assert points == [(point.intensity, point.rate / 1e12) for point in getattr(one, kind)]
+            assert all(left < x < axes.get_xlim()[1] and axes.get_ylim()[0] < y < axes.get_ylim()[1] for x, y in points)
+        named = {text.get_text() for text in axes.texts}
+        assert {f"{point.name} {point.rate / one.peak:.0%}" for point in (*one.products, *one.stages)} <= named
+    assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == (
+        "attained (TFLOP/s)",
+        "arithmetic intensity (FLOP / byte)",
+    )
+
+
+def test_names_of_a_roofline_do_not_stand_in_each_other(plan: Plan) -> None:
+    figure = charts.roofline(plan)
+    figure.draw_without_rendering()
+    boxes = sorted((Text.get_window_extent(text) for text in figure.axes[0].texts), key=lambda box: box.y0)
+    assert len(boxes) > 6
+    for below, above in pairwise(boxes):
+        assert below.y1 <= above.y0 + 1
+
+
+def test_a_roofline_says_where_a_profile_stands_in_for_formulas(plan: Plan) -> None:
+    (cluster, *others), workload = plan.fleet.clusters, plan.workload
+    row = Measured(shape(workload.model), workload.seq_len, "bf16", 1, 1, (0.01, 0.02), (0.001, 0.001), (0.001, 0.001))
+    node = replace(cluster.node, device=replace(cluster.node.device, profile=Profile((row,))))
+    fleet = replace(plan.fleet, clusters=(replace(cluster, node=node), *others))
+    profiled = replace(plan, topology=replace(plan.topology, fleet=fleet))
+    (one,) = roofline.rooflines(profiled)
+    assert one.measured and one.stages[0].seconds == pytest.approx(12 * 0.03 + 0.002)
+    (axes,) = charts.roofline(profiled).axes
+    assert "(stages as profiled)" in axes.get_title(loc="left")
+    (plain,) = charts.roofline(plan).axes
+    assert "(by formula)" in plain.get_title(loc="left")
 
 
 def test_a_long_reason_stays_in_its_row(compared: Compared) -> None:

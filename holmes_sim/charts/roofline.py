@@ -1,0 +1,159 @@
+"""Rooflines: what kernels and stages attain on each type of device of a plan, under what its peak and memory allow."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, RED, WIDTH, Picture
+from sim.plan import Plan
+from sim.roofline import Point, Roofline, rooflines
+from sim.units import TERA, bytes_per_second_text, flops_text
+
+COLUMNS = 3
+"""Panels beside each other."""
+LINE = 0.052
+"""Height of a name, of a panel's."""
+LEADER = {"arrowstyle": "-", "linewidth": 0.7, "alpha": 0.7, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
+"""From the middle of a name's left edge to its point."""
+KINDS = {"products": ("o", BLUE, 7), "attention": ("s", ORANGE, 7), "stages": ("D", RED, 8)}
+WORDS = {
+    "products": "matrix products (formula)",
+    "attention": "attention core (formula)",
+    "stages": "stages: all their kernels, the passes too",
+}
+
+
+def roofline(plan: Plan) -> Figure:
+    """A panel for each type of device: FLOP per byte against FLOP/s, both logarithmic, and all panels on the same axes.
+
+    Beside the points stands the share of the peak. Forward and backward of a microbatch on one rank; recomputation and
+    communication are left out. Where a profile was measured the stages rest on it, and the kernels stay with the formulas.
+    """
+    found = rooflines(plan)
+    columns = min(len(found), COLUMNS)
+    rows = math.ceil(len(found) / columns)
+    figure = Picture(figsize=(WIDTH * (columns + 1) / (COLUMNS + 1), 1.7 + 4.2 * rows), dpi=DPI, layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+    left, right, bottom, top = _frame(found)
+    for axes, one in zip(panels, found, strict=False):
+        axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(bottom, top))
+        _ticks(axes)
+        _roof(axes, one)
+        _points(axes, one)
+    for axes in panels[len(found) :]:
+        axes.remove()
+    for index, axes in enumerate(panels[: len(found)]):
+        if index % columns == 0:
+            axes.set_ylabel("attained (TFLOP/s)")
+        if index + columns >= len(found):
+            axes.set_xlabel("arithmetic intensity (FLOP / byte)")
+            axes.tick_params(axis="x", labelbottom=True)
+    config, workload = plan.config, plan.workload
+    figure.suptitle(
+        f"{plan.topology.name} · {workload.model.name}, {workload.precision}, microbatch of {config.microbatch_size} × "
+        f"{workload.seq_len:,} tokens, tp {config.tp}\nforward and backward, without communication"
+        + (f" and {config.recompute} recomputation" if config.recompute != "none" else ""),
+        fontsize=11,
+    )
+    figure.legend(handles=_legend(), loc="outside lower center", ncol=min(columns + 1, 3), frameon=False, fontsize=9)
+    return figure
+
+
+def _frame(found: tuple[Roofline, ...]) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top: all points, and where each roof bends."""
+    bends = [one.peak / one.bandwidth for one in found]
+    points = [point for one in found for point in (*one.products, *one.attention, *one.stages)]
+    across = [*bends, *(point.intensity for point in points)]
+    up = [*(one.peak for one in found), *(point.rate for point in points)]
+    return min(across) / 4, max(across) * 1.6, min(up) / 2.5 / TERA, max(up) * 1.6 / TERA
+
+
+def _ticks(axes: Axes) -> None:
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(color=GREY, alpha=0.35, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _roof(axes: Axes, one: Roofline) -> None:
+    left, right = axes.get_xlim()
+    bend = one.peak / one.bandwidth
+    ends = [left, bend, right]
+    axes.plot(ends, [one.roof(at) / TERA for at in ends], color=BLACK, linewidth=1.8, gid="roof")
+    until = one.peak / one.passes
+    axes.plot(
+        [left, until], [left * one.passes / TERA, one.peak / TERA], color=GREEN, linewidth=1.2, linestyle="--", gid="passes"
+    )
+    axes.set_title(_title(one), fontsize=10, loc="left")
+
+
+def _title(one: Roofline) -> str:
+    basis = "stages as profiled" if one.measured else "by formula"
+    return (
+        f"{one.device} ({basis})\n{flops_text(one.peak)} {one.precision}, {bytes_per_second_text(one.bandwidth)}, "
+        f"passes at {one.passes / one.bandwidth:.0%} of it"
+    )
+
+
+def _points(axes: Axes, one: Roofline) -> None:
+    """The points, and their names to the right of the frame, in the order of their heights."""
+    shown: list[tuple[str, Point]] = []
+    for kind, (marker, colour, size) in KINDS.items():
+        points: tuple[Point, ...] = getattr(one, kind)
+        x, y = [point.intensity for point in points], [point.rate / TERA for point in points]
+        axes.plot(x, y, marker, color=colour, markersize=size, markeredgecolor="white", gid=kind, zorder=3)
+        shown += [(kind, point) for point in points]
+    shown.sort(key=lambda item: (-item[1].rate, item[1].intensity))
+    bottom, top = (math.log(end) for end in axes.get_ylim())
+    heights = _apart([(math.log(point.rate / TERA) - bottom) / (top - bottom) for _, point in shown])
+    for (kind, point), height in zip(shown, heights, strict=True):
+        axes.annotate(
+            f"{point.name} {point.rate / one.peak:.0%}",
+            (point.intensity, point.rate / TERA),
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8.5,
+            color=DARK,
+            arrowprops=LEADER | {"color": KINDS[kind][1]},
+        )
+
+
+def _apart(heights: list[float]) -> list[float]:
+    """Heights from above to below, moved so little that none stands in another: runs that touch are centred on their own."""
+    runs = [[height] for height in heights]
+    while True:
+        for index, (above, below) in enumerate(pairwise(runs)):
+            if _spread(above)[-1] - _spread(below)[0] < LINE * (1 - 1e-9):
+                runs[index : index + 2] = [above + below]
+                break
+        else:
+            return [place for run in runs for place in _spread(run)]
+
+
+def _spread(run: list[float]) -> list[float]:
+    """So many heights, a line apart, about their mean."""
+    middle, count = sum(run) / len(run), len(run)
+    return [middle + LINE * ((count - 1) / 2 - index) for index in range(count)]
+
+
+def _legend() -> list[Line2D]:
+    points = [
+        Line2D(
+            [], [], marker=marker, color=colour, markersize=size, linestyle="none", markeredgecolor="white", label=WORDS[kind]
+        )
+        for kind, (marker, colour, size) in KINDS.items()
+    ]
+    return [
+        *points,
+        Line2D([], [], color=BLACK, linewidth=1.8, label="roof: peak and memory bandwidth (catalogue)"),
+        Line2D([], [], color=GREEN, linewidth=1.2, linestyle="--", label="elementwise passes: their FLOPs are not counted"),
+    ]
