@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What is raised where a command line cannot be read: typer has no public name for it, and its place differs by version."""
 YOUNG = 200_000
 """Objects made before Python looks for cycles among them: a command makes many that live to its end, and hardly a cycle."""
 
@@ -48,13 +50,39 @@ def main() -> None:
 
     gc.set_threshold(YOUNG)
     try:
-        application()()
+        sys.exit(application()(standalone_mode=False))
+    except UsageError as error:
+        sys.stderr.write(_fault(error))
+        sys.exit(2)
     except HolmesError as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"error: {line}\n")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _fault(error: Any) -> str:
+    """What is wrong with a command line, in one line: with the name that was meant, or a command line that is right.
+
+    Empty where nothing was asked: then the help stands on the screen already.
+    """
+    from holmes_sim.cli import commands
+
+    near = getattr(error, "possibilities", None)
+    words = " ".join((error.message if near else error.format_message()).split()).removesuffix(".")
+    if not words:
+        return ""
+    words = words[0].lower() + words[1:].replace(". Did you mean", "; did you mean").replace(": Input should", ": it should")
+    examples = {command.NAME: command.EXAMPLE for command in commands.in_order()}
+    asked = error.ctx.info_name if error.ctx else ""
+    if near:
+        words += f"; did you mean {' or '.join(sorted(near))}?"
+    elif words.startswith("missing ") and asked in examples:
+        words += f"; for example: {examples[asked]}"
+    elif asked and asked not in examples and "did you mean" not in words:
+        words += "; holmes-sim --help names what there is"
+    return f"error: {words}\n"

@@ -587,6 +587,40 @@ def test_wrong_input_gets_one_line_and_an_exit_code(run, arguments):
     assert (seen.code, seen.out, seen.err) == (WRONG[arguments][0], "", WRONG[arguments][1])
 
 
+MONTH = "holmes-sim goodput plan.json --fail device:50000h --checkpoint 60s --restart 10min"
+UNREADABLE = {
+    ("goodput", "plan.json"): f"missing option '--checkpoint'; for example: {MONTH}",
+    ("goodput", "plan.json", "--checkpoint", "60s"): f"missing option '--restart'; for example: {MONTH}",
+    ("export", "plan.json"): "missing option '--to'; for example: holmes-sim export plan.json --to megatron -o launch",
+    ("list",): "missing argument 'devices|links|",
+    ("list", "--jsn"): "no such option: --jsn; did you mean --json?",
+    ("list", "devices", "--foo"): "no such option: --foo",
+    ("list", "devices", "links"): "got unexpected extra argument",
+    ("--foo",): "no such option: --foo; holmes-sim --help names what there is",
+    ("lst", "devices"): "no such command 'lst'; did you mean 'list'?",
+    ("wrong",): "no such command 'wrong'; holmes-sim --help names what there is",
+    ("plan", "holmes-hybrid-4", "--tp", "two"): "invalid value for '--tp': ",
+    ("plan", "holmes-hybrid-4", "--tp", "0"): "invalid value for '--tp': ",
+    ("plan", "holmes-hybrid-4", "--time-limit", "soon"): "invalid value for '--time-limit': ",
+    ("plan", "holmes-hybrid-4", "--tp"): "option '--tp' requires an argument",
+}
+"""How the line begins; what typer or pydantic say themselves may change with their versions."""
+
+
+@pytest.mark.parametrize("arguments", UNREADABLE, ids=lambda arguments: " ".join(arguments))
+def test_a_command_line_that_cannot_be_read_gets_one_line(run, arguments):
+    seen = run(*arguments)
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith(f"error: {UNREADABLE[arguments]}")
+    assert seen.err.endswith("\n") and seen.err.count("\n") == 1
+
+
+def test_nothing_asked_is_answered_by_the_help(run):
+    seen = run()
+    assert seen.code in (0, 2), "versions of typer differ"
+    assert "holmes-sim" in seen.out and "simulate" in seen.out and seen.err == ""
+
+
 def test_a_topology_is_not_a_plan(run):
     path = commands.topologies_folder() / "holmes-hybrid-4.yaml"
     seen = run("simulate", path)
