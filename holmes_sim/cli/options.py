@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from holmes_sim.cli import completion
+
 if TYPE_CHECKING:
     from planner.question import Wishes
     from sim.topology import Topology
@@ -18,25 +20,60 @@ if TYPE_CHECKING:
 PIN = "Pin a dimension"
 """The part of --help where the pins stand."""
 
-TopologyArgument = Annotated[str, typer.Argument(metavar="TOPO", help="A topology file, or the name of a shipped one.")]
+TopologyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPO",
+        help="A topology file, or the name of a shipped one.",
+        autocompletion=completion.shipped("topologies", ".yaml", ".yml"),
+    ),
+]
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as written by holmes-sim plan -o.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Measured = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME|FILE", help="Measured layer seconds, in place of formulas where they fit."),
+    typer.Option(
+        "--profile",
+        metavar="NAME|FILE",
+        help="Measured layer seconds, in place of formulas where they fit.",
+        autocompletion=completion.catalogue("profiles"),
+    ),
 ]
 Edits = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Another value at a place of the topology's file; may be given again."),
 ]
-ModelWord = Annotated[str | None, typer.Option(help="A model of the catalogue or a Hugging Face config.json.")]
+ModelWord = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="A model of the catalogue or a Hugging Face config.json.",
+        autocompletion=completion.catalogue("models"),
+    ),
+]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")]
 SequenceLength = Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")]
 Cases = Annotated[list[Path] | None, typer.Option(help="A case file or a folder of them; may be given again.")]
 
 Degree = Annotated[int | None, typer.Option(min=1, help="Pin this dimension of the plan.", rich_help_panel=PIN)]
-ScheduleWord = Annotated[str | None, typer.Option(help="1f1b, 1f1b-deepspeed, gpipe or interleaved.", rich_help_panel=PIN)]
-RecomputeWord = Annotated[str | None, typer.Option(help="none, selective or full.", rich_help_panel=PIN)]
+ScheduleWord = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A pipeline schedule (holmes-sim list schedules).",
+        rich_help_panel=PIN,
+        autocompletion=completion.schedules,
+    ),
+]
+RecomputeWord = Annotated[
+    str | None,
+    typer.Option(
+        metavar="none|selective|full",
+        help="What activations are recomputed.",
+        rich_help_panel=PIN,
+        autocompletion=completion.words("none", "selective", "full"),
+    ),
+]
 ZeroStage = Annotated[int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel=PIN)]
 ZeroShardSize = Annotated[
     int | None, typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel=PIN)

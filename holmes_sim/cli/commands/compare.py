@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, SequenceLength, pinned
 
@@ -27,9 +28,23 @@ SEARCH = 50.0
 
 @pinned
 def command(
-    what: Annotated[list[str], typer.Argument(metavar="TOPO | PLAN TIMELINE...", help=WHAT)],
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPO | PLAN TIMELINE...",
+            help=WHAT,
+            autocompletion=completion.shipped("topologies", ".yaml", ".yml", ".json"),
+        ),
+    ],
     wishes: Wishes,
-    strategies: Annotated[str, typer.Option(metavar="all|NAME,...", help="Who plans (holmes-sim list strategies).")] = "all",
+    strategies: Annotated[
+        str,
+        typer.Option(
+            metavar="all|NAME,...",
+            help="Who plans (holmes-sim list strategies).",
+            autocompletion=completion.listed("planner.strategies", "all"),
+        ),
+    ] = "all",
     model: ModelWord = None,
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,

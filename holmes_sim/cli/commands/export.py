@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -17,7 +18,15 @@ EXAMPLE = "holmes-sim export plan.json --to megatron -o launch"
 
 def command(
     plan: PlanArgument,
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="Launch target; `holmes-sim list targets` names them.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="Launch target (holmes-sim list targets).",
+            autocompletion=completion.modules("holmes_sim.exporters"),
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write: whole or not at all.")],
     as_json: Json = False,
 ) -> None:

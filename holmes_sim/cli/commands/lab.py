@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -19,7 +20,12 @@ def command(
     plan: PlanArgument,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
     compute: Annotated[
-        str, typer.Option(help="paced (wait the device model's seconds), or real: this machine's CPU.")
+        str,
+        typer.Option(
+            metavar="paced|real",
+            help="paced: wait the device model's seconds. real: this machine's CPU.",
+            autocompletion=completion.words("paced", "real"),
+        ),
     ] = "paced",
     scale: Annotated[float, typer.Option(min=0, help="So many times slower; unless given, as fast as the cores carry.")] = 0.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the measured timeline (Chrome trace).")] = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
@@ -19,7 +20,15 @@ KINDS = (
 )  # fmt: skip
 
 
-def command(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")], as_json: Json = False) -> None:
+def command(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}.", autocompletion=completion.words(*KINDS)
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
     """List what the catalogue holds and what can be chosen."""
     from holmes_sim import commands, exporters
     from holmes_sim.sweeping import study

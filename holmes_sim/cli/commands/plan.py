@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import (
     BatchSize,
@@ -38,7 +39,14 @@ def command(
     model: ModelWord = None,
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,
-    strategy: Annotated[str, typer.Option(help="Who plans (holmes-sim list strategies).")] = "certified",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Who plans (holmes-sim list strategies).",
+            autocompletion=completion.modules("planner.strategies"),
+        ),
+    ] = "certified",
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the plan to this file (--pareto: all, a folder).")
@@ -46,7 +54,14 @@ def command(
     explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
     profile: Measured = None,
     edits: Edits = None,
-    objective: Annotated[str, typer.Option(help="What is to be least: step-time, or cost or energy per token.")] = "step-time",
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="step-time|cost|energy",
+            help="What is to be least; cost and energy are per token.",
+            autocompletion=completion.words("step-time", "cost", "energy"),
+        ),
+    ] = "step-time",
     pareto: Annotated[bool, typer.Option("--pareto", help="All plans that trade step time, cost and energy.")] = False,
     chart: Annotated[Path | None, typer.Option(help="With --pareto: draw the plans (png, svg, pdf).")] = None,
     as_json: Json = False,

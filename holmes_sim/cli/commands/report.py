@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Measured, PlanArgument
 
@@ -21,7 +22,12 @@ WHO = "Whom the plan is held against (holmes-sim list strategies)."
 def command(
     plan: PlanArgument,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: whole or not at all.")],
-    strategies: Annotated[str, typer.Option(metavar="all|none|NAME,...", help=WHO)] = AGAINST,
+    strategies: Annotated[
+        str,
+        typer.Option(
+            metavar="all|none|NAME,...", help=WHO, autocompletion=completion.listed("planner.strategies", "all", "none")
+        ),
+    ] = AGAINST,
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search for each strategy that searches.")] = 10.0,
     profile: Measured = None,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument
 
@@ -19,7 +20,14 @@ def command(
     plan: PlanArgument,
     local: Annotated[bool, typer.Option("--local", help="Start all ranks on this machine; else torchrun starts each.")] = False,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
-    compute: Annotated[str, typer.Option(help="real, or paced: wait the device model's seconds instead.")] = "real",
+    compute: Annotated[
+        str,
+        typer.Option(
+            metavar="real|paced",
+            help="paced: wait the device model's seconds instead.",
+            autocompletion=completion.words("real", "paced"),
+        ),
+    ] = "real",
     scale: Annotated[float, typer.Option(min=1e-6, help="With paced compute: so many times the model's seconds.")] = 1.0,
     device: Annotated[
         str, typer.Option(help="With real compute: auto (the GPUs of a host, where torch has any), or cpu.")

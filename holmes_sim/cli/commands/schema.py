@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 
 NAME = "schema"
@@ -13,7 +14,16 @@ ORDER = 60
 EXAMPLE = "holmes-sim schema topology > topology.schema.json"
 
 
-def command(what: Annotated[str, typer.Argument(metavar="topology|plan|study", help="Which file format.")]) -> None:
+def command(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="topology|plan|study",
+            help="Which file format.",
+            autocompletion=completion.words("topology", "plan", "study"),
+        ),
+    ],
+) -> None:
     """Print the JSON Schema of a file format, for editors."""
     from holmes_sim.sweeping.study import study_schema
     from sim.errors import HolmesError

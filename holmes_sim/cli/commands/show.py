@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
@@ -21,7 +22,14 @@ EXAMPLE = "holmes-sim show topologies/holmes-hybrid-4.yaml -o fleet.png"
 
 
 def command(
-    what: Annotated[str, typer.Argument(metavar="TOPO|PLAN|TIMELINE", help="A topology, a plan, or a timeline.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPO|PLAN|TIMELINE",
+            help="A topology, a plan, or a timeline.",
+            autocompletion=completion.shipped("topologies", ".yaml", ".yml", ".json"),
+        ),
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Draw a picture (png, svg, pdf).")] = None,
     as_json: Json = False,
 ) -> None:

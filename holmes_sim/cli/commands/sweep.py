@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
@@ -18,7 +19,14 @@ ENDED_BY_CTRL_C = 130
 
 
 def command(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of a shipped one.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study file, or the name of a shipped one.",
+            autocompletion=completion.shipped("studies", ".yaml", ".yml"),
+        ),
+    ],
     engine: Annotated[str, typer.Option(metavar="local|dask://HOST:PORT", help=WHERE)] = "local",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Keep the table here (csv, parquet), with a journal to go on from.")

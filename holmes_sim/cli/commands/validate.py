@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holmes_sim.cli import completion
 from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Cases, Json, Measured
 
@@ -18,7 +19,12 @@ STACK = "default (one set of constants), fitted (by software stack) or honest (f
 
 def command(
     cases: Cases = None,
-    stack: Annotated[str, typer.Option(help=STACK)] = "fitted",
+    stack: Annotated[
+        str,
+        typer.Option(
+            metavar="default|fitted|honest", help=STACK, autocompletion=completion.words("default", "fitted", "honest")
+        ),
+    ] = "fitted",
     chart: Annotated[Path | None, typer.Option(help="Draw predicted against measured (png, svg, pdf).")] = None,
     profile: Measured = None,
     as_json: Json = False,
