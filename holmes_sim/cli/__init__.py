@@ -22,7 +22,10 @@ def application() -> typer.Typer:
     from holmes_sim.cli import commands
 
     app = typer.Typer(
-        no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+        epilog="Begin with: holmes-sim plan holmes-hybrid-4 -o plan.json",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
     for command in commands.in_order():

@@ -51,11 +51,18 @@ ModelWord = Annotated[
         autocompletion=completion.catalogue("models"),
     ),
 ]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Sequences of one optimizer step.")]
-SequenceLength = Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")]
-Cases = Annotated[list[Path] | None, typer.Option(help="A case file or a folder of them; may be given again.")]
+BatchSize = Annotated[int | None, typer.Option(metavar="N", min=1, help="Sequences of one optimizer step.")]
+SequenceLength = Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a sequence.")]
+Cases = Annotated[
+    list[Path] | None, typer.Option(metavar="FILE|FOLDER", help="A case file or a folder of them; may be given again.")
+]
 
-Degree = Annotated[int | None, typer.Option(min=1, help="Pin this dimension of the plan.", rich_help_panel=PIN)]
+
+def _pin(words: str, least: int = 1) -> Any:
+    """An option that pins a number of the plan."""
+    return typer.Option(metavar="N", min=least, help=words, rich_help_panel=PIN)
+
+
 ScheduleWord = Annotated[
     str | None,
     typer.Option(
@@ -73,10 +80,6 @@ RecomputeWord = Annotated[
         rich_help_panel=PIN,
         autocompletion=completion.words("none", "selective", "full"),
     ),
-]
-ZeroStage = Annotated[int | None, typer.Option(min=0, help="Pin this dimension.", rich_help_panel=PIN)]
-ZeroShardSize = Annotated[
-    int | None, typer.Option(min=2, help="Ranks that share what ZeRO shares, where not all.", rich_help_panel=PIN)
 ]
 
 
@@ -101,17 +104,17 @@ def _value(text: str) -> object:
 
 
 def _pins(
-    tp: Degree = None,
-    pp: Degree = None,
-    dp: Degree = None,
-    cp: Degree = None,
-    ep: Degree = None,
-    vpp: Degree = None,
-    microbatch_size: Degree = None,
+    tp: Annotated[int | None, _pin("Tensor-parallel degree.")] = None,
+    pp: Annotated[int | None, _pin("Pipeline-parallel degree.")] = None,
+    dp: Annotated[int | None, _pin("Data-parallel degree.")] = None,
+    cp: Annotated[int | None, _pin("Context-parallel degree.")] = None,
+    ep: Annotated[int | None, _pin("Expert-parallel degree.")] = None,
+    vpp: Annotated[int | None, _pin("Stages of a rank, for an interleaved schedule.")] = None,
+    microbatch_size: Annotated[int | None, _pin("Sequences of a microbatch.")] = None,
     schedule: ScheduleWord = None,
     recompute: RecomputeWord = None,
-    zero_stage: ZeroStage = None,
-    zero_shard_size: ZeroShardSize = None,
+    zero_stage: Annotated[int | None, _pin("What ZeRO shares among replicas: 0 to 3.", 0)] = None,
+    zero_shard_size: Annotated[int | None, _pin("Ranks that share what ZeRO shares, where not all.", 2)] = None,
 ) -> Wishes:
     from planner.question import Wishes
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from holmes_sim import commands
+from holmes_sim.cli import commands as cli_commands
 from planner import strategies
 from sim import schedules
 
@@ -21,7 +22,7 @@ PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--re
 HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
 KINDS = ("devices", "links", "nics", "models", "profiles", "stacks", "topologies", "strategies", "schedules", "collectives")
 KINDS = (*KINDS[:7], "studies", *KINDS[7:], "targets")
-COMMANDS = ("plan", "simulate", "compare", "show", "list", "schema")
+COMMANDS = tuple(command.NAME for command in cli_commands.in_order())
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 
 import pytest
+import typer
 
 from holmes_sim import commands as face
 from holmes_sim import running
@@ -18,6 +20,30 @@ COMMANDS = commands.in_order()
 def test_a_command_says_what_it_does_and_how_it_is_called(command):
     assert inspect.getdoc(command.command).endswith(".")
     assert command.EXAMPLE.startswith(f"holmes-sim {command.NAME} ")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.NAME)
+def test_the_example_of_a_command_can_be_read_by_it(command):
+    """Its arguments and options are there and of the right kind: read and not run. A shell takes what stands behind `>`."""
+    words = shlex.split(command.EXAMPLE.partition(" > ")[0])[2:]
+    group = typer.main.get_command(application())
+    context = group.commands[command.NAME].make_context(command.NAME, words)
+    assert context.params
+
+
+def test_examples_do_what_they_say(run, tmp_path, monkeypatch):
+    """Those that take a moment, in the order in which somebody tries them, on a plan of one shape."""
+    monkeypatch.chdir(tmp_path)
+    pins = ("--tp", 2, "--pp", 2, "--dp", 8, "--microbatch-size", 4, "--recompute", "none", "--schedule", "1f1b")
+    example = {command.NAME: shlex.split(command.EXAMPLE.partition(" > ")[0])[1:] for command in COMMANDS}
+    assert run(*example["plan"], *pins).code == 0
+    for name in ("simulate", "show", "export", "goodput", "list", "schema"):
+        assert run(*example[name]).code == 0, name
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "timeline.json", "step.png", "fleet.png", "launch"}
+
+
+def test_the_first_help_says_how_to_begin(run):
+    assert "Begin with: holmes-sim plan holmes-hybrid-4 -o plan.json" in " ".join(run("--help").out.split())
 
 
 def test_commands_stand_in_their_order():

@@ -18,7 +18,7 @@ EXAMPLE = "holmes-sim calibrate --cases my-runs.yaml -o stacks"
 def command(
     cases: Cases = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a stack file for each stack into a folder.")
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Write a stack file for each stack into a folder.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -48,9 +48,15 @@ def command(
     model: ModelWord = None,
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,
-    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search for each strategy that searches.")] = SEARCH,
-    chart: Annotated[Path | None, typer.Option(help="Draw samples/s by strategy, or the steps (png, svg, pdf).")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write every plan into this folder.")] = None,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search for each strategy that searches.")
+    ] = SEARCH,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw samples/s by strategy, or the steps (png, svg, pdf).")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Write every plan into this folder.")
+    ] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:

@@ -28,9 +28,11 @@ def command(
         ),
     ] = None,
     interval: Annotated[str | None, typer.Option(metavar="TIME", help="Between checkpoints; Daly's unless given.")] = None,
-    days: Annotated[float, typer.Option(min=0.01, help="Length of a run.")] = 30.0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs.")] = 200,
-    chart: Annotated[Path | None, typer.Option(help="Draw goodput against the interval (png, svg, pdf).")] = None,
+    days: Annotated[float, typer.Option(metavar="DAYS", min=0.01, help="Length of a run.")] = 30.0,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="How many runs.")] = 200,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw goodput against the interval (png, svg, pdf).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Say what part of a month of training lasts where machines fail, and how often to save."""

@@ -26,9 +26,11 @@ def command(
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the topology; without it, it is printed.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the topology; without it, it is printed.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What to call the topology; unless given, as the file.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to call the topology; unless given, as the file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a topology of what Slurm, nvidia-smi topo -m, NCCL, nccl-tests, ibnetdiscover, Kubernetes and topograph tell."""

@@ -18,7 +18,7 @@ EXAMPLE = "holmes-sim lab plan.json -o timeline.json --chart lab.png"
 
 def command(
     plan: PlanArgument,
-    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps that are timed, behind one that is not.")] = 3,
     compute: Annotated[
         str,
         typer.Option(
@@ -27,9 +27,15 @@ def command(
             autocompletion=completion.words("paced", "real"),
         ),
     ] = "paced",
-    scale: Annotated[float, typer.Option(min=0, help="So many times slower; unless given, as fast as the cores carry.")] = 0.0,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the measured timeline (Chrome trace).")] = None,
-    chart: Annotated[Path | None, typer.Option(help="Draw the simulated and the measured step (png, svg, pdf).")] = None,
+    scale: Annotated[
+        float, typer.Option(metavar="S", min=0, help="So many times slower; unless given, as fast as the cores carry.")
+    ] = 0.0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the measured timeline (Chrome trace).")
+    ] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the simulated and the measured step (png, svg, pdf).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Play a plan in network namespaces with real packets, and hold what was measured against what was predicted."""

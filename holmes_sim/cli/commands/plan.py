@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "plan"
 ORDER = 10
-EXAMPLE = "holmes-sim plan topologies/holmes-hybrid-4.yaml -o plan.json"
+EXAMPLE = "holmes-sim plan holmes-hybrid-4 -o plan.json"
 
 
 @pinned
@@ -47,9 +47,12 @@ def command(
             autocompletion=completion.modules("planner.strategies"),
         ),
     ] = "certified",
-    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search; the best plan so far comes back.")
+    ] = 50.0,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the plan to this file (--pareto: all, a folder).")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the plan to this file (--pareto: all, a folder)."),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
     profile: Measured = None,
@@ -63,7 +66,7 @@ def command(
         ),
     ] = "step-time",
     pareto: Annotated[bool, typer.Option("--pareto", help="All plans that trade step time, cost and energy.")] = False,
-    chart: Annotated[Path | None, typer.Option(help="With --pareto: draw the plans (png, svg, pdf).")] = None,
+    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="With --pareto: draw the plans (png, svg, pdf).")] = None,
     as_json: Json = False,
 ) -> None:
     """Choose layout and placement for a topology, and say how far from the best they can be."""

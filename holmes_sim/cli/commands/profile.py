@@ -16,17 +16,23 @@ EXAMPLE = "holmes-sim profile --model llama-3-8b --microbatch-sizes 1,2,4 --tp 1
 
 
 def command(
-    model: Annotated[list[str] | None, typer.Option(help="A model of the catalogue or a config.json; repeatable.")] = None,
-    seq_len: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 2048,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="A model of the catalogue or a config.json; repeatable.")
+    ] = None,
+    seq_len: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a sequence.")] = 2048,
     microbatch_sizes: Annotated[str, typer.Option(metavar="N,N,...", help="Microbatch sizes to measure.")] = "1,2,4",
     tp: Annotated[str, typer.Option(metavar="N,N,...", help="Tensor-parallel degrees: a rank's part, on this device.")] = "1",
-    precision: Annotated[str | None, typer.Option(help="bf16 (a GPU's default), fp16 or fp32 (a CPU's).")] = None,
-    name: Annotated[str | None, typer.Option(help="What to call the device.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="bf16|fp16|fp32", help="bf16 (a GPU's default), fp16 or fp32 (a CPU's).")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call the device.")] = None,
     nccl_tests: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="What a program of nccl-tests printed; may be given again.")
     ] = None,
     probe: Annotated[int | None, typer.Option(metavar="N", help="Time collectives among N processes of this machine.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the files into a folder.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Write the files into a folder.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure the device at hand, and links by what nccl-tests printed or by a probe (these alone, where no model is given)."""

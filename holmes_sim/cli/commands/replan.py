@@ -25,9 +25,13 @@ def command(
     lost: Annotated[
         list[str], typer.Option(metavar="NODE", help="A node of the plan, or the name of a host; may be given again.")
     ],
-    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search; the best plan so far comes back.")] = 50.0,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search; the best plan so far comes back.")
+    ] = 50.0,
     stay: Annotated[bool, typer.Option("--stay", help="Move nobody: the old stages with fewer replicas.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the new plan to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the new plan to this file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan anew after the loss of nodes, moving as few ranks as possible."""

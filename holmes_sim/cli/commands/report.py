@@ -28,7 +28,9 @@ def command(
             metavar="all|none|NAME,...", help=WHO, autocompletion=completion.listed("planner.strategies", "all", "none")
         ),
     ] = AGAINST,
-    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search for each strategy that searches.")] = 10.0,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search for each strategy that searches.")
+    ] = 10.0,
     profile: Measured = None,
 ) -> None:
     """Write a plan as one HTML page that needs no network: placement, pipeline, seconds, strategies, certificate, launch."""

@@ -19,7 +19,7 @@ EXAMPLE = "holmes-sim run plan.json --local -o timeline.json"
 def command(
     plan: PlanArgument,
     local: Annotated[bool, typer.Option("--local", help="Start all ranks on this machine; else torchrun starts each.")] = False,
-    steps: Annotated[int, typer.Option(min=1, help="Steps that are timed, behind one that is not.")] = 3,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps that are timed, behind one that is not.")] = 3,
     compute: Annotated[
         str,
         typer.Option(
@@ -28,11 +28,15 @@ def command(
             autocompletion=completion.words("real", "paced"),
         ),
     ] = "real",
-    scale: Annotated[float, typer.Option(min=1e-6, help="With paced compute: so many times the model's seconds.")] = 1.0,
+    scale: Annotated[
+        float, typer.Option(metavar="S", min=1e-6, help="With paced compute: so many times the model's seconds.")
+    ] = 1.0,
     device: Annotated[
-        str, typer.Option(help="With real compute: auto (the GPUs of a host, where torch has any), or cpu.")
+        str, typer.Option(metavar="auto|cpu", help="With real compute: auto (the GPUs of a host, where torch has any), or cpu.")
     ] = "auto",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the measured timeline (Chrome trace).")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the measured timeline (Chrome trace).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a few steps of a plan with torch, and hold what was measured against what was predicted."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME = "show"
 ORDER = 40
-EXAMPLE = "holmes-sim show topologies/holmes-hybrid-4.yaml -o fleet.png"
+EXAMPLE = "holmes-sim show holmes-hybrid-4 -o fleet.png"
 
 
 def command(
@@ -30,7 +30,9 @@ def command(
             autocompletion=completion.shipped("topologies", ".yaml", ".yml", ".json"),
         ),
     ],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Draw a picture (png, svg, pdf).")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw a picture (png, svg, pdf).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show a topology, a plan and where its ranks stand, or what a timeline's seconds go to, in words or as a picture."""

@@ -25,16 +25,20 @@ SEEDS = 200
 def command(
     plan: PlanArgument,
     trace: Annotated[
-        Path | None, typer.Option(help="Write a Chrome trace, which Perfetto opens; in trouble of the slowest step.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a Chrome trace, which Perfetto opens; in trouble of the slowest step."),
     ] = None,
     chart: Annotated[
-        Path | None, typer.Option(help="Draw the pipeline, or in trouble the distribution of the step (png, svg, pdf).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the pipeline, or in trouble the distribution of the step (png, svg, pdf)."),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say where the time goes and what the step waits for.")] = False,
     stragglers: Annotated[
         str | None,
         typer.Option(
-            metavar="SHARE:TIMES", help="1%:1.5 = each device is with 1 % 1.5 times as slow.", rich_help_panel=TROUBLE
+            metavar="SHARE:TIMES",
+            help="1%:1.5 = each device is, with a chance of 1%, 1.5 times as slow.",
+            rich_help_panel=TROUBLE,
         ),
     ] = None,
     jitter: Annotated[
@@ -44,7 +48,9 @@ def command(
     degrade: Annotated[
         str | None,
         typer.Option(
-            metavar="SHARE:RATE", help="1%:50% = each NIC and trunk is with 1 % at half its rate.", rich_help_panel=TROUBLE
+            metavar="SHARE:RATE",
+            help="1%:50% = each NIC and trunk is, with a chance of 1%, at half its rate.",
+            rich_help_panel=TROUBLE,
         ),
     ] = None,
     flaps: Annotated[
@@ -56,7 +62,7 @@ def command(
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help=f"How many steps, {SEEDS} unless given.", rich_help_panel=TROUBLE)
+        int | None, typer.Option(metavar="N", min=1, help=f"How many steps, {SEEDS} unless given.", rich_help_panel=TROUBLE)
     ] = None,
     profile: Measured = None,
     as_json: Json = False,

@@ -29,9 +29,14 @@ def command(
     ],
     engine: Annotated[str, typer.Option(metavar="local|dask://HOST:PORT", help=WHERE)] = "local",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Keep the table here (csv, parquet), with a journal to go on from.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Keep the table here (csv, parquet), with a journal to go on from."
+        ),
     ] = None,
-    chart: Annotated[Path | None, typer.Option(help="Draw tokens/s by one or two varied keys (png, svg, pdf).")] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw tokens/s by one or two varied keys (png, svg, pdf).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan a topology in many variations. The same command goes on where it was ended, and plans nothing twice."""

@@ -25,7 +25,7 @@ def command(
             metavar="default|fitted|honest", help=STACK, autocompletion=completion.words("default", "fitted", "honest")
         ),
     ] = "fitted",
-    chart: Annotated[Path | None, typer.Option(help="Draw predicted against measured (png, svg, pdf).")] = None,
+    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, svg, pdf).")] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:

@@ -11,12 +11,12 @@ from holmes_sim.cli.options import Edits, Json, Measured, TopologyArgument, edit
 
 NAME = "what-if"
 ORDER = 43
-EXAMPLE = "holmes-sim what-if topologies/holmes-hybrid-4.yaml"
+EXAMPLE = "holmes-sim what-if holmes-hybrid-4"
 
 
 def command(
     topo: TopologyArgument,
-    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds of search in all.")] = 100.0,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search in all.")] = 100.0,
     edits: Edits = None,
     profile: Measured = None,
     as_json: Json = False,
