@@ -593,7 +593,7 @@ UNREADABLE = {
     ("goodput", "plan.json"): f"missing option '--checkpoint'; for example: {MONTH}",
     ("goodput", "plan.json", "--checkpoint", "60s"): f"missing option '--restart'; for example: {MONTH}",
     ("export", "plan.json"): "missing option '--to'; for example: holmes-sim export plan.json --to megatron -o launch",
-    ("list",): "missing argument 'devices|links|",
+    ("list",): "missing argument 'KIND'; for example: holmes-sim list devices",
     ("list", "--jsn"): "no such option: --jsn; did you mean --json?",
     ("list", "devices", "--foo"): "no such option: --foo",
     ("list", "devices", "links"): "got unexpected extra argument",
