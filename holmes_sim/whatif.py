@@ -1,10 +1,11 @@
 """What to buy next: every change of the menu, planned and simulated anew, ranked by what it gains.
 
-A change is first judged by playing the present plan on the changed machines, which costs one simulation: what it would gain if
-nothing were planned anew, the price of a scarce thing by differences. It tells nothing of more devices or memory, which the
-present plan has no use for: these are planned anew before any other. (The integer programme's own shadow prices know slots and
-memory, but no link.) The changes that could not be played, because the plan does not fit them, and the best of the others are
-planned anew within the time; the simulator's number of the better of both plans decides.
+Two prices pick what is planned anew where the time is short. The programme's shadow price, by how much its relaxation gains
+(`planner.bounds.relaxed_bound`), knows what machines, memory and work are worth, and nothing of links. The simulator's price is
+what the present plan gains where it is played on the changed machines: it knows links, and nothing of machines that the present
+plan has no use for. The greater of both is what a change promises. Where the present plan cannot be played, because it does not
+fit or other work is asked, the change is planned anew before any other. The simulator's number of the better of both plans
+decides.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from holmes_sim.sweeping import answering
 from holmes_sim.sweeping.answering import Row
 from holmes_sim.sweeping.sweep import sweep
 from planner import search, verify
+from planner.bounds import relaxed_bound
 from planner.question import Question, Wishes
 from planner.workshop import Workshop
 from sim import bill, units
@@ -131,7 +133,10 @@ def what_if(
     asked = changes.menu(where) if menu is None else menu
     played = [_played(now, change, where) for change in asked]
     work = max(time_limit - (time.monotonic() - begun), LEAST) * (os.cpu_count() or 1)
-    chosen = _chosen([_promise(change, where, known) for change, known in zip(asked, played, strict=True)], int(work / LEAST))
+    present = _relaxed(where)
+    prices = [present / _relaxed(change.made(where)) - 1 for change in asked]
+    promises = [_promise(now, price, known) for price, known in zip(prices, played, strict=True)]
+    chosen = _chosen(promises, int(work / LEAST))
     found = sweep(
         where,
         scenarios=[dict(asked[place].edits) for place in chosen],
@@ -156,11 +161,16 @@ def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
         return None
 
 
-def _promise(change: Change, where: Topology, played: Prediction | None) -> float:
-    """Tokens a second that a change promises; infinite where playing the present plan cannot tell."""
-    before, after = where.fleet, change.made(where).fleet
-    room = [sum(c.devices * c.node.device.memory for c in fleet.clusters) for fleet in (before, after)]
-    return math.inf if played is None or after.devices > before.devices or room[1] > room[0] else played.tokens_per_s
+def _relaxed(where: Topology) -> Seconds:
+    """Seconds a token of the programme's relaxation."""
+    question = Question(where, commands.workload_of(where), Wishes(), math.inf)
+    return relaxed_bound(question, Workshop(question)) / question.workload.tokens
+
+
+def _promise(now: Plan, price: float, played: Prediction | None) -> float:
+    """Tokens a second that a change promises: by its shadow price, as a gain, or by playing the present plan."""
+    assert now.prediction is not None
+    return math.inf if played is None else max(now.prediction.tokens_per_s * (1 + price), played.tokens_per_s)
 
 
 def _chosen(promises: list[float], most: int) -> tuple[int, ...]:

@@ -6,11 +6,16 @@ import itertools
 import math
 from contextlib import suppress
 
-from planner.classes import ClassOption
-from planner.shapes import CHUNKS, Shape
+from planner.classes import ClassOption, options
+from planner.question import Question
+from planner.shapes import CHUNKS, Shape, searched
 from planner.workshop import Workshop
 from sim import schedules
 from sim.errors import PlanError
+from sim.units import Seconds
+
+ONE_MICROBATCH = ((1, 0),)
+"""What the last stage of 1F1B has in flight (`schedules.in_flight`)."""
 
 
 def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], any_schedule: bool = False) -> float:
@@ -38,6 +43,22 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     return bound
+
+
+def relaxed_bound(question: Question, workshop: Workshop) -> Seconds:
+    """What the stage model gives without its whole numbers: the least quick bound of all shapes whose layers find room beside
+    one microbatch each, under any schedule.
+
+    By how much it falls where a machine, memory or work is changed is what that change is worth to the programme: its shadow
+    price, for the whole change and not a small part of it. Links are no constraint of the programme, and have no price here.
+    Infinite where no shape fits."""
+    layers, found = question.workload.model.layers, [options(workshop, shape) for shape in searched(question)]
+    bounds = ((quick_bound(workshop, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
+    rooms = (
+        (bound, sum(option.capacity * option.room("middle", ONE_MICROBATCH) for option in found[index]))
+        for bound, index in sorted(bounds)
+    )
+    return next((bound for bound, room in rooms if room >= layers), math.inf)
 
 
 def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from planner.bounds import quick_bound, quick_estimate
+from planner.bounds import quick_bound, quick_estimate, relaxed_bound
 from planner.classes import ClassOption, options
 from planner.cures import why_none
 from planner.drafts import Draft, Sketch, priced, sketches
@@ -186,7 +186,7 @@ def plan(question: Question, workshop: Workshop) -> Plan:
         if search.best is None:
             raise
         workshop.interrupted = True
-        open_bounds = [min(quick_bound(workshop, shape, options(workshop, shape), True) for shape in bases)]
+        open_bounds = [relaxed_bound(question, workshop)]
     return _answer(search, open_bounds, mixed_least)
 
 

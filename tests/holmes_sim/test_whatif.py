@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -71,14 +72,22 @@ def test_costs_need_prices(found):
     assert (rows["half the batch"].usd_per_h, rows["half the batch"].per_cost) == (pytest.approx(0), None)
 
 
+def test_shadow_prices_know_machines_and_not_links():
+    """A fifth device does a quarter more work than four: without whole numbers of stages all of it is gained."""
+    where = commands.load(NAME)
+    present = whatif._relaxed(where)
+    gains = {change.name: present / whatif._relaxed(change.made(where)) - 1 for change in MENU}
+    assert gains == {
+        "wider": 0, "a node": pytest.approx(0.25), "half the batch": pytest.approx(0), "too small": -1, "nothing": 0
+    }  # fmt: skip
+
+
 def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
-    where, now = commands.load(NAME), by_hand()
-    promises = {change.name: whatif._promise(change, where, now) for change in MENU}
-    assert promises["a node"] == math.inf, "the present plan has no use for it, so that playing that tells nothing"
-    assert promises["wider"] == promises["too small"] == promises["nothing"] == now.tokens_per_s
-    assert whatif._promise(MENU[0], where, None) == math.inf
-    more = Change("memory", (("clusters.east.node.devices.type.memory", "160 GiB"),))
-    assert whatif._promise(more, where, now) == math.inf
+    now = search.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
+    before, wider = now.prediction, replace(now.prediction, tokens_per_s=2 * now.prediction.tokens_per_s)
+    assert whatif._promise(now, 0.25, before) == 1.25 * before.tokens_per_s, "a machine that the present plan has no use for"
+    assert whatif._promise(now, 0.0, wider) == wider.tokens_per_s, "a link, of which the programme knows no price"
+    assert whatif._promise(now, -1.0, None) == math.inf, "what the present plan does not fit, or is other work"
     assert whatif._chosen([1.0, math.inf, 2.0], 2) == (1, 2)
     assert whatif._chosen([1.0, math.inf, 2.0], 9) == (1, 2, 0)
 
