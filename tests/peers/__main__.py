@@ -17,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from holmes_sim import exporters
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
 from sim import planfile
@@ -45,62 +45,73 @@ def python_for(target: str) -> str:
     return str(found)
 
 
+class Reader:
+    """A target's reader: the Python of its environment, started when it is first asked, given one folder after the other."""
+
+    def __init__(self, target: str):
+        self.target, self.versions, self._scratch = target, {}, tempfile.TemporaryDirectory()
+        self._process: subprocess.Popen[str] | None = None
+
+    def read(self, plan: Plan, launch: Launch) -> dict[str, Any]:
+        """What it read of an export, whose folder is there as long as it reads. Ends with a line where the reader fails."""
+        if self._process is None:
+            command = [python_for(self.target), "-P", HERE / "reading.py", HERE / f"{self.target}.py"]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.versions = self._answer()
+        with tempfile.TemporaryDirectory(dir=self._scratch.name) as name:
+            folder.write(folder.complete(plan, self.target, "", launch), Path(name) / "launch")
+            (Path(name) / "launch" / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
+            print(name, file=self._process.stdin, flush=True)
+            return self._answer()
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            with self._process as process:
+                process.stdin.close()
+        self._scratch.cleanup()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"the reader ended with exit code {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
 def read(target: str) -> None:
     """Have the exports of a target read that were not read before as they are now, the small ones first.
 
     What was read is kept, also where Ctrl-C comes; the rest stands there as unread. Ends with a line at a difference."""
-    launches = {key: (plan, launch) for key, plan, launch in exported.launches(target)}
-    before = exported.kept(target)["verdicts"] if exported.file_of(target).exists() else {}
-    known = {key: before[key] for key, (_, launch) in launches.items() if key in before and is_now(before[key], launch)}
-    asked = sorted(launches.keys() - known.keys(), key=lambda key: len(launches[key][0].placement))
-    versions, wrong = exported.kept(target)["versions"] if known else {}, []
-    with tempfile.TemporaryDirectory() as name:
-        for index, key in enumerate(asked):
-            plan, launch = launches[key]
-            folder.write(folder.complete(plan, target, "", launch), Path(name) / str(index))
-            (Path(name) / str(index) / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-        try:
-            for index, answer in enumerate(answers(target, name, len(asked))):
-                if index == 0:
-                    versions = answer
-                    continue
-                key = asked[index - 1]
-                found = verdict(*launches[key], answer)
+    plans = dict(exported.expressible(target))
+    before = exported.kept(target) if exported.file_of(target).exists() else {"versions": {}, "verdicts": {}}
+    known: dict[str, dict[str, Any]] = {}
+    wrong, reader = [], Reader(target)
+    try:
+        for key in sorted(plans, key=lambda key: len(plans[key].placement)):
+            launch = exporters.get(target).launch(plans[key])
+            found = before["verdicts"].get(key)
+            if not found or found["digest"] != exported.digest(launch):
+                found = verdict(plans[key], launch, reader.read(plans[key], launch))
                 wrong += [f"{key}: {line}" for line in found["differs"]]
-                if not found["differs"]:
-                    known[key] = {"digest": found["digest"], "read": found["read"]}
-        except (KeyboardInterrupt, SystemExit) as end:
-            wrong.append(str(end) or "stopped")
+            if not found.get("differs"):
+                known[key] = {"digest": found["digest"], "read": found["read"]}
+    except (KeyboardInterrupt, SystemExit) as end:
+        wrong.append(str(end) or "stopped")
+    reader.close()
+    versions = reader.versions or before["versions"]
     exported.keep(
         target,
         {
-            "date": datetime.date.today().isoformat(),
+            "date": datetime.date.today().isoformat() if reader.versions else before["date"],
             "versions": versions,
-            "unread": sorted(launches.keys() - known.keys()),
-            "verdicts": {key: known[key] for key in launches if key in known},
+            "unread": sorted(plans.keys() - known.keys()),
+            "verdicts": {key: known[key] for key in plans if key in known},
         },
     )
     if wrong:
         sys.exit("\n".join(f"{target}: {line}" for line in wrong))
-    print(f"{target}: {len(known)} of {len(launches)} exports read as they are meant by {versions}")
-
-
-def is_now(before: dict[str, object], launch: Launch) -> bool:
-    """Whether what was read then is what is exported now."""
-    return before["digest"] == exported.digest(launch)
-
-
-def answers(target: str, name: str, count: int) -> Iterator[dict[str, object]]:
-    """What the reader says, line by line: its versions, then what it read of each export. Ends with a line where it fails."""
-    if not count:
-        return
-    command = [python_for(target), "-P", HERE / "reading.py", HERE / f"{target}.py", name, str(count)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        for line in reader.stdout:
-            yield json.loads(line)
-    if reader.returncode:
-        sys.exit(f"{target}: the reader ended with exit code {reader.returncode}")
+    print(f"{target}: {len(known)} of {len(plans)} exports read as they are meant by {versions}")
 
 
 def verdict(plan: Plan, launch: Launch, answer: dict[str, object]) -> dict[str, Any]:

@@ -47,12 +47,10 @@ def _shipped() -> Iterator[tuple[str, Plan]]:
             yield f"{topology} {','.join(strategies)}", plan
 
 
-def launches(target: str) -> Iterator[tuple[str, Plan, Launch]]:
-    """(name, plan, launch) of every plan that the target can express."""
+def expressible(target: str) -> Iterator[tuple[str, Plan]]:
+    """(name, plan) of every plan that the target can express."""
     exporter = exporters.get(target)
-    for name, plan in plans(target):
-        if not any(exporter.against(plan)):
-            yield name, plan, exporter.launch(plan)
+    return ((name, plan) for name, plan in plans(target) if not any(exporter.against(plan)))
 
 
 def facts(plan: Plan) -> dict[str, Any]:
@@ -70,6 +68,11 @@ def facts(plan: Plan) -> dict[str, Any]:
         found["microbatches"] = config.num_microbatches[0]
     for kind in ("tp", "pp", "dp", "cp", "ep"):
         found[f"groups.{kind}"] = sorted(sorted(group.ranks) for group in plan.groups if group.kind == kind)
+    if config.dp * config.cp > 1:
+        places, alike = range(config.world_size // (config.tp * config.dp * config.cp)), range(config.dp * config.cp)
+        found["groups.gradients"] = sorted(
+            sorted(config.rank(tp, index, place) for index in alike) for place in places for tp in range(config.tp)
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Run by the Python of a reader: `reading.py READER.py FOLDER COUNT` prints its versions, then what it read of each export."""
+"""Run by the Python of a reader: `reading.py READER.py` prints its versions, then what it read of each folder it is told of.
+
+A line of stdin is the folder of an export, a line of stdout what was read of it."""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ spec.loader.exec_module(reader)
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what the programs themselves print goes to stderr
 print(json.dumps(reader.versions()), file=answers, flush=True)
-for index in range(int(sys.argv[3])):
-    folder = Path(sys.argv[2]) / str(index)
+for line in sys.stdin:
+    folder = Path(line.removesuffix("\n")) / "launch"
     try:
         found = reader.read(folder, json.loads((folder / "plan.json").read_text(encoding="utf-8")))
     except Exception as error:

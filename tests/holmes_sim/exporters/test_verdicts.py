@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from holmes_sim import exporters
 from tests.peers import exported
+
+MOST_RANKS = {"chakra": 8}
+"""Exports of more ranks are made by `make test-peers` alone: all traces of the corpus are gigabytes."""
 
 
 @pytest.mark.parametrize("target", exported.readers())
 def test_what_is_exported_has_been_read(target):
     kept = exported.kept(target)
-    verdicts = kept["verdicts"]
-    today = {name: exported.digest(launch) for name, _, launch in exported.launches(target)}
-    read = {name: digest for name, digest in today.items() if name not in kept["unread"]}
-    assert read == {name: verdict["digest"] for name, verdict in verdicts.items()}, "run make test-peers"
-    assert set(kept["unread"]) <= set(today)
-    assert all(verdict["read"] for verdict in verdicts.values())
+    plans = dict(exported.expressible(target))
+    few = [name for name, plan in plans.items() if len(plan.placement) <= MOST_RANKS.get(target, len(plan.placement))]
+    today = {name: exported.digest(exporters.get(target).launch(plans[name])) for name in few}
+    assert {name: kept["verdicts"][name]["digest"] for name in few} == today, "run make test-peers"
+    assert list(kept["verdicts"]) == list(plans)
+    assert kept["unread"] == []
+    assert all(verdict["read"] for verdict in kept["verdicts"].values())
 
 
-def test_only_slurm_has_exports_that_nobody_has_read_yet():
-    assert [target for target in exported.readers() if exported.kept(target)["unread"]] in ([], ["slurm"])
+def test_every_target_has_a_reader():
+    assert tuple(exported.readers()) == exporters.names()
