@@ -66,9 +66,9 @@ class Trouble:
 
     def __str__(self) -> str:
         slow, weak, flaps = self.stragglers, self.degraded, self.flaps
-        said = [f"{slow.share:.4g} of the devices {slow.factor:.4g} times as slow" if slow else ""]
-        said += [f"jitter {self.jitter:.4g}" if self.jitter else ""]
-        said += [f"{weak.share:.4g} of the links at {weak.rate:.4g} of their rate" if weak else ""]
+        said = [f"{100 * slow.share:.4g} % of the devices {slow.factor:.4g} times as slow" if slow else ""]
+        said += [f"jitter {100 * self.jitter:.4g} %" if self.jitter else ""]
+        said += [f"{100 * weak.share:.4g} % of the links at {100 * weak.rate:.4g} % of their rate" if weak else ""]
         said += [f"a link down every {flaps.every / 3600:.4g} h for {units.time_text(flaps.down)}" if flaps else ""]
         return ", ".join(filter(None, said)) or "none"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from holmes_sim.charts.style import BLACK, BLUE, DPI, ORANGE, RED, SKY, WIDTH
+from holmes_sim.charts.style import BLACK, BLUE, DASH, DPI, ORANGE, RED, SKY, WIDTH, Picture
 from holmes_sim.distribution import Troubled
 from sim.units import time_text
 
@@ -15,7 +15,7 @@ LINES = {"plain": BLACK, "mean": BLUE, "p95": ORANGE, "p99": RED}
 
 def distribution(found: Troubled) -> Figure:
     """A histogram of the steps, and the share of the seeds below each."""
-    figure = Figure(figsize=(WIDTH, 5.0), dpi=DPI, layout="constrained")
+    figure = Picture(figsize=(WIDTH, 5.0), dpi=DPI, layout="constrained")
     counts, shares = figure.subplots(1, 2)
     counts.hist(found.steps_s, bins=BINS, color=SKY)
     counts.set(xlabel="step (s)", ylabel="seeds")
@@ -25,7 +25,7 @@ def distribution(found: Troubled) -> Figure:
     for axes in (counts, shares):
         _lines(axes, found)
     handles, labels = shares.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncol=len(LINES), frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncol=len(LINES), frameon=False, fontsize=9, handlelength=3)
     figure.suptitle(
         f"{found.plan.topology.name} · {found.plan.workload.model.name} · {len(found.seeds):,} seeds · {found.trouble}",
         fontsize=11,
@@ -35,6 +35,7 @@ def distribution(found: Troubled) -> Figure:
 
 def _lines(axes: Axes, found: Troubled) -> None:
     seconds = found.summary()
-    for name, colour in LINES.items():
-        axes.axvline(seconds[name], color=colour, lw=1.5, ls="--", label=f"{name} {time_text(seconds[name])}")
+    for place, (name, colour) in enumerate(LINES.items()):
+        dashes = (DASH * place, (DASH, DASH))
+        axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{name} {time_text(seconds[name])}")
     axes.spines[["top", "right"]].set_visible(False)

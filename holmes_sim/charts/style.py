@@ -18,6 +18,8 @@ from sim.errors import HolmesError
 
 ENDINGS = ("png", "svg", "pdf")
 WIDTH, DPI = 14.0, 100
+DASH = 4
+"""Points of a dash and of the gap after it: of lines in one place, each starts a dash later and is seen in the gaps."""
 SKY, BLUE, GREEN, YELLOW = "#56B4E9", "#0072B2", "#009E73", "#F0E442"
 ORANGE, RED, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
 PALE, GREY, DARK = "#F1F1F1", "#BDBDBD", "#444444"

@@ -366,3 +366,9 @@ def test_an_unknown_ending_is_refused(plan: Plan, tmp_path: Path, name: str, end
         charts.save(charts.topology(plan.topology), tmp_path / name)
     assert str(caught.value) == f"{tmp_path / name}: a picture ends in one of .png, .svg, .pdf, not in {ending}"
     assert not (tmp_path / name).exists()
+
+
+def test_every_chart_is_a_picture_that_a_notebook_shows():
+    """Jupyter prints the words `<Figure size ...>` for matplotlib's own where pyplot was not imported."""
+    for path in Path(charts.__file__).parent.glob("*.py"):
+        assert " Figure(" not in path.read_text(), f"{path.name} draws on a Figure; a Picture shows itself"
