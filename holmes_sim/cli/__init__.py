@@ -53,7 +53,7 @@ def main() -> None:
 
     gc.set_threshold(YOUNG)
     try:
-        sys.exit(application()(prog_name="holmes-sim", standalone_mode=False))
+        sys.exit(application()(prog_name="holmes-sim", standalone_mode=False) or 0)
     except UsageError as error:
         sys.stderr.write(_fault(error))
         sys.exit(2)
