@@ -105,15 +105,20 @@ def parse(text: str, name: str) -> Measured:
 
 
 def _report(document: Document) -> Measured:
-    """What -J writes; rows whose out-of-place part is null are of in-place programs, and are passed over."""
+    """What -J writes; rows whose out-of-place part is null are of in-place programs, and are passed over.
+
+    Its config names the first device of each process alone (src/util.cu, parseRankInfo): the others are taken for alike."""
     value: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
     try:
-        ranks = [(str(row["hostname"]), str(row["device_info"])) for row in value["devices"]]
+        config = value["config"]
+        each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
+        first = [(str(row["hostname"]), str(row["device_info"])) for row in config["devices"]]
+        ranks = [rank for rank in first for _ in range(each)]
         timed = [(row, row["out_of_place"]) for row in value["results"] if row.get("out_of_place")]
         rows = [(float(row["size"]), float(own["time"] if "time" in own else own["cpu_time"])) for row, own in timed]
         told = " ".join(map(str, [*value.get("args", []), *(row.get("experiment_name", "") for row, _ in timed)]))
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
-        lacks = "devices with hostname and device_info, results with size and out_of_place.time are expected"
+        lacks = "config.devices with hostname and device_info, results with size and out_of_place.time are expected"
         raise HolmesError(f"{document.name}:1: no report of nccl-tests -J ({fault}); {lacks}") from None
     return _measured(document.name, told, ranks, rows)
 

@@ -248,6 +248,25 @@ def test_one_node_of_nvidia_smi_and_one_of_kubernetes(h100):
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "host", "node"),
+    [
+        (
+            "kubernetes-gce-a100.json",
+            "pramarao-a100-mig-k8s",
+            {"devices": {"type": "a100-sxm4-40gb", "count": 1}, "intra_node": "nvlink3"},
+        ),
+        (
+            "kubernetes-h100.json",
+            "xe9680",
+            {"devices": {"type": "h100-sxm5-80gb", "count": 8}, "intra_node": "nvlink4"},
+        ),
+    ],
+)
+def test_labels_of_the_gpu_operator_are_a_node(name, host, node):
+    assert clusters(sample(name)) == {"cluster": {"nodes": 1, "hosts": [host], "node": node}}
+
+
 def test_kubernetes_nodes_by_zone_tier_and_device(put):
     def node(name: str, product: str, **labels: str) -> dict[str, object]:
         own = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8"} | labels
@@ -289,7 +308,7 @@ ROCE = """\
 
 def test_ethernet_functions_carry_roce_or_tcp_and_the_gid_index_comes_from_a_run(put):
     report = json.loads((SAMPLES / "nccl_tests-a100.json").read_text())
-    report["devices"] = [row for row in report["devices"] if row["device"] < 2]
+    report["config"]["devices"] = [row for row in report["config"]["devices"] if row["device"] < 2]
     found = imported([put("n.xml", ROCE), put("all_reduce.json", json.dumps(report))], "x")
     nics = found.topology["clusters"]["cluster"]["node"]["nics"]
     assert [nic | {"efficiency": None} for nic in nics] == [

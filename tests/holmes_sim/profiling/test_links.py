@@ -54,13 +54,14 @@ def test_a_table_without_root_behind_mpirun_tags_is_named_by_its_file() -> None:
 
 
 def test_a_report_in_json_is_the_same_measurement_as_its_table() -> None:
-    ranks = [{"hostname": "left", "device_info": "NVIDIA A100-SXM4-80GB"} for _ in range(4)]
+    processes = [{"hostname": "left", "device_info": "NVIDIA A100-SXM4-80GB"} for _ in range(2)]
+    config = {"nthreads": 1, "ngpus": 2, "devices": processes}
     rows = [(0, 9.1), (8, 24.5), (1048576, 250.25)]
     results: list[dict[str, object]] = [
         {"size": size, "out_of_place": {"time": time}, "in_place": {"time": 1}} for size, time in rows
     ]
     results.append({"size": 8, "out_of_place": None, "in_place": {"time": 1.0}, "experiment_name": "AllReduce"})
-    report = {"args": ["./all_reduce_perf", "-J", "x"], "nccl_version": 22800, "devices": ranks, "results": results}
+    report = {"args": ["./all_reduce_perf", "-J", "x"], "nccl_version": 22800, "config": config, "results": results}
     assert links.parse(json.dumps(report), "runs/node.txt") == links.parse(NEW, "runs/node.txt")
 
 
