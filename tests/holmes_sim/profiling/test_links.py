@@ -122,6 +122,26 @@ def test_one_number_of_ranks_cannot_tell_overhead_from_latency() -> None:
     assert link.overhead == link.latency == pytest.approx(5e-6, rel=0.01)
 
 
+def test_large_payloads_alone_keep_their_rate() -> None:
+    """256 MiB and 1 GiB: the smaller one has its own bytes, and is no overhead."""
+    law = [point for point in points({"all_reduce": 1e10}, (2,), 9e-6, 3e-6) if point.nbytes > 1e8]
+    assert len(law) == 2
+    link = links.fit(law)
+    assert link.rates["all_reduce"] == pytest.approx(1e10)
+    assert link.overhead == link.latency == pytest.approx(5e-6)
+
+
+def test_one_payload_has_a_rate_and_tells_no_latency() -> None:
+    link = links.fit([Point("all_reduce", 2, 134217728.0, 0.0234186)])
+    assert link.rates == {"all_reduce": pytest.approx(134217728.0 / 0.0234186)}
+    assert (link.overhead, link.latency, link.told_apart, link.error) == (0.0, 0.0, False, 0.0)
+
+
+def test_noise_between_payloads_of_one_time_is_no_endless_rate() -> None:
+    link = links.fit([Point("send_recv", 2, 1e6, 0.001), Point("send_recv", 2, 2e6, 0.001)])
+    assert link.rates == {"send_recv": pytest.approx(4e9)}
+
+
 def test_nothing_is_not_fitted() -> None:
     with pytest.raises(HolmesError, match="no collective was measured"):
         links.fit([])
