@@ -116,7 +116,10 @@ def link_facts(found: Joined) -> dict[str, Any]:
     link, told = found.link, _told(found)
     unmeasured = sorted(set(link.efficiency) - set(link.rates))
     guessed = f"; {', '.join(unmeasured)} guess: as the least of the others" if unmeasured else ""
-    shared = "" if link.told_apart else "; guess: overhead and a step's latency alike, for nothing tells them apart"
+    alike = (
+        "overhead and a step's latency alike, for nothing tells them apart" if link.latency else "0, for no payload tells it"
+    )
+    shared = "" if link.told_apart else f"; guess: {alike}"
     return {
         "name": found.name,
         "bandwidth": bytes_per_second_text(link.bandwidth),

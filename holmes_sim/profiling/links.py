@@ -105,15 +105,20 @@ def parse(text: str, name: str) -> Measured:
 
 
 def _report(document: Document) -> Measured:
-    """What -J writes; rows whose out-of-place part is null are of in-place programs, and are passed over."""
+    """What -J writes; rows whose out-of-place part is null are of in-place programs, and are passed over.
+
+    Its config names the first device of each process alone (src/util.cu, parseRankInfo): the others are taken for alike."""
     value: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
     try:
-        ranks = [(str(row["hostname"]), str(row["device_info"])) for row in value["devices"]]
+        config = value["config"]
+        each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
+        first = [(str(row["hostname"]), str(row["device_info"])) for row in config["devices"]]
+        ranks = [rank for rank in first for _ in range(each)]
         timed = [(row, row["out_of_place"]) for row in value["results"] if row.get("out_of_place")]
         rows = [(float(row["size"]), float(own["time"] if "time" in own else own["cpu_time"])) for row, own in timed]
         told = " ".join(map(str, [*value.get("args", []), *(row.get("experiment_name", "") for row, _ in timed)]))
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
-        lacks = "devices with hostname and device_info, results with size and out_of_place.time are expected"
+        lacks = "config.devices with hostname and device_info, results with size and out_of_place.time are expected"
         raise HolmesError(f"{document.name}:1: no report of nccl-tests -J ({fault}); {lacks}") from None
     return _measured(document.name, told, ranks, rows)
 
@@ -145,10 +150,11 @@ def _operation(text: str, name: str) -> str:
 
 
 def fit(points: Sequence[Point]) -> Link:
-    """Rates from the largest quarter of the payloads, less what the smallest quarter takes, which is overhead and latency.
+    """Rates from what the largest quarter of payloads has and takes more than the smallest; overhead and latency are the rest.
 
-    Overhead and latency can be told apart only where collectives of different numbers of steps were measured; else they share
-    what there is evenly, as guesses. Raises HolmesError where nothing is left to fit.
+    Payloads of one size tell neither: both are 0 then. A rate is at most twice what the payload alone shows, lest payloads of
+    nearly one time make it endless. Overhead and latency can be told apart only where collectives of different numbers of steps
+    were measured; else they share what there is evenly, as guesses. Raises HolmesError where nothing is left to fit.
     """
     if not points:
         raise HolmesError("no collective was measured")
@@ -160,15 +166,24 @@ def fit(points: Sequence[Point]) -> Link:
         for ranks in dict.fromkeys(point.ranks for point in own):
             alike = sorted((point for point in own if point.ranks == ranks), key=lambda point: point.nbytes)
             few = max(len(alike) // 4, 1)
+            start = statistics.median(point.through for point in alike[:few])
             first = statistics.median(point.seconds for point in alike[:few])
-            taken = [max(point.seconds - first, point.seconds / 2) for point in alike[-few:]]
-            slopes.append(statistics.median(point.through / one for point, one in zip(alike[-few:], taken, strict=True)))
-            fixed.append((alike[0].steps, first))
+            slopes.append(statistics.median(_rate(point, start, first) for point in alike[-few:]))
+            fixed.append((alike[0].steps, max(first - start / slopes[-1], 0.0) if alike[-1].through > start else 0.0))
         rates[operation] = statistics.median(slopes)
     overhead, latency, told_apart = _line(fixed)
     fitted = [overhead + point.steps * latency + point.through / rates[point.operation] for point in points]
     error = statistics.fmean(abs(ours / point.seconds - 1) for ours, point in zip(fitted, points, strict=True))
     return Link(latency, overhead, rates, error, told_apart)
+
+
+def _rate(point: Point, start: Bytes, first: Seconds) -> BytesPerSecond:
+    """Bytes a second beyond `start` bytes, which took `first` seconds."""
+    plain = point.through / point.seconds
+    if point.through <= start:
+        return plain
+    more = max(point.seconds - first, 0.0)
+    return 2 * plain if (point.through - start) > 2 * plain * more else (point.through - start) / more
 
 
 def _line(fixed: list[tuple[int, Seconds]]) -> tuple[Seconds, Seconds, bool]:

@@ -1,4 +1,4 @@
-"""Blocks of an mpirun line follow the ranks, and a process is the rank that Open MPI says, on that rank's device."""
+"""Blocks of an mpirun line follow the ranks, the rankfile says the same, and a process is its rank on that rank's device."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ from sim.errors import PlanError
 MPIRUN = """\
 #!/usr/bin/env python3
 # mpirun in little: blocks separated by a lone colon, ranks numbered through, everything here; a host's local ranks by rank
-import os, subprocess, sys
+import os, re, subprocess, sys
 rank, local, words = 0, {}, [word for word in sys.argv[1:] if word not in ("--bind-to", "none")]
-size = sum(int(words[index + 1]) for index, word in enumerate(words) if word == "-np")
+size, mapped = sum(int(words[index + 1]) for index, word in enumerate(words) if word == "-np"), {}
+if "--map-by" in words:
+    file = words[words.index("--map-by") + 1].removeprefix("rankfile:file=")
+    mapped = dict(re.fullmatch(r"rank (\\d+)=(\\S+) slot=\\d+", line).groups() for line in open(file).read().splitlines())
 while words:
     end = words.index(":") if ":" in words else len(words)
     block, words = words[:end], words[end + 1:]
-    host = block[block.index("-host") + 1].split(":")[0]
+    slots = dict(host.split(":") for host in block[block.index("-host") + 1].split(","))
     for _ in range(int(block[block.index("-np") + 1])):
+        host = mapped[str(rank)] if mapped else next(iter(slots))
         own = {"RANK": rank, "SIZE": size, "LOCAL_RANK": local.setdefault(host, 0)}
         own = {f"OMPI_COMM_WORLD_{key}": str(value) for key, value in own.items()}
         subprocess.run(block[block.index("bash"):], env=os.environ | own | {"HOLMES_HOST": host}, check=True)
         rank, local[host] = rank + 1, local[host] + 1
+        assert local[host] <= int(slots[host])
 """
 SCRIPT = """\
 import os, sys
@@ -68,7 +73,19 @@ def test_blocks_follow_the_ranks_and_name_all_slots_of_their_host(crossed):
     )
 
 
-def test_every_process_is_its_rank_on_its_device_in_its_hosts_environment(crossed, tmp_path):
+def test_the_rankfile_has_every_rank_on_its_host_and_slots_as_local_ranks(crossed):
+    files = exporters.get("mpi").launch(crossed).files
+    assert files["rankfile"].content == (
+        "rank 0=a1 slot=1\nrank 1=b0 slot=1\nrank 2=b0 slot=0\nrank 3=a1 slot=0\nrank 4=b1 slot=0\nrank 5=b1 slot=1\n"
+    )
+    assert files["mpirun-rankfile.sh"].content.splitlines()[-2:] == [
+        "exec mpirun --bind-to none --map-by rankfile:file=/dev/fd/3 \\",
+        '  -np 6 -host a1:2,b0:2,b1:2 $all bash "$here"/rank.sh "$@" 3< "$here"/rankfile',
+    ]
+
+
+@pytest.mark.parametrize("script", ["mpirun.sh", "mpirun-rankfile.sh"])
+def test_every_process_is_its_rank_on_its_device_in_its_hosts_environment(script, crossed, tmp_path):
     folder.write(exporting.export(crossed, "mpi"), tmp_path / "launch")
     (tmp_path / "mpirun").write_text(MPIRUN)
     (tmp_path / "mpirun").chmod(0o755)
@@ -76,7 +93,7 @@ def test_every_process_is_its_rank_on_its_device_in_its_hosts_environment(crosse
     shim = tmp_path / "launch/holmes_launch.py"
     shim.write_text(shim.read_text().replace("    steer(table)\n", ""))  # torch alone would take its time
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable}
-    words = ["bash", str(tmp_path / "launch/mpirun.sh"), str(tmp_path / "train.py"), "a word"]
+    words = ["bash", str(tmp_path / "launch" / script), str(tmp_path / "train.py"), "a word"]
     told = subprocess.run(words, env=environment, text=True, capture_output=True, check=True).stdout
     assert told.splitlines() == [
         "0 1 2 6 roce/node0 a1 29500 - a word",

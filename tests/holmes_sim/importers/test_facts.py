@@ -112,3 +112,12 @@ def test_a_run_tells_devices_that_it_used():
     assert found.parts[1] == Parts(hosts, Devices(f"{name}:4", "a100-sxm4-40gb", "NVIDIA A100-SXM4-40GB", 8, True))
     points = [(point.operation, point.ranks, point.nbytes, point.seconds) for point in found.measured[0].points]
     assert points == [("all_reduce", 16, 1073741824.0, 0.011774), ("all_reduce", 16, 10737418240.0, 0.111812)]
+
+
+def test_a_report_names_one_device_of_each_process():
+    """`-g 2` in one process: the report's config lists the first of the two."""
+    found = sample("nccl_tests-t4.json")
+    assert found.hosts == (Host("22f64f592750", "x:1"),)
+    assert found.parts[1] == Parts(("22f64f592750",), Devices("x:1", "t4", "Tesla T4", 2, True))
+    points = [(point.operation, point.ranks, point.nbytes, point.seconds) for point in found.measured[0].points]
+    assert points == [("all_reduce", 2, 134217728.0, pytest.approx(0.02341869756))]

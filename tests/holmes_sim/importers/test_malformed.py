@@ -58,7 +58,7 @@ CASES = [
         r"x: GPUs of several kinds in one node \(a:b, a:c\)",
     ),
     ("#  Rank  0 Pid 1 on h device  0 [0x00] A\n", r"x: tells of 1 ranks, a link joins two or more"),
-    ('{"nccl_version": 1, "results": []}\n', r"x:1: no report of nccl-tests -J \('devices'\); devices with hostname"),
+    ('{"nccl_version": 1, "results": []}\n', r"x:1: no report of nccl-tests -J \('config'\); config.devices with hostname"),
     ('{"nccl_version": 1,\n', r"x:2: not well-formed JSON"),
     (SWITCH + "[1]\tH-2\n", r'x:2: a port such as \[1\] "H-0002c903"\[1\]'),
     (SWITCH + '[1]\t"H-2"[1](2) \t# "Mellanox Technologies Aggregation Node" lid 0 4xNDR\n', r"x:1: no port of a switch"),

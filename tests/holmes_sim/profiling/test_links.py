@@ -54,13 +54,14 @@ def test_a_table_without_root_behind_mpirun_tags_is_named_by_its_file() -> None:
 
 
 def test_a_report_in_json_is_the_same_measurement_as_its_table() -> None:
-    ranks = [{"hostname": "left", "device_info": "NVIDIA A100-SXM4-80GB"} for _ in range(4)]
+    processes = [{"hostname": "left", "device_info": "NVIDIA A100-SXM4-80GB"} for _ in range(2)]
+    config = {"nthreads": 1, "ngpus": 2, "devices": processes}
     rows = [(0, 9.1), (8, 24.5), (1048576, 250.25)]
     results: list[dict[str, object]] = [
         {"size": size, "out_of_place": {"time": time}, "in_place": {"time": 1}} for size, time in rows
     ]
     results.append({"size": 8, "out_of_place": None, "in_place": {"time": 1.0}, "experiment_name": "AllReduce"})
-    report = {"args": ["./all_reduce_perf", "-J", "x"], "nccl_version": 22800, "devices": ranks, "results": results}
+    report = {"args": ["./all_reduce_perf", "-J", "x"], "nccl_version": 22800, "config": config, "results": results}
     assert links.parse(json.dumps(report), "runs/node.txt") == links.parse(NEW, "runs/node.txt")
 
 
@@ -119,6 +120,26 @@ def test_one_number_of_ranks_cannot_tell_overhead_from_latency() -> None:
     link = links.fit(points({"all_reduce": 1e10}, (2,), 9e-6, 3e-6))
     assert not link.told_apart
     assert link.overhead == link.latency == pytest.approx(5e-6, rel=0.01)
+
+
+def test_large_payloads_alone_keep_their_rate() -> None:
+    """256 MiB and 1 GiB: the smaller one has its own bytes, and is no overhead."""
+    law = [point for point in points({"all_reduce": 1e10}, (2,), 9e-6, 3e-6) if point.nbytes > 1e8]
+    assert len(law) == 2
+    link = links.fit(law)
+    assert link.rates["all_reduce"] == pytest.approx(1e10)
+    assert link.overhead == link.latency == pytest.approx(5e-6)
+
+
+def test_one_payload_has_a_rate_and_tells_no_latency() -> None:
+    link = links.fit([Point("all_reduce", 2, 134217728.0, 0.0234186)])
+    assert link.rates == {"all_reduce": pytest.approx(134217728.0 / 0.0234186)}
+    assert (link.overhead, link.latency, link.told_apart, link.error) == (0.0, 0.0, False, 0.0)
+
+
+def test_noise_between_payloads_of_one_time_is_no_endless_rate() -> None:
+    link = links.fit([Point("send_recv", 2, 1e6, 0.001), Point("send_recv", 2, 2e6, 0.001)])
+    assert link.rates == {"send_recv": pytest.approx(4e9)}
 
 
 def test_nothing_is_not_fitted() -> None:
