@@ -82,7 +82,9 @@ def test_a_launch_of_another_size(environment, line):
 
 def shim(folder: Path, *words: str, **environment: str) -> tuple[int, str, str]:
     (folder / "ranks.json").write_text(json.dumps(TABLE), encoding="utf-8")
-    (folder / "holmes_launch.py").write_text(Path(holmes_launch.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    text = Path(holmes_launch.__file__).read_text(encoding="utf-8")
+    assert "GRACE = 20.0\n" in text
+    (folder / "holmes_launch.py").write_text(text.replace("GRACE = 20.0\n", "GRACE = 0.5\n"), encoding="utf-8")
     command = [sys.executable, folder / "holmes_launch.py", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, done.stdout, done.stderr
@@ -92,7 +94,7 @@ def test_a_check_is_silent_or_one_line(tmp_path):
     assert shim(tmp_path, "--check", HOLMES_HOST="roce0", HOLMES_SCRIPT="roce0") == (0, "", "")
     line = "holmes_launch: the script of ib0.site was started on roce0, which is roce0 of the plan\n"
     assert shim(tmp_path, "--check", HOLMES_HOST="roce0", HOLMES_SCRIPT="ib0.site") == (2, "", line)
-    assert shim(tmp_path, HOLMES_HOST="roce0", LOCAL_RANK="1", WORLD_SIZE="5") == (2, "", "")
+    assert shim(tmp_path, HOLMES_HOST="roce0", LOCAL_RANK="1", WORLD_SIZE="5") == (2, "", ""), "the first rank says it"
     code, _, said = shim(tmp_path, HOLMES_HOST="roce0")
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("holmes_launch: which script? ")

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ def changed(rank: int, **environment: str) -> local.Change:
     return seat
 
 
+@pytest.fixture(scope="module")
+def here() -> Iterator[local.Local]:
+    """One launch that fails does not end the next."""
+    with local.Local() as machine:
+        yield machine
+
+
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
@@ -37,11 +45,11 @@ def changed(rank: int, **environment: str) -> local.Change:
         ({groups.INTERFACES: "eth0"}, "HOLMES_SIM_INTERFACES: 'eth0' should be JSON"),
     ],
 )
-def test_what_is_not_the_plan(environment: dict[str, str], told: str, tmp_path: Path) -> None:
+def test_what_is_not_the_plan(environment: dict[str, str], told: str, tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (3, 2), (2,))
     started = time.monotonic()
     with pytest.raises(HolmesError) as error:
-        local.run(plan, Asked(), changed(1, **environment))
+        here.run(plan, Asked(), changed(1, **environment))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
     assert time.monotonic() - started < 60
@@ -120,8 +128,10 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
         ({"zero_shard_size": 2}, "zero_shard_size 2 (all of dp share, or none)"),
     ],
 )
-def test_what_the_backend_does_not_play_is_refused(config: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_what_the_backend_does_not_play_is_refused(
+    config: dict[str, object], told: str, tmp_path: Path, here: local.Local
+) -> None:
     plan = plan_of(tmp_path, (5,), (2, 2), **config)  # type: ignore[arg-type]
     with pytest.raises(HolmesError, match="the torch backend cannot play this plan") as error:
-        local.run(plan, Asked())
+        here.run(plan, Asked())
     assert told in str(error.value)
