@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from contextlib import suppress
+from itertools import permutations
 
 from planner.classes import ClassOption, options
 from planner.question import Question
@@ -96,6 +97,7 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
     in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.enough(m, stages), shape.vpp)
     slowest = fill = tail = 0.0
     through = _fullest(workshop, shape, classes) if messages else 0.0
+    crossed: list[float] = []
     for option in classes:
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
         if option.room("middle", in_flight) < size:
@@ -103,6 +105,7 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option and messages)
         border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
+        crossed.append(border)
         between = max(border, through) if option.waits else max(border, through) * shape.vpp
         both = forward + backward
         waits = both + max(2 * option.message if messages else 0.0, between) if option.waits else max(both, between)
@@ -110,6 +113,9 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
         fill += min(option.capacity, stages) * (2 * forward if option.splits else both) / shape.vpp
         if tails:
             tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
+    fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch there, the last one's gradients back
+    if messages and len(classes) > 1:
+        tail += min(workshop.tied(a.cluster, b.cluster, shape) for a, b in permutations(classes, 2))
     return (m - 1) * slowest + fill + tail
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds import quick_bound
+from planner.bounds import _estimate, quick_bound
 from planner.classes import options
 from planner.placement import build
 from planner.question import Question, Wishes
@@ -265,6 +265,30 @@ def test_the_quick_bound_holds_for_few_microbatches(make_cluster, make_fleet, ma
     fastest, stages = brute(question, shape)
     assert [layers for _, layers in stages] == [4, 2]
     assert quick_bound(workshop, shape, options(workshop, shape)) <= fastest
+
+
+def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_the_trunk(
+    make_cluster, make_fleet, make_model, make_device, make_nic
+):
+    """One microbatch: a message goes there and one back, which nothing hides; the embedding sums over the trunk, too."""
+    ethernet, chip = make_nic("ethernet", 1e6), make_device(speed=1e9)
+    shape = Shape(1, 1, 1, "none", "zb-h2", 1, 1)
+
+    def estimate(tied: bool) -> tuple[float, float, float]:
+        clusters = [make_cluster(name, 1, 1, (ethernet,), chip) for name in ("a", "b")]
+        machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),))
+        question = asked(machines, make_model(2, tied_embeddings=tied), 1)
+        workshop = Workshop(question)
+        classes = options(workshop, shape)
+        message, summed = workshop.message(*clusters, shape), workshop.tied(*clusters, shape)
+        assert message > 0
+        assert (summed > 0) is tied
+        crossing = _estimate(workshop, shape, classes, False, True)
+        return crossing - _estimate(workshop, shape, classes, False, False), message, summed
+
+    for tied in (False, True):
+        more, message, summed = estimate(tied)
+        assert more == pytest.approx(2 * message + summed)
 
 
 def along(order: str, pp: int):
