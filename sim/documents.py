@@ -82,9 +82,9 @@ def key_text(path: Iterable[str | int]) -> str:
 
 
 def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str:
-    """The text of a file; raises `error` in one line where it cannot be read."""
+    """The text of a file, less a byte order mark; raises `error` in one line where it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise error(f"{path}: no such file") from None
     except IsADirectoryError:

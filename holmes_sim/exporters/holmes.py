@@ -34,14 +34,14 @@ On every host, from the folder of zhejianglab/Holmes, with this folder on all of
 
 ```
 cp FOLDER/config.json .
-bash FOLDER/launch/$(hostname -s).sh --train-iters 1000 --lr 3e-4 --data-path DATA --tokenizer-type TOKENIZER ...
+bash FOLDER/launch/HOST.sh --train-iters 1000 --lr 3e-4 --data-path DATA --tokenizer-type TOKENIZER ...
 ```
 
-Its code reads `config.json` from the folder where it runs; the script sees that it is this one. Each script loads its host's
-`env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`, with `holmes.args`, the host's device type and
-behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
-plan, and sets the network of every process group. The first host is the master; `MASTER_PORT` (29500 unless set) must be free
-on it."""
+with the host's own script. Holmes reads `config.json` from the folder where it runs; the script sees that it is this one,
+loads its host's `env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`, with `holmes.args`, the host's
+device type and behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the
+host against the plan, and sets the network of every process group. The first host is the master; `MASTER_PORT` (29500
+unless set) must be free on it."""
 ASSUMED = (
     "PyTorch is 2.4 or later, whose NCCL groups take a network by name; the fork was published for 2.1.",
     "The tokenizer has no more tokens than the plan's vocabulary: they are padded to exactly that.",

@@ -247,4 +247,8 @@ def _assumed(jobs: list[Job]) -> Iterator[str]:
         if not job.is_named:
             leaf = "; the leaf of the fabric that a node is on is not asked for" if job.hosts[0].cluster.fabric else ""
             yield f"Nodes of {name} bear the label `{CLUSTER}: {name}`, and each can play any of its hosts{leaf}."
+    vendors = sorted({job.hosts[0].cluster.node.device.vendor for job in jobs})
+    if len(vendors) > 1:
+        both = " and ".join(vendors)
+        yield f"One image serves {both}: where there is one for each, say it at `image` of their jobs in {JOBSET}."
     yield "RDMA devices reach the pods by the site's own device plug-in: add its resource to `limits` where there is one."

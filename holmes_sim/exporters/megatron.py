@@ -26,19 +26,19 @@ HOW = """\
 On every host, from Megatron-LM's folder, with this folder on all of them under one path:
 
 ```
-bash FOLDER/launch/$(hostname -s).sh --train-iters 1000 --lr 3e-4 --data-path DATA --tokenizer-type TOKENIZER ...
+bash FOLDER/launch/HOST.sh --train-iters 1000 --lr 3e-4 --data-path DATA --tokenizer-type TOKENIZER ...
 ```
 
-Each script loads its host's `env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`, with `megatron.args`
-and behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
-plan, and sets the rank and the network of every process group. The first host is the master; `MASTER_PORT` (29500 unless set)
-must be free on it. In containers set `HOLMES_HOST` to the host's name in the plan."""
+with the host's own script. It loads the host's `env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`,
+with `megatron.args` and behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py`
+checks the host against the plan, and sets the rank and the network of every process group. The first host is the master;
+`MASTER_PORT` (29500 unless set) must be free on it. In containers set `HOLMES_HOST` to the host's name in the plan."""
 HOW_BRIDGE = """
 
 With Megatron-Bridge, from its folder, say a recipe of this model in place of arguments:
 
 ```
-bash FOLDER/bridge/$(hostname -s).sh --recipe RECIPE --mode pretrain --dataset DATASET
+bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode pretrain --dataset DATASET
 ```"""
 
 

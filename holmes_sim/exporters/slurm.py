@@ -11,7 +11,7 @@ node is the host of that name; any other plays the host at its task's number, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
@@ -76,8 +76,14 @@ def _has_gpus(component: tuple[Host, ...]) -> bool:
 
 def _where(component: tuple[Host, ...]) -> str:
     if component[0].cluster.hosts:
-        return f"--nodelist={','.join(hostlist.compress(host.name for host in component))}"
+        return f"--nodelist={','.join(_listed([host.name for host in component]))}"
     return f"--constraint={component[0].cluster.name}"
+
+
+def _listed(names: list[str]) -> Iterable[str]:
+    """Slurm takes no letters behind the brackets: `scontrol show hostnames gpu[1-2].site` (22.05.8) is an invalid hostlist."""
+    short = hostlist.compress(names)
+    return names if any("]" in item and not item.endswith("]") for item in short) else short
 
 
 def _job(plan: Plan, components: list[tuple[Host, ...]]) -> str:

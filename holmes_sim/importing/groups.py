@@ -46,9 +46,11 @@ class Group:
         return max(len(self.hosts), 1)
 
 
-def formed(sources: Sequence[Source]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """(groups, what was taken for granted). Raises HolmesError for contradictions and for clusters that do not exist."""
-    hosts, notes = _hosts(sources)
+def formed(sources: Sequence[Source]) -> tuple[tuple[Group, ...], tuple[str, ...], tuple[str, ...]]:
+    """(groups, hosts that were left out, what was taken for granted). Raises HolmesError for contradictions and for clusters
+    that do not exist."""
+    hosts, strangers = _hosts(sources)
+    notes = []
     given = [source.cluster for source in sources if source.cluster]
     homes: dict[str, list[Host]] = defaultdict(list)
     for host in hosts.values():
@@ -64,7 +66,7 @@ def formed(sources: Sequence[Source]) -> tuple[tuple[Group, ...], tuple[str, ...
     found = tuple(_completed(group, sources, set(hosts)) for group in named)
     left = [one for source in sources for one in source.facts.measured if all(one not in group.measured for group in found)]
     notes += [f"{one.source}: measured between hosts of several clusters; left out" for one in left]
-    return found, tuple(notes)
+    return found, tuple(strangers), tuple(notes)
 
 
 def _hosts(sources: Sequence[Source]) -> tuple[dict[str, Host], list[str]]:

@@ -69,11 +69,11 @@ def imported(given: Sequence[str], name: str) -> Imported:
         sources.append(Source(facts, cluster))
         told.read.append(f"{path} ({importer.NAME}){f', of cluster {cluster}' if cluster else ''}")
         told.assumed += facts.notes
-    groups, notes = formed(sources)
-    told.assumed += notes
+    groups, strangers, notes = formed(sources)
+    told.assumed += strangers + notes
     clusters = {group.name: _cluster(group, sources, told) for group in groups}
     if told.lacking:
-        raise HolmesError("\n".join(told.lacking))
+        raise HolmesError("\n".join((*told.lacking, *strangers)))
     if len(clusters) > 1:
         told.missing.append(
             "links between the clusters, with bandwidth and latency; no source tells them, no plan spans clusters without"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from holmes_sim.launching import hosts
 from holmes_sim.launching.hosts import Host, interfaces
 from holmes_sim.launching.nets import VERBS
-from sim.cluster import common_transport
+from sim.cluster import Nic, common_transport
 from sim.errors import PlanError
 from sim.plan import Plan, gradient_groups
 
@@ -22,14 +22,12 @@ VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huaw
 
 
 def of_host(plan: Plan, host: Host) -> dict[str, str]:
-    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets.
-
-    Where no group of the plan goes over RDMA, its RDMA devices are those that it shares with another host."""
+    """Variables of a host, in a fixed order: devices it may see, RDMA devices of the plan's groups, interfaces of sockets."""
     found: dict[str, str] = {}
     node = host.cluster.node
     if not host.is_whole and node.device.vendor in VISIBLE:
         found[VISIBLE[node.device.vendor]] = ",".join(map(str, host.devices))
-    kinds = rdma_kinds(plan, host) or _shared(plan, host)
+    kinds = open_kinds(plan, host)
     used = [nic for nic in node.nics if nic.kind in kinds and nic.kind in VERBS]
     ethernet = [nic for nic in node.nics if not nic.spec.rdma]
     if used:
@@ -53,16 +51,21 @@ def rdma_kinds(plan: Plan, host: Host) -> tuple[str, ...]:
     return tuple(sorted({group.nic for group in groups if group.transport == "rdma" and not here.isdisjoint(group.ranks)}))
 
 
+def open_kinds(plan: Plan, host: Host) -> tuple[str, ...]:
+    """Types of the RDMA NICs that NCCL is let use on a host: those of the plan's groups, else the fastest that joins it to
+    another host of the plan, since a framework builds groups that the plan does not list. One type, for NCCL joins no two."""
+    return rdma_kinds(plan, host) or _shared(plan, host)
+
+
 def _shared(plan: Plan, host: Host) -> tuple[str, ...]:
-    """RDMA types that join a host to another of the plan: a framework builds groups that the plan does not list."""
     here = plan.placement[host.ranks[0]]
     others = {device.cluster: device for device in plan.placement if (device.cluster, device.node) != (here.cluster, here.node)}
-    found = set()
+    found: list[Nic] = []
     for other in others.values():
         with contextlib.suppress(PlanError):
-            nic, transport = common_transport(plan.fleet, (here, other))
-            found |= {nic} if transport == "rdma" else set()
-    return tuple(sorted(found))
+            kind, transport = common_transport(plan.fleet, (here, other))
+            found += [nic for nic in host.cluster.node.nics if nic.kind == kind and transport == "rdma"]
+    return tuple(nic.kind for nic in sorted(found, key=lambda nic: nic.bandwidth * nic.count)[-1:])
 
 
 def against(plan: Plan) -> Iterator[str]:

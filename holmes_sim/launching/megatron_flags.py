@@ -159,7 +159,7 @@ def against(plan: Plan) -> Iterator[str]:
     if config.reduces_each_microbatch:
         yield (
             f"zero_stage {config.zero_stage}: its distributed optimizer shares the optimizer's state alone; "
-            "zero_stage 0 or 1 (--zero 1)"
+            "zero_stage 0 or 1 (--zero-stage 1)"
         )
     if config.gathers_ahead and not config.reduces_behind:
         yield (

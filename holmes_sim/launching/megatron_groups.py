@@ -6,12 +6,12 @@ get_nccl_options. A name that is not known there is passed over in silence; net_
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
-from holmes_sim.launching import nets
-from sim.cluster import common_transport
-from sim.errors import PlanError
-from sim.plan import Group, ParallelConfig, Plan
+from holmes_sim.launching import torch_launch
+from holmes_sim.launching.holmes_launch import network
+from sim.plan import ParallelConfig, Plan
 
 FIXED = {
     "tp": ("cp", "dp", "pp"),
@@ -65,9 +65,10 @@ def nccl_yaml(plan: Plan) -> str:
     """nccl.yaml: the network of every name whose groups share one; empty where there is none.
 
     The others are left to the shim, which tells each group its own."""
+    table = json.loads(torch_launch.table(plan))
     by_name: dict[str, set[str | None]] = {}
     for name, ranks in of_config(plan.config):
-        by_name.setdefault(name, set()).add(_net_name(plan, name, ranks))
+        by_name.setdefault(name, set()).add(network(table, list(ranks)))
     lines, open_ones = [], []
     for name, found in by_name.items():
         if len(found) > 1:
@@ -81,11 +82,3 @@ def nccl_yaml(plan: Plan) -> str:
 
 def _listed(found: set[str | None]) -> str:
     return ", ".join(sorted(name or "inside a host" for name in found))
-
-
-def _net_name(plan: Plan, name: str, ranks: tuple[int, ...]) -> str | None:
-    devices = tuple(plan.placement[rank] for rank in ranks)
-    try:
-        return nets.net_name(Group(name, ranks, *common_transport(plan.fleet, devices), "ring"))
-    except PlanError:
-        return "Socket"

@@ -13,6 +13,7 @@ from pathlib import Path
 from holmes_sim.launching import environment, hosts
 from holmes_sim.launching.folder import File
 from holmes_sim.launching.hosts import Host
+from holmes_sim.launching.nets import VERBS
 from sim import planfile
 from sim.cluster import Cluster, trunk_path
 from sim.plan import Plan
@@ -79,12 +80,13 @@ def _script(all_hosts: tuple[Host, ...], index: int, entry: str, setup: str) -> 
 
 def table(plan: Plan) -> str:
     """ranks.json: the hosts in order, the ranks and devices of each, its vendor, and the RDMA fabrics that it is on with the
-    bytes a second of its NICs there (`sim.cluster.common_transport` takes the fastest that all have)."""
+    bytes a second of its NICs there (`sim.cluster.common_transport` takes the fastest that all have). A fabric whose NICs
+    NCCL_IB_HCA leaves out is none: NCCL would reach for those of the other type."""
     fabrics = fabrics_of(plan)
     rows = [
         {
             "host": host.name, "node": host.node, "ranks": list(host.ranks), "devices": list(host.devices),
-            "vendor": host.cluster.node.device.vendor, "fabrics": fabrics[host.cluster.name],
+            "vendor": host.cluster.node.device.vendor, "fabrics": _open(plan, host, fabrics),
         }
         for host in hosts.of_plan(plan)
     ]  # fmt: skip
@@ -94,6 +96,12 @@ def table(plan: Plan) -> str:
         f'{{\n  "plan": "{planfile.digest(plan)}",\n  "world_size": {plan.config.world_size},\n  "unified": {unified},\n'
         f'  "hosts": [\n{lines}\n  ]\n}}\n'
     )
+
+
+def _open(plan: Plan, host: Host, fabrics: dict[str, dict[str, float]]) -> dict[str, float]:
+    listed = [kind for kind in environment.open_kinds(plan, host) if kind in VERBS]
+    left_out = [kind for kind in VERBS if listed and kind not in listed]
+    return {name: rate for name, rate in fabrics[host.cluster.name].items() if name.rsplit("-", 1)[0] not in left_out}
 
 
 def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:

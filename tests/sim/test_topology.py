@@ -9,6 +9,7 @@ import pytest
 
 from sim import catalog
 from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Protocol, Trunk
+from sim.documents import read_text
 from sim.errors import TopologyError
 from sim.model import Model, Workload
 from sim.stack import DEFAULT
@@ -307,6 +308,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(TopologyError) as caught:
             load(tmp_path / name)
         assert str(caught.value).removeprefix(str(tmp_path)).lstrip("/") == message
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "marked.yaml"
+    file.write_text(TOPOLOGY, encoding="utf-8-sig")
+    assert read_text(file) == TOPOLOGY
 
 
 def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:

@@ -242,6 +242,16 @@ def test_what_kubernetes_would_not_take_is_refused(facts, spec, fault, make_plan
     assert str(caught.value) == f"kubernetes cannot express {fault}"
 
 
+def test_one_image_for_two_vendors_is_told(make_plan, make_fleet, make_cluster, make_nic, make_device):
+    nics = (make_nic("roce"), make_nic("ethernet"))
+    own = [make_cluster(vendor, 1, 1, nics, make_device(vendor=vendor)) for vendor in ("nvidia", "amd")]
+    machines = make_fleet(*own, trunks=(Trunk(("nvidia", "amd"), "ethernet", 1e9, 0.0),))
+    told = "One image serves amd and nvidia: where there is one for each, say it at `image` of their jobs in jobset.yaml."
+    assert told in exporters.get("kubernetes").launch(make_plan(machines, dp=2)).assumed
+    machines = make_fleet(replace(own[0], nodes=2))
+    assert not any("image" in line for line in exporters.get("kubernetes").launch(make_plan(machines, dp=2)).assumed)
+
+
 def test_a_launch_that_is_too_large_is_refused(make_plan, fleet, monkeypatch):
     target = exporters.get("kubernetes")
     monkeypatch.setattr(target, "CONFIG_MAP_BYTES", 1024)

@@ -252,7 +252,7 @@ def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_t
         ("schedule zb-h1", "schedule zb-h1: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
         ("schedule gpipe", "schedule gpipe: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
         ("ZeRO 3", "zero_stage 3: its distributed optimizer shares the optimizer's state alone; "
-         "zero_stage 0 or 1 (--zero 1)"),
+         "zero_stage 0 or 1 (--zero-stage 1)"),
         ("fp32", "attention flash: its kernels take fp16 and bf16, not fp32; attention unfused, or precision bf16"),
         ("devices of two vendors", "vendors nvidia, amd: NCCL does not join them, and gloo cannot send what lies on a device; "
          "devices of one vendor, or a fleet with communicator unified"),

@@ -103,6 +103,20 @@ srun \\
 """
 
 
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        (("gpu1", "gpu2"), "gpu[1-2]"),
+        (("gpu1.site", "gpu2.site"), "gpu1.site,gpu2.site"),
+        (("b9-ib", "b10-ib"), "b9-ib,b10-ib"),
+    ],
+)
+def test_hosts_whose_number_is_not_last_are_listed_one_by_one(names, asked, make_plan, fleet):
+    """Slurm 22.05.8 to `scontrol show hostnames gpu[1-2].site`: Invalid hostlist."""
+    plan = make_plan(fleet({"ib": names}), dp=4)
+    assert f"#SBATCH --nodelist={asked}\n" in exporters.get("slurm").launch(plan).files["job.sbatch"].content
+
+
 def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(make_plan, fleet, tmp_path):
     machines = fleet({"ib": ("b2", "b1"), "roce": ("a4", "a3")})
     across = tuple(Device(*place) for place in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 0)))

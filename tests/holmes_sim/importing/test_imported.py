@@ -235,6 +235,17 @@ def test_hosts_of_a_scheduler_leave_out_what_else_hangs_in_the_fabric(put, h100)
     assert any("2 hosts that other sources do not know are left out (a08-p1-dgx-04-c01, a08" in line for line in found.assumed)
 
 
+def test_what_lacks_because_two_sources_name_hosts_differently_is_told_with_the_names(put, h100):
+    conf = put("topology.conf", "SwitchName=s Nodes=a06-p1-dgx-02-c[01-03].site\n")
+    with pytest.raises(HolmesError) as caught:
+        imported([sample("ibnetdiscover-rails.txt"), conf, h100], "x")
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("no source tells the NICs of cluster s, which has 3 nodes")
+    assert second.endswith(
+        ": 5 hosts that other sources do not know are left out (a08-p1-dgx-04-c01, a08-p1-dgx-04-c02, a06-p1-dgx-02-c01 ...)"
+    )
+
+
 def test_one_node_of_nvidia_smi_and_one_of_kubernetes(h100):
     assert clusters(h100) == {
         "cluster": {"nodes": 1, "node": {"devices": {"type": "h100-sxm5-80gb", "count": 8}, "intra_node": "nvlink4"}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holmes_sim import exporting
-from holmes_sim.launching import environment, hosts, torch_launch
+from holmes_sim.launching import environment, holmes_launch, hosts, megatron_groups, torch_launch
 from sim.cluster import Device, Trunk
 from sim.plan import Plan
 
@@ -143,6 +143,39 @@ def test_groups_of_one_host_over_two_rdma_types_are_refused(joined: Make, make_p
         "would join one type with the other; groups of each host on one RDMA type"
     ]
     assert list(environment.against(make_plan(joined(both, both, ("infiniband",)), pp=2, dp=4))) == []
+
+
+@pytest.fixture
+def three(make_cluster: Make, make_nic: Make, make_fleet: Make, make_device: Make) -> Any:
+    """a, c and b of two nodes of one device: a with InfiniBand and RoCE, b with RoCE as a has it, c with Ethernet alone."""
+    ethernet, spec = make_nic("ethernet", 1e9), make_device(vendor="nvidia")
+    infiniband = replace(make_nic("infiniband", 1e10), names=("mlx5_0",))
+    roce = replace(make_nic("roce", 5e9), names=("mlx5_9",), gid_index=3)
+    nics = {"a": (infiniband, roce, ethernet), "c": (ethernet,), "b": (roce, ethernet)}
+    pairs = [("a", "b", "roce"), ("a", "b", "ethernet"), ("a", "c", "ethernet"), ("b", "c", "ethernet")]
+    trunks = tuple(Trunk((one, other), kind, 1e9, 0.0) for one, other, kind in pairs)
+    return make_fleet(*(make_cluster(name, 2, 1, own, spec) for name, own in nics.items()), trunks=trunks)
+
+
+def test_a_group_beyond_the_plans_keeps_to_the_list_of_its_hosts(three: Any, make_plan: Make) -> None:
+    """RoCE joins the first stage with the last, but in the first NCCL may use InfiniBand alone: it would join the two."""
+    plan = make_plan(three, pp=3, dp=2)
+    assert list(environment.against(plan)) == []
+    assert [environment.of_host(plan, host).get("NCCL_IB_HCA") for host in hosts.of_plan(plan)] == [
+        "=mlx5_0", "=mlx5_0", None, None, "=mlx5_9", "=mlx5_9",
+    ]  # fmt: skip
+    table = json.loads(torch_launch.table(plan))
+    networks = [holmes_launch.network(table, ranks) for ranks in ([0, 1], [4, 5], [0, 4], [0, 2, 4])]
+    assert networks == ["IB", "IB", "Socket", "Socket"]
+    assert "embd: {net_name: Socket}\n" in megatron_groups.nccl_yaml(plan)
+
+
+def test_where_no_group_goes_over_rdma_the_list_has_one_type(three: Any, make_plan: Make) -> None:
+    plan = make_plan(three, dp=6)
+    assert {group.transport for group in plan.groups} == {"tcp"}
+    found = environment.of_host(plan, hosts.of_plan(plan)[0])
+    assert found["NCCL_IB_HCA"] == "=mlx5_0"
+    assert "NCCL_IB_GID_INDEX" not in found
 
 
 def test_a_fabric_of_a_plug_in_is_neither_listed_nor_switched_off(joined: Make, make_plan: Make) -> None:
