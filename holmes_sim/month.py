@@ -125,8 +125,8 @@ def goodput(
     run = replace(run, interval=max(round(wished / step_s), 1) * step_s)
     if run.goodput * days * DAY < step_s:
         raise HolmesError(
-            f"--fail: not one step of {days:g} days lasts, as something fails every {duration_text(run.between)}, and a restart "
-            f"takes {duration_text(restarts)}, a step and a checkpoint {duration_text(step_s + saves)}"
+            f"--fail: not one step of {days:g} days lasts, as something fails every {duration_text(run.between)}, "
+            f"and a restart takes {duration_text(restarts)}, a step and a checkpoint {duration_text(step_s + saves)}"
         )
     asked = tuple(seeds)
     return Month(plan, run, step_s, days, asked, tuple(runs.played(run, days * DAY, seed) for seed in asked))
