@@ -123,5 +123,10 @@ def goodput(
         raise HolmesError(f"--fail: the plan uses no {' and no '.join(run.mtbf)}; name what it uses")
     wished = runs.seconds("--interval", interval, "30min") if interval is not None else runs.daly(saves, run.between)
     run = replace(run, interval=max(round(wished / step_s), 1) * step_s)
+    if run.goodput * days * DAY < step_s:
+        raise HolmesError(
+            f"--fail: not one step of {days:g} days lasts, as something fails every {duration_text(run.between)}, "
+            f"and a restart takes {duration_text(restarts)}, a step and a checkpoint {duration_text(step_s + saves)}"
+        )
     asked = tuple(seeds)
     return Month(plan, run, step_s, days, asked, tuple(runs.played(run, days * DAY, seed) for seed in asked))

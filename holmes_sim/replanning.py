@@ -98,17 +98,18 @@ class Replanned:
 
 def replan(
     plan: Plan,
-    lost: Iterable[str],
+    lost: str | Iterable[str],
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
     stay: bool = False,
 ) -> Replanned:
-    """Plan anew without some nodes (`ib/node3`, or the name of a host), by the strategy and the objective of the plan.
+    """Plan anew without a node or several (`ib/node3`, or the name of a host), by the strategy and the objective of the plan.
 
     With `stay` nobody moves, and nothing is searched. Raises PlanError for nodes that do not exist, Infeasible where what is
     left has no plan, with a cure."""
-    places = tuple(dict.fromkeys(losses.named(plan.fleet, text) for text in lost))
+    texts = (lost,) if isinstance(lost, str) else lost
+    places = tuple(dict.fromkeys(losses.named(plan.fleet, text) for text in texts))
     left = losses.without(plan.topology, places)
     kept = staying.stayed(plan, left.topology, left.came)
     if stay:

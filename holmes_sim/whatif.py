@@ -4,8 +4,8 @@ Two prices pick what is planned anew where the time is short. The programme's sh
 (`planner.bounds.relaxed_bound`), knows what machines, memory and work are worth, and nothing of links. The simulator's price is
 what the present plan gains where it is played on the changed machines: it knows links, and nothing of machines that the present
 plan has no use for. The greater of both is what a change promises. Where the present plan cannot be played, because it does not
-fit or other work is asked, the change is planned anew before any other. The simulator's number of the better of both plans
-decides.
+fit or other work is asked, the change is planned anew before any other. Where playing alone takes half of the time (fleets of
+many links), what is left of the menu has its shadow price only. The simulator's number of the better of both plans decides.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 PLANNED, PLAYED = "planned", "played"
 FIRST = 0.25
 """Share of the time for the present plan: a guess."""
+PLAYING = 0.5
+"""Share of the time after which the present plan is played on no more changed machines: a guess. The links among those that are
+left promise nothing; where there are so many, planning anew would have no time either."""
 LEAST: Seconds = 5.0
 """Seconds that a change has to be planned in, at least: fewer changes are planned anew rather than all of them badly."""
 
@@ -130,12 +133,16 @@ def what_if(
     progress("the present plan")
     question = Question(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
     now = search.plan(question, search.DEFAULT, Workshop(question))
+    assert now.prediction is not None
     asked = changes.menu(where) if menu is None else menu
-    played = [_played(now, change, where) for change in asked]
-    work = max(time_limit - (time.monotonic() - begun), LEAST) * (os.cpu_count() or 1)
     present = _relaxed(where)
     prices = [present / _relaxed(change.made(where)) - 1 for change in asked]
-    promises = [_promise(now, price, known) for price, known in zip(prices, played, strict=True)]
+    played = _all_played(now, asked, prices, begun + PLAYING * time_limit)
+    work = max(time_limit - (time.monotonic() - begun), LEAST) * (os.cpu_count() or 1)
+    promises = [
+        _promise(now, price, played[place]) if place in played else now.prediction.tokens_per_s * (1 + price)
+        for place, price in enumerate(prices)
+    ]
     chosen = _chosen(promises, int(work / LEAST))
     found = sweep(
         where,
@@ -144,9 +151,19 @@ def what_if(
         progress=lambda done, of: progress(f"{done} of {of} changes"),
     )
     answers = dict(zip(chosen, found.answers, strict=True))
-    outcomes = [_outcome(now, where, change, played[place], answers.get(place)) for place, change in enumerate(asked)]
+    outcomes = [_outcome(now, where, change, played.get(place), answers.get(place)) for place, change in enumerate(asked)]
     outcomes.sort(key=lambda outcome: -math.inf if outcome.gain is None else outcome.gain, reverse=True)
     return WhatIf(now, tuple(outcomes), time.monotonic() - begun, found.interrupted)
+
+
+def _all_played(now: Plan, asked: tuple[Change, ...], prices: list[float], due: float) -> dict[int, Prediction | None]:
+    """What the present plan promises on changed machines, by their place; the highest price first, until it is time."""
+    found: dict[int, Prediction | None] = {}
+    for place in sorted(range(len(asked)), key=lambda place: -prices[place]):
+        if found and time.monotonic() >= due:
+            break
+        found[place] = _played(now, asked[place], now.topology)
+    return found
 
 
 def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:

@@ -19,7 +19,7 @@ from sim.compute import KernelTime
 from sim.plan import Plan
 from sim.program import COMPUTE
 from sim.timeline import Span, Timeline
-from sim.units import Seconds
+from sim.units import Seconds, time_text
 
 WORDS = {"F": "forward", "B": "backward", "W": "backward"}
 KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "ep", "pp", "dp", "edp", "embedding", "bubble")
@@ -74,7 +74,7 @@ class Layer:
     measured: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """Why a step takes what it takes: each of `ranks` adds up to the step; so do `path` together and `chain` together."""
 
@@ -83,6 +83,10 @@ class Explanation:
     path: tuple[Account, ...]
     chain: tuple[Passage, ...]
     layers: tuple[Layer, ...]
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{kind} {seconds / self.step_s:.1%}" for kind, seconds in self.mean)
+        return f"a step of {time_text(self.step_s)}, of a mean rank: {shares}"
 
     @property
     def mean(self) -> tuple[tuple[str, Seconds], ...]:

@@ -54,9 +54,14 @@ class Run:
 
     @property
     def goodput(self) -> float:
-        """Expected part of the time that is spent on steps that last (Daly 2006, the complete cost function)."""
+        """Expected part of the time that is spent on steps that last (Daly 2006, the complete cost function).
+
+        Zero where that is less than a float can hold."""
         mean = self.between
-        segment = mean * math.exp(self.restart / mean) * math.expm1((self.interval + self.checkpoint) / mean)
+        try:
+            segment = mean * math.exp(self.restart / mean) * math.expm1((self.interval + self.checkpoint) / mean)
+        except OverflowError:
+            return 0.0
         return self.interval / segment
 
 
@@ -93,6 +98,8 @@ def mtbf(texts: tuple[str, ...]) -> dict[str, Seconds]:
         kind, _, mean = text.partition(":")
         if kind.strip() not in KINDS:
             raise HolmesError(f"--fail {text!r} should be device, node or link and its MTBF, such as device:50000h")
+        if kind.strip() in found:
+            raise HolmesError(f"--fail {text!r}: the MTBF of a {kind.strip()} is given already; give each kind once")
         found[kind.strip()] = seconds("--fail", mean, "device:50000h")
         if not found[kind.strip()]:
             raise HolmesError(f"--fail {text!r}: an MTBF is above 0; write device:50000h, say")

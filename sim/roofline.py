@@ -18,6 +18,9 @@ from sim.model import Attention, Gemm, Kernel
 from sim.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
 
+FEW = 4
+"""Scattered stages that are named one by one: more would leave a chart no room."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -115,6 +118,16 @@ def _stages(plan: Plan, device: DeviceSpec, stages: list[int]) -> tuple[Point, .
     return tuple(point for point in found if point.flops)
 
 
+def _named(group: list[int]) -> str:
+    """Stages as a point is called: a run by its ends, a few one by one, many by how many (virtual stages lie scattered)."""
+    first, last = group[0], group[-1]
+    if first == last:
+        return f"stage {first}"
+    if last - first == len(group) - 1:
+        return f"stages {first}-{last}"
+    return f"stages {', '.join(map(str, group))}" if len(group) <= FEW else f"{len(group)} stages, {first} to {last}"
+
+
 def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     """Stages that are alike, of which the first is reckoned."""
     workload, config, stage = plan.workload, replace(plan.config, recompute="none"), group[0]
@@ -129,9 +142,7 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
         done, read = _work(plan, kernels)
         flops += times * done
         moved += times * (read + compute.accumulated(parameters, workload, config))
-    numbers = f"{group[0]}-{group[-1]}" if len(group) > 1 and group[-1] - group[0] == len(group) - 1 else None
-    name = f"stage{'s' if len(group) > 1 else ''} {numbers or ', '.join(map(str, group))}"
-    return Point(name, flops, moved, sum(costs.compute_seconds(device, workload, config, layers, first, last)))
+    return Point(_named(group), flops, moved, sum(costs.compute_seconds(device, workload, config, layers, first, last)))
 
 
 def _work(plan: Plan, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:

@@ -199,7 +199,10 @@ def jitter(text: str) -> float:
     match = _SPREAD.fullmatch(text.strip())
     if match is None:
         raise HolmesError(f"--jitter {text!r} should be a spread, such as 3%")
-    return _number(match[1], match[2])
+    found = _number(match[1], match[2])
+    if found > 1:
+        raise HolmesError(f"--jitter {text!r}: a spread is at most 1, or 100%; write 3%, say")
+    return found
 
 
 def flaps(text: str) -> Flaps:

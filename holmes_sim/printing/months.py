@@ -7,7 +7,6 @@ from rich.text import Text
 
 from holmes_sim.month import Month
 from holmes_sim.printing.tables import grid
-from sim.goodput import HOUR
 from sim.units import duration_text
 
 
@@ -22,13 +21,13 @@ def month(found: Month) -> Group:
         steps = interval / found.step_s
         intervals.add_row(name, duration_text(interval), f"{steps:,.1f}", f"{found.at(interval):.2%}")
     failures = ", ".join(
-        f"{number:.3g} of a {kind} ({found.run.counts[kind]:,}, MTBF {found.run.mtbf[kind] / HOUR:,.0f} h each)"
+        f"{number:.3g} of a {kind} ({found.run.counts[kind]:,}, MTBF {duration_text(found.run.mtbf[kind])} each)"
         for kind, number in found.failures.items()
     )
     return Group(
         time,
         Text(f"Goodput {min(found.goodputs):.2%} to {max(found.goodputs):.2%}; {found.tokens:.4g} tokens that last."),
-        Text(f"Failures: {failures}; one every {found.run.between / HOUR:,.1f} h."),
+        Text(f"Failures: {failures}; one every {duration_text(found.run.between)}."),
         Text(),
         intervals,
     )

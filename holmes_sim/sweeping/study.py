@@ -114,7 +114,8 @@ def made(
     name = name or topology.name
     text = {"format": FORMAT, "name": name, "topology": topology.name, "plan": dict(plan)}
     try:
-        written = json.dumps(text | {"vary": {key: list(vary[key]) for key in vary}, "scenarios": list(map(dict, scenarios))})
+        grid = {key: values if isinstance(values, str) else list(values) for key, values in vary.items()}
+        written = json.dumps(text | {"vary": grid, "scenarios": list(map(dict, scenarios))})
     except (TypeError, ValueError) as error:
         raise TopologyError(f"study of {name}: values are text, numbers, lists and mappings ({error})") from None
     document = parse(f"study of {name}", written)

@@ -90,6 +90,7 @@ def test_the_command_tells_the_distribution(run: Make, written: Path, tmp_path: 
         (("--seeds", 3), "error: --seeds draws trouble, and none is given; add --stragglers 1%:1.5, say"),
         (("--jitter", "3%", "--explain"), "error: --explain is about the plain step; leave it out, or the trouble"),
         (("--jitter", "much"), "error: --jitter 'much' should be a spread, such as 3%"),
+        (("--jitter", "3"), "error: --jitter '3': a spread is at most 1, or 100%; write 3%, say"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(run: Make, written: Path, options: tuple[object, ...], said: str) -> None:

@@ -58,7 +58,7 @@ def test_the_command_prints_one_document(run: Make, hybrid: Plan, tmp_path: Path
     assert seen.code == 0
     assert json.loads(seen.out) == json.loads(json.dumps(often(hybrid).facts()))
     assert picture.stat().st_size > 0
-    assert "one every 0.3 h" in run(*asked).out
+    assert "MTBF 10 h each); one every 18.8 min." in run(*asked).out
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,12 @@ def test_the_command_prints_one_document(run: Make, hybrid: Plan, tmp_path: Path
         ({"checkpoint": "60"}, "--checkpoint '60' should be a time with a unit, such as 60s"),
         ({"checkpoint": "0s"}, "--checkpoint 0s: work that is saved at no cost is saved after every step; write 10s, say"),
         ({"fail": ["disk:5h"]}, "--fail 'disk:5h' should be device, node or link and its MTBF, such as device:50000h"),
+        ({"fail": ["node:5h", "node:9h"]}, "--fail 'node:9h': the MTBF of a node is given already; give each kind once"),
+        (
+            {"fail": ["device:8s"], "restart": "10min"},
+            "--fail: not one step of 30 days lasts, as something fails every 250 ms, and a restart takes 10 min, "
+            "a step and a checkpoint 19.6 s",
+        ),
     ],
 )
 def test_what_cannot_be_reckoned_is_one_line(hybrid: Plan, asked: dict[str, Any], said: str) -> None:

@@ -55,6 +55,10 @@ def test_nobody_moves_where_that_is_asked_for(hybrid: Plan) -> None:
     assert found.promise.step_s == pytest.approx(simulate(found.plan).step_s)
 
 
+def test_one_lost_node_needs_no_list(hybrid: Plan) -> None:
+    assert hs.replan(hybrid, "ib/node0", stay=True) == hs.replan(hybrid, ["ib/node0"], stay=True)
+
+
 def test_as_many_replicas_as_the_shortest_stage_has(hybrid: Plan) -> None:
     """One node of four: its stage keeps 4 replicas, so that those of the other stage's second node are idle."""
     found = hs.replan(hybrid, ["roce/node0"], stay=True)

@@ -92,6 +92,15 @@ def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
     assert whatif._chosen([1.0, math.inf, 2.0], 9) == (1, 2, 0)
 
 
+def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gained():
+    now = search.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
+    prices = [0.0, 0.25, 0.0, -1.0, 0.0]
+    assert list(whatif._all_played(now, MENU, prices, due=-math.inf)) == [1]
+    whole = whatif._all_played(now, MENU, prices, due=math.inf)
+    assert list(whole) == [1, 0, 2, 4, 3]
+    assert (whole[2], whole[3], whole[4]) == (None, None, now.prediction), "other work, too little memory, the same machines"
+
+
 def test_the_command_prints_one_document(run):
     seen = run("what-if", NAME, "--time-limit", "5", "--json")
     told = json.loads(seen.out)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sim import compute
 from sim.cluster import Fleet, Trunk
 from sim.engine import simulate
-from sim.explain import Explanation, critical_path, explain
+from sim.explain import Account, Explanation, critical_path, explain
 from sim.folding import unfolded
 from sim.plan import Plan
 from sim.timeline import Span, Timeline
@@ -267,3 +267,9 @@ def test_facts_are_plain_data(make_plan: Make, free_wires: Fleet, free_ends: Non
             }
         ],
     }
+
+
+def test_an_explanation_is_a_line_when_printed() -> None:
+    """Three ranks that only compute, one that only waits: a mean rank computes three quarters of the step."""
+    ranks = (Account(0, 0, 3, (("forward", 2.0),)), Account(1, 3, 1, (("bubble", 2.0),)))
+    assert repr(Explanation(2.0, ranks, (), (), ())) == "a step of 2 s, of a mean rank: forward 75.0%, bubble 25.0%"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sim import compute, costs
 from sim.cluster import Trunk
 from sim.model import Attention, Gemm, Pass
-from sim.roofline import rooflines
+from sim.roofline import _named, rooflines
 
 Make = Callable[..., Any]
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)
@@ -48,6 +48,19 @@ def test_unfused_attention_moves_its_scores(plan: Any) -> None:
 
 def test_a_pass_moves_and_does_nothing(plan: Any) -> None:
     assert compute.work(Pass("norm", 1000.0), plan.workload, plan.config) == (0.0, 2750.0)
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ([3], "stage 3"),
+        ([1, 2, 3, 4, 5, 6], "stages 1-6"),
+        ([1, 3, 5, 7], "stages 1, 3, 5, 7"),
+        ([10, 11, 22, 23, 34, 35, 46], "7 stages, 10 to 46"),
+    ],
+)
+def test_many_scattered_stages_are_counted(group: list[int], name: str) -> None:
+    assert _named(group) == name
 
 
 def test_the_flops_of_the_stages_are_those_of_the_model(plan: Any) -> None:

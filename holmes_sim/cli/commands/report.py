@@ -36,9 +36,12 @@ def command(
     """Write a plan as one HTML page that needs no network: placement, pipeline, seconds, strategies, certificate, launch."""
     from holmes_sim import commands, reporting
     from planner import strategies as known
+    from sim.errors import HolmesError
 
     given = commands.read_plan(plan, profile)
     out.distinct(plan, output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise HolmesError(f"{output}: a page ends in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
     every = {"all": known.names(), "none": ()}
     names = every[strategies] if strategies in every else tuple(name.strip() for name in strategies.split(","))

@@ -6,6 +6,7 @@ Workers need the same holmes-sim. A process plans one scenario at a time, so one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,9 @@ def answers(tasks: Iterable[Task], count: int, address: str) -> Generator[tuple[
         import distributed
     except ModuleNotFoundError:
         raise HolmesError("engine dask needs distributed; pip install 'holmes-sim[dask]'") from None
-    if not address:
-        raise HolmesError("engine dask needs the address of a scheduler: dask://HOST:PORT")
+    host, _, port = address.rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise HolmesError(f"engine dask needs the address of a scheduler, dask://HOST:PORT, not dask://{address}")
     try:
         client = distributed.Client(f"tcp://{address}", timeout=WAIT, set_as_default=False)
     except (OSError, ValueError) as error:

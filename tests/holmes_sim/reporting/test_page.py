@@ -344,6 +344,7 @@ def test_the_command_writes_the_page(run, planned, tmp_path):
         (("-o", "report.html", "--strategies", "holms"), "error: strategy 'holms' is unknown; "),
         (("-o", "none/report.html"), "error: none/report.html: cannot be written: No such file or directory"),
         (("-o", "plan.json"), "error: plan.json: named twice; it would be written over"),
+        (("-o", "report.pdf"), "error: report.pdf: a page ends in .html, not in .pdf"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line_before_the_work(run, planned, tmp_path, monkeypatch, options, words):

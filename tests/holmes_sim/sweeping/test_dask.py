@@ -80,6 +80,16 @@ def test_a_cluster_answers_what_this_machine_answers_and_survives_the_loss_of_a_
     assert without_seconds(rest) == without_seconds(hs.sweep("lab-layouts"))
 
 
+@pytest.mark.parametrize("address", ["", "head", "head:", ":8786", "head:http", "head:65536"])
+def test_an_address_that_is_none_is_told_before_a_client_is_made(quick, address, monkeypatch):
+    import distributed
+
+    monkeypatch.setattr(distributed, "Client", None)
+    with pytest.raises(HolmesError) as wrong:
+        hs.sweep(quick("vary: {plan.pp: [1]}\n"), engine=f"dask://{address}")
+    assert str(wrong.value) == f"engine dask needs the address of a scheduler, dask://HOST:PORT, not dask://{address}"
+
+
 def test_no_scheduler_is_one_line(quick, monkeypatch):
     from holmes_sim.sweeping.engines import dask
 

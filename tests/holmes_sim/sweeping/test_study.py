@@ -145,6 +145,8 @@ def test_what_is_no_value_is_one_line_in_python_too():
         study.made(topology, {"plan.pp": [object()]}, [], {})
     with pytest.raises(TopologyError, match=r"^study of lab-hybrid-nics:1: plan.pp: 'x' is not a whole number$"):
         study.made(topology, {"plan.pp": ["x"]}, [], {})
+    with pytest.raises(TopologyError, match=r"^study of .*:1: vary.plan.strategy: a list is expected here, not 'holmes'$"):
+        study.made(topology, {"plan.strategy": "holmes"}, [], {})
 
 
 @pytest.mark.parametrize("name", study.shipped())
