@@ -49,10 +49,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HOST = os.environ.get("HOLMES_HOST") or socket.gethostname()
-FOUND = [file for name in (HOST, HOST.split(".")[0]) if (file := HERE / "env" / f"{name}.env").exists()]
-if not FOUND:
-    sys.exit(f"holmes_rank: there is no environment of {HOST} in {HERE / 'env'}; HOLMES_HOST may name the host")
-for line in FOUND[0].read_text(encoding="utf-8").splitlines():
+NAMES = [file.name.removesuffix(".env") for file in sorted((HERE / "env").glob("*.env"))]
+FOUND = [name for name in NAMES if name == HOST] or [name for name in NAMES if name.split(".")[0] == HOST.split(".")[0]]
+if len(FOUND) != 1:
+    sys.exit(f"holmes_rank: {HOST} is {'more than one' if FOUND else 'none'} of {', '.join(NAMES)}; HOLMES_HOST may name it")
+for line in (HERE / "env" / f"{FOUND[0]}.env").read_text(encoding="utf-8").splitlines():
     name, value = shlex.split(line)[1].split("=", 1)  # export NAME='value'
     os.environ[name] = value
 sys.path.append(str(HERE))  # for train.py to import holmes_plan

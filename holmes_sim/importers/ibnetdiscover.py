@@ -23,7 +23,7 @@ ROOT = "infiniband"
 LANES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 """Gbit/s of one lane by generation, as NCCL counts them (memory: src/transport/net_ib; its XML has 56000 for 4xFDR)."""
 _RECORD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"(?:.*?#\s*"([^"]*)")?')
-_PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-f]+\))?\s*"([^"]+)"\s*\[(\d+)\](?:\([0-9a-f]+\))?(?:\s*#(.*))?$')
+_PORT = re.compile(r'^\[(\d+)\](?:\([^)]*\))?\s*"([^"]+)"\s*\[(\d+)\](?:\([^)]*\))?(?:\s*#(.*))?$')
 _RATE = re.compile(r"\b(\d+)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
 _DESCRIBED = re.compile(r'"([^"]*)"')
 _ADAPTER = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)\s+((?:mlx\d|hfi\d|ibp|mthca)\w*|HCA-\d+)")

@@ -103,9 +103,13 @@ def test_every_rank_loads_the_environment_of_its_host(make_plan, two_fabrics, tm
     line = [sys.executable, tmp_path / "launch" / "holmes_rank.py", tmp_path / "train.py", "--steps", "3"]
     ran = subprocess.run(line, env=told, check=True, capture_output=True, text=True)
     assert ran.stdout == "1 5 ['--steps', '3'] launch\n"
+    for short in ("ro-node0", "ro-node0.site.example"):
+        ran = subprocess.run(line, env=told | {"HOLMES_HOST": short}, check=True, capture_output=True, text=True)
+        assert ran.stdout == "1 5 ['--steps', '3'] launch\n", "named up to the first dot alone"
     lost = subprocess.run(line, env=told | {"HOLMES_HOST": "other"}, check=False, capture_output=True, text=True)
     assert lost.returncode == 1
-    assert lost.stderr.startswith("holmes_rank: there is no environment of other in ")
+    names = ", ".join(sorted(path.name.removesuffix(".env") for path in (tmp_path / "launch" / "env").iterdir()))
+    assert lost.stderr == f"holmes_rank: other is none of {names}; HOLMES_HOST may name it\n"
 
 
 def test_what_deepspeed_does_at_other_times_is_told(make_plan, one_fabric):

@@ -212,6 +212,21 @@ def test_an_infiniband_fabric_of_two_leaves(h100):
     }
 
 
+def test_an_infiniband_fabric_whose_guids_were_taken_out_before_it_was_shown(h100):
+    """Hosts are known by their adapters' descriptions; a port of two NDR lanes carries 200 Gbit/s, as the source says."""
+    assert clusters(sample("ibnetdiscover-redacted.txt"), h100) == {
+        "infiniband": {
+            "nodes": 5,
+            "hosts": ["tj01-4090-node005", "tj01-4090-node004", "tj01-4090-node[006-007]", "tj01-4090-node009"],
+            "node": {
+                "devices": {"type": "h100-sxm5-80gb", "count": 8},
+                "intra_node": "nvlink4",
+                "nics": [{"type": "infiniband", "bandwidth": "200 Gbit/s", "count": 1, "names": ["mlx5_2"]}],
+            },
+        }
+    }
+
+
 def test_rails_of_a_host_count_as_one_leaf_and_other_numbers_of_ports_are_other_nodes(h100):
     node = {"devices": {"type": "h100-sxm5-80gb", "count": 8}, "intra_node": "nvlink4"}
     assert clusters(sample("ibnetdiscover-rails.txt"), h100) == {
