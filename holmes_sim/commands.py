@@ -79,6 +79,8 @@ def workload_of(
     where: Topology, model: str | None = None, global_batch_size: int | None = None, seq_len: int | None = None
 ) -> Workload:
     """The workload of a topology, with what is given here in place of its own. Raises TopologyError where none is given."""
+    if not isinstance(where, Topology):
+        raise TopologyError(f"a topology is expected, not {where!r}; hs.load(name or file) gives one")
     own = where.workload
     if own is None and (model is None or global_batch_size is None or seq_len is None):
         raise TopologyError(
@@ -154,7 +156,9 @@ def _why_none(rows: tuple[Row, ...]) -> str:
 
 
 def simulate(given: Plan) -> Simulated:
-    """Play one step of a plan."""
+    """Play one step of a plan. Raises PlanError where it is given something else."""
+    if not isinstance(given, Plan):
+        raise PlanError(f"simulate: a plan is expected, not {given!r}; hs.plan(topology).plan is one")
     started = time.perf_counter()
     folded = folding.fold(given)
     timeline = play(given, folded)

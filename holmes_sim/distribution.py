@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sim import trouble as kinds
 from sim import units
 from sim.engine import simulate
+from sim.errors import HolmesError
 from sim.plan import Plan
 from sim.timeline import Timeline
 from sim.trouble import Drawn, Trouble, draw
@@ -118,6 +119,8 @@ def trouble(
         kinds.flaps(flaps) if flaps is not None else None,
     )
     begun, wanted = time.perf_counter(), tuple(seeds)
+    if not wanted:
+        raise HolmesError("seeds: at least one is needed")
     plain = simulate(plan).step_s
     played: dict[Drawn, Seconds] = {kinds.NOTHING: plain}
     steps: list[Seconds] = []

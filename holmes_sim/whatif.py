@@ -128,8 +128,10 @@ def what_if(
 ) -> WhatIf:
     """Rank the changes of the menu (or of one's own) for a topology with a workload.
 
-    Raises TopologyError, Infeasible where the topology has no plan as it is."""
+    Raises TopologyError, Infeasible where the topology has no plan as it is, HolmesError where the menu is empty."""
     begun = time.monotonic()
+    if menu == ():
+        raise HolmesError("menu: at least one change is needed; without one the whole menu is asked")
     progress("the present plan")
     question = Question(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
     now = search.plan(question, search.DEFAULT, Workshop(question))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from sim import compute, costs
+from sim import compute, costs, markup
 from sim.compute import KernelTime
 from sim.plan import Plan
 from sim.program import COMPUTE
@@ -87,6 +87,16 @@ class Explanation:
     def __repr__(self) -> str:
         shares = ", ".join(f"{kind} {seconds / self.step_s:.1%}" for kind, seconds in self.mean)
         return f"a step of {time_text(self.step_s)}, of a mean rank: {shares}"
+
+    def _repr_html_(self) -> str:
+        kinds = [kind for kind, _ in self.mean]
+        return markup.table(
+            repr(self),
+            [
+                {"place": account.place, "ranks": account.ranks} | {f"{kind} (s)": f"{account.of(kind):.4g}" for kind in kinds}
+                for account in self.ranks
+            ],
+        )
 
     @property
     def mean(self) -> tuple[tuple[str, Seconds], ...]:

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sim import collectives, schedules
+from sim import collectives, markup, schedules
 from sim.cluster import Device, Fleet, common_transport
 from sim.errors import PlanError
 from sim.model import Workload
@@ -252,6 +252,22 @@ class Plan:
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
         name, model = self.topology.name, self.workload.model.name
         return f"{name}: {model}, {degrees}, mb {config.microbatch_size}, {config.schedule}{step}"
+
+    def _repr_html_(self) -> str:
+        width = self.config.tp * self.config.dp_cp
+        ranks = [range(place * width, (place + 1) * width) for place in range(self.config.pp)]
+        return markup.table(
+            repr(self),
+            [
+                {
+                    "place": place,
+                    "clusters": " + ".join(dict.fromkeys(self.placement[rank].cluster for rank in own)),
+                    "ranks": f"{own[0]}-{own[-1]}",
+                    "layers": sum(self.stages[stage].layers for stage in self.stages_of(place)),
+                }
+                for place, own in enumerate(ranks)
+            ],
+        )
 
     def _tells(self, degree: str) -> bool:
         return degree in ("tp", "pp", "dp") or getattr(self.config, degree) > 1

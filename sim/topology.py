@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sim import catalog, huggingface, profile
+from sim import catalog, huggingface, markup, profile
 from sim.cluster import Cluster, Fabric, Fleet, LinkSpec, Nic, Node, Trunk
 from sim.documents import Document, Path_, check, parse, read_text, suggestion
 from sim.errors import TopologyError
 from sim.model import Model, Workload
 from sim.schema import ClusterFacts, DeviceFacts, LinkFacts, ModelFacts, NicFacts, ProfileFacts, TopologyFacts, WorkloadFacts
+from sim.units import rate_text
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -42,6 +43,23 @@ class Topology:
         work = self.workload
         asked = f"; {work.model.name}, batch {work.global_batch_size} x {work.seq_len} tokens {work.precision}" if work else ""
         return f"{self.name}: {nodes}{asked}"
+
+    def _repr_html_(self) -> str:
+        return markup.table(
+            repr(self),
+            [
+                {
+                    "cluster": cluster.name,
+                    "nodes": cluster.nodes,
+                    "devices of a node": f"{cluster.node.count} x {cluster.node.device.name}",
+                    "inside": cluster.node.intra_node.name,
+                    "NICs of a node": ", ".join(
+                        f"{nic.count} x {nic.kind} {rate_text(nic.bandwidth)}" for nic in cluster.node.nics
+                    ),
+                }
+                for cluster in self.fleet.clusters
+            ],
+        )
 
     def facts(self) -> dict[str, Any]:
         """The document as plain data, as it stands in plan.json."""

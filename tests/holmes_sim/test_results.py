@@ -114,3 +114,22 @@ def test_charts_are_at_hand():
     drawn = hs.charts.topology(hs.load("lab/lab-hybrid-nics"))
     assert drawn._repr_png_().startswith(b"\x89PNG"), "Jupyter shows it, pyplot imported or not"
     assert hs.validation.folder().is_dir()
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (lambda plan: hs.plan("lab"), "a topology is expected, not 'lab'; hs.load(name or file) gives one"),
+        (lambda plan: hs.what_if("lab"), "a topology is expected, not 'lab'; hs.load(name or file) gives one"),
+        (lambda plan: hs.simulate("plan"), "simulate: a plan is expected, not 'plan'; hs.plan(topology).plan is one"),
+        (
+            lambda plan: hs.what_if(plan.topology, menu=()),
+            "menu: at least one change is needed; without one the whole menu is asked",
+        ),
+        (lambda plan: hs.trouble(plan, jitter="1%", seeds=[]), "seeds: at least one is needed"),
+    ],
+)
+def test_what_is_no_topology_or_plan_is_one_line(plan, asked, line):
+    with pytest.raises(hs.HolmesError) as refused:
+        asked(plan)
+    assert str(refused.value) == line
