@@ -95,6 +95,12 @@ def assumed(plan: Plan) -> tuple[str, ...]:
             f"RoCE's GID index of {', '.join(open_ones)} is not known: NCCL 2.21 and later choose it (RoCE v2); "
             "say `gid_index` of that NIC in the topology to fix it."
         )
+    bare = [c.name for c in clusters if all(nic.spec.rdma for nic in c.node.nics)]
+    if bare and len(hosts.of_plan(plan)) > 1:
+        lines.append(
+            f"Nodes of {', '.join(bare)} have no Ethernet NIC in the topology: NCCL and gloo choose the interface of their "
+            "sockets themselves (NCCL_SOCKET_IFNAME is not set)."
+        )
     used = {kind for host in hosts.of_plan(plan) for kind in rdma_kinds(plan, host)}
     for kind in sorted(used - set(VERBS)):
         lines.append(f"NCCL reaches {kind} by a plug-in, which must be installed and is chosen by NCCL itself.")

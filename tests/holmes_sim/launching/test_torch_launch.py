@@ -188,6 +188,16 @@ def test_a_fabric_of_a_plug_in_is_neither_listed_nor_switched_off(joined: Make, 
     )
 
 
+def test_hosts_without_ethernet_are_told(joined: Make, make_plan: Make) -> None:
+    plan = make_plan(joined(("infiniband",), ("infiniband",), ("infiniband",)), pp=2, dp=4)
+    assert "NCCL_SOCKET_IFNAME" not in environment.of_host(plan, hosts.of_plan(plan)[0])
+    names = ", ".join(cluster.name for cluster in plan.fleet.clusters)
+    assert environment.assumed(plan) == (
+        f"Nodes of {names} have no Ethernet NIC in the topology: NCCL and gloo choose the interface of their sockets themselves "
+        "(NCCL_SOCKET_IFNAME is not set).",
+    )
+
+
 def test_roce_has_the_index_of_its_address(uneven: Plan, make_plan: Make) -> None:
     places = tuple(Device("roce", node, 0) for node in range(2))
     plan = make_plan(uneven.fleet, dp=2, placement=places)
