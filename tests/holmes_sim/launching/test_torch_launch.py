@@ -193,8 +193,8 @@ def test_hosts_without_ethernet_are_told(joined: Make, make_plan: Make) -> None:
     assert "NCCL_SOCKET_IFNAME" not in environment.of_host(plan, hosts.of_plan(plan)[0])
     names = ", ".join(cluster.name for cluster in plan.fleet.clusters)
     assert environment.assumed(plan) == (
-        f"Nodes of {names} have no Ethernet NIC in the topology: NCCL and gloo choose the interface of their sockets themselves "
-        "(NCCL_SOCKET_IFNAME is not set).",
+        f"Nodes of {names} have no Ethernet NIC in the topology: NCCL and gloo choose the interface of their sockets "
+        "themselves (NCCL_SOCKET_IFNAME is not set).",
     )
 
 

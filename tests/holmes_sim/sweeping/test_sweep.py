@@ -243,7 +243,7 @@ def test_an_unknown_engine_is_refused_before_the_work(quick, tmp_path):
     for engine, told in {
         "spark": "engine 'spark' is unknown; known: local, dask://HOST:PORT",
         "local://here": "engine local takes no address, not 'here'",
-        "dask": "engine dask needs the address of a scheduler: dask://HOST:PORT",
+        "dask": "engine dask needs the address of a scheduler, dask://HOST:PORT, not dask://",
     }.items():
         with pytest.raises(HolmesError) as wrong:
             hs.sweep(quick(GRID), engine=engine, output=tmp_path / "table.csv")
