@@ -4,8 +4,9 @@ Two prices pick what is planned anew where the time is short. The programme's sh
 (`planner.bounds.relaxed_bound`), knows what machines, memory and work are worth, and nothing of links. The simulator's price is
 what the present plan gains where it is played on the changed machines: it knows links, and nothing of machines that the present
 plan has no use for. The greater of both is what a change promises. Where the present plan cannot be played, because it does not
-fit or other work is asked, the change is planned anew before any other. Where playing alone takes half of the time (fleets of
-many links), what is left of the menu has its shadow price only. The simulator's number of the better of both plans decides.
+fit or its replicas cannot share the batch, the change is planned anew before any other. Where playing alone takes half of the
+time (fleets of many links), what is left of the menu has its shadow price only. The simulator's number of the better of both
+plans decides.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Outcome:
     """A change and what it gives: `tokens_per_s` and `step_s` of its plan, `gain` in tokens/s over now (0.1 is a tenth more).
 
     `usd_per_h` is the rent it adds, None where a price is missing; `how` it is known: planned anew, or played, the present plan
-    on the changed machines. Where there is no plan the numbers are None and `reason` says why."""
+    on the changed machines. `gap` says how far its plan can be from the best where it was planned anew, else None. Where there
+    is no plan the numbers are None and `reason` says why."""
 
     change: Change
     step_s: Seconds | None
@@ -59,6 +61,7 @@ class Outcome:
     usd_per_h: float | None
     how: str
     reason: str = ""
+    gap: float | None = None
 
     @property
     def per_cost(self) -> float | None:
@@ -75,6 +78,7 @@ class Outcome:
             "cost": self.usd_per_h,
             "gain_per_usd_per_h": self.per_cost,
             "how": self.how,
+            "gap": self.gap,
             "reason_if_none": self.reason or None,
             "edits": dict(self.change.edits),
         }
@@ -169,12 +173,15 @@ def _all_played(now: Plan, asked: tuple[Change, ...], prices: list[float], due: 
 
 
 def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
-    """What the present plan promises on the changed machines; None where it does not fit them, or other work is asked."""
+    """What the present plan promises on the changed machines or for the changed work; None where it does not fit them."""
     changed = change.made(where)
-    if changed.workload != where.workload:
+    work = commands.workload_of(changed)
+    counts = [divmod(m * work.global_batch_size, now.workload.global_batch_size) for m in now.config.num_microbatches]
+    if any(rest for _, rest in counts):
         return None
     try:
-        plan = replace(now, topology=changed, prediction=None, certificate=None)
+        config = replace(now.config, num_microbatches=tuple(count for count, _ in counts))
+        plan = replace(now, topology=changed, workload=work, config=config, prediction=None, certificate=None)
         return verify.play(plan).prediction if verify.fits(plan) else None
     except HolmesError:
         return None
@@ -200,14 +207,15 @@ def _chosen(promises: list[float], most: int) -> tuple[int, ...]:
 def _outcome(now: Plan, where: Topology, change: Change, played: Prediction | None, row: Row | None) -> Outcome:
     """The better of both plans, and what the change costs."""
     cost = _cost(change, where)
-    planned = row is not None and row["status"] == answering.PLANNED
     assert now.prediction is not None
-    if row is not None and planned and (played is None or row["tokens_per_s"] >= played.tokens_per_s):
-        gain = row["tokens_per_s"] / now.prediction.tokens_per_s - 1
-        return Outcome(change, row["step_s"], row["tokens_per_s"], gain, cost, PLANNED)
-    if played is not None:
-        gain = played.tokens_per_s / now.prediction.tokens_per_s - 1
-        return Outcome(change, played.step_s, played.tokens_per_s, gain, cost, PLANNED if planned else PLAYED)
+    bound = row["step_s"] * (1 - row["gap"]) if row and row["status"] == answering.PLANNED and row["gap"] is not None else None
+    known = [(row["tokens_per_s"], row["step_s"])] if row and row["status"] == answering.PLANNED else []
+    how = PLANNED if known else PLAYED
+    known += [(played.tokens_per_s, played.step_s)] if played else []
+    if known:
+        tokens, step = max(known)
+        gap = None if bound is None else 1 - bound / step
+        return Outcome(change, step, tokens, tokens / now.prediction.tokens_per_s - 1, cost, how, gap=gap)
     reason = "the time was up" if row is None else str(row["reason_if_none"])
     return Outcome(change, None, None, None, cost, PLANNED if row else PLAYED, reason)
 

@@ -58,7 +58,7 @@ def test_a_strategy_without_a_plan_stands_last(plan):
 
 
 def test_the_changes_are_a_frame(plan):
-    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), 1.0, 32_768.0, 1.0, 4.0, "planned")
+    node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), 1.0, 32_768.0, 1.0, 4.0, "planned", gap=0.05)
     none = Outcome(Change("no memory", ()), None, None, None, None, "planned", "it does not fit")
     found = WhatIf(plan, (node, none), 1.0)
     assert repr(found) == "lab-hybrid-nics: 16,384 tokens/s, 2 changes; the best, +100.0%: a node"
@@ -66,7 +66,7 @@ def test_the_changes_are_a_frame(plan):
     wanted = {
         "change": ["a node", "no memory"], "step_s": [1.0, None], "tokens_per_s": [32_768.0, None], "gain": [1.0, None],
         "cost_usd_per_h": [4.0, None], "gain_per_usd_per_h": [0.25, None], "how": ["planned", "planned"],
-        "reason_if_none": [None, "it does not fit"],
+        "gap": [0.05, None], "reason_if_none": [None, "it does not fit"],
     }  # fmt: skip
     pd.testing.assert_frame_equal(found.frame, pd.DataFrame(wanted))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from dataclasses import replace
@@ -70,6 +71,36 @@ def test_costs_need_prices(found):
     assert rows["a node"].per_cost == pytest.approx(rows["a node"].gain / 2)
     assert (rows["wider"].usd_per_h, rows["wider"].per_cost) == (None, None), "nobody has said what a link costs"
     assert (rows["half the batch"].usd_per_h, rows["half the batch"].per_cost) == (pytest.approx(0), None)
+
+
+def test_the_present_plan_is_played_for_other_work_too():
+    """A step of twice the batch has twice the microbatches; a batch that the replicas cannot share is not played."""
+    where = commands.load(NAME)
+    now = commands.plan(where, strategy="megatron", time_limit=5.0).plan
+    more = whatif._played(now, Change("twice", (("workload.global_batch_size", 64),)), where)
+    config = dataclasses.replace(now.config, num_microbatches=tuple(2 * m for m in now.config.num_microbatches))
+    twice = dataclasses.replace(now, workload=dataclasses.replace(now.workload, global_batch_size=64), config=config)
+    assert more is not None
+    assert more.step_s == commands.simulate(twice).prediction.step_s
+    assert more.tokens_per_s > now.prediction.tokens_per_s, "the same bubble, twice the work"
+    longer = whatif._played(now, Change("short", (("workload.seq_len", 512),)), where)
+    assert longer is not None
+    assert longer.step_s < now.prediction.step_s
+    assert whatif._played(now, Change("odd", (("workload.global_batch_size", 33),)), where) is None
+
+
+def test_a_row_says_how_far_its_plan_can_be_from_the_best(found):
+    gaps = {outcome.change.name: outcome.gap for outcome in found.outcomes}
+    assert gaps["too small"] is None
+    assert gaps["nothing"] == pytest.approx(found.gap)
+    assert all(0 <= gap < 1 for name, gap in gaps.items() if name != "too small")
+    now = found.plan
+    row = {"status": "planned", "step_s": 2.0, "tokens_per_s": 100.0, "gap": 0.5}
+    better = dataclasses.replace(now.prediction, step_s=1.6, tokens_per_s=125.0)
+    outcome = whatif._outcome(now, commands.load(NAME), MENU[4], better, row)
+    assert (outcome.step_s, outcome.tokens_per_s, outcome.how) == (1.6, 125.0, "planned")
+    assert outcome.gap == pytest.approx(1 - 1.0 / 1.6), "the bound is of the change, whichever plan is the better"
+    assert whatif._outcome(now, commands.load(NAME), MENU[4], better, None).gap is None
 
 
 def test_shadow_prices_know_machines_and_not_links():
