@@ -208,13 +208,13 @@ def _outcome(now: Plan, where: Topology, change: Change, played: Prediction | No
     """The better of both plans, and what the change costs."""
     cost = _cost(change, where)
     assert now.prediction is not None
-    bound = row["step_s"] * (1 - row["gap"]) if row and row["status"] == answering.PLANNED and row["gap"] is not None else None
-    known = [(row["tokens_per_s"], row["step_s"])] if row and row["status"] == answering.PLANNED else []
-    how = PLANNED if known else PLAYED
-    known += [(played.tokens_per_s, played.step_s)] if played else []
+    planned = row if row is not None and row["status"] == answering.PLANNED else None
+    known = [(played.tokens_per_s, played.step_s)] if played else []
+    known += [(planned["tokens_per_s"], planned["step_s"])] if planned else []
     if known:
         tokens, step = max(known)
-        gap = None if bound is None else 1 - bound / step
+        gap = 1 - planned["step_s"] * (1 - planned["gap"]) / step if planned and planned["gap"] is not None else None
+        how = PLANNED if planned else PLAYED
         return Outcome(change, step, tokens, tokens / now.prediction.tokens_per_s - 1, cost, how, gap=gap)
     reason = "the time was up" if row is None else str(row["reason_if_none"])
     return Outcome(change, None, None, None, cost, PLANNED if row else PLAYED, reason)
