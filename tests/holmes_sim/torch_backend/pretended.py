@@ -10,6 +10,7 @@ can name a device of its own once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -91,3 +92,5 @@ def main(path: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    sys.stdout.flush()
+    os._exit(0)  # autograd's thread of a pretended device may not be joined where torch is torn down, which aborts
