@@ -9,10 +9,10 @@ from itertools import permutations
 
 from planner.classes import ClassOption, options
 from planner.question import Question
-from planner.shapes import CHUNKS, Shape, searched
+from planner.shapes import MOST_CHUNKS, Shape, searched
 from planner.workshop import Workshop
 from sim import schedules
-from sim.errors import PlanError
+from sim.errors import NoRoute
 from sim.units import Seconds
 
 ONE_MICROBATCH = ((1, 0),)
@@ -33,7 +33,7 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
     for option in classes:
         most = min(option.capacity, pinned or layers, layers)
         if pinned in (None, most):
-            share = min(option.forward_share, 1 / CHUNKS[-1]) if any_schedule else option.waited_for
+            share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     alike = ([1 / option.layer_seconds] * min(option.capacity, layers) for option in classes)
     speeds = sorted(itertools.chain(*alike), reverse=True)[: pinned or layers]
@@ -115,7 +115,7 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
             tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
     fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch there, the last one's gradients back
     if messages and len(classes) > 1:
-        tail += min(workshop.tied(a.cluster, b.cluster, shape) for a, b in permutations(classes, 2))
+        tail += min(workshop.least_tied(a.cluster, b.cluster, shape, b.capacity) for a, b in permutations(classes, 2))
     return (m - 1) * slowest + fill + tail
 
 
@@ -125,7 +125,7 @@ def _fullest(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> fl
     runs = tuple((option.cluster, min(option.capacity, layers)) for option in classes)
     if sum(count for _, count in runs) < 2:
         return 0.0
-    with suppress(PlanError):
+    with suppress(NoRoute):
         nic = workshop.nic_of(tuple(option.cluster for option in classes))
         return workshop.fullest(runs, shape, nic) / shape.vpp
     return 0.0

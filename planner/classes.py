@@ -37,6 +37,7 @@ class ClassOption:
         schedule = schedules.get(shape.schedule)
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
+        self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
         self._rooms: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
 
     @functools.cached_property
@@ -78,26 +79,33 @@ class ClassOption:
         if spread is None:
             return (self,)
         other = copy.copy(self)
-        other.costs, other._least, other._costs = (spread,), {}, {}
+        other.costs, other._least, other._costs, other._with_messages = (spread,), {}, {}, {}
         return self, other
 
     def cost(self, role: str, layers: int) -> StageCost:
         """Costs of a stage in a role: first, middle, last, or only."""
         if (role, layers) not in self._costs:
+            ahead = self.message if role in ("first", "middle") else 0.0
+            back = self.message if role in ("last", "middle") else 0.0
+            self._costs[role, layers] = self.with_messages(role, layers, ahead, back)
+        return self._costs[role, layers]
+
+    def with_messages(self, role: str, layers: int, ahead: float, back: float) -> StageCost:
+        """Costs of a stage in a role whose messages to the next and to the previous stage take so many seconds."""
+        key = role, layers, ahead, back
+        if key not in self._with_messages:
             if (role, layers) not in self._least:
                 ends = role in ("first", "only"), role in ("last", "only")
                 self._least[role, layers] = _least([costs.of(layers, *ends) for costs in self.costs])
             cost = self._least[role, layers]
-            ahead = self.message if role in ("first", "middle") else 0.0
-            back = self.message if role in ("last", "middle") else 0.0
-            self._costs[role, layers] = replace(
+            self._with_messages[key] = replace(
                 cost,
                 weight=cost.weight if self.splits else 0.0,
                 send_forward=ahead if self.waits else 0.0,
                 send_backward=back if self.waits else 0.0,
                 lane=0.0 if self.waits else ahead * self.shape.vpp,
             )
-        return self._costs[role, layers]
+        return self._with_messages[key]
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
@@ -155,8 +163,10 @@ class ClassOption:
 
     @property
     def waited_for(self) -> float:
-        """What share of a stage's microbatch others wait for at least, as it fills and drains."""
-        return self.forward_share if self.splits else 1 / self.shape.vpp
+        """What share of a stage's microbatch others wait for at least, as it fills and drains.
+
+        Of virtual stages it is the first one's, which of k layers has k // vpp: 1 of 2 vpp - 1 where they divide worst."""
+        return self.forward_share if self.splits else 1 / (2 * self.shape.vpp - 1)
 
     @property
     def forward_share(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.fitting import fitting, nearest
 from planner.question import Question, Wishes
-from planner.shapes import LEAST_TOKENS, MICROBATCH_SIZES, searched, slots
+from planner.shapes import LEAST_TOKENS, searched, slots
 from sim import schedules
 from sim.cluster import Cluster
 from sim.units import GIBI, size_text
@@ -122,7 +122,7 @@ def _others(question: Question, name: str) -> list[Any]:
         "recompute": ["none", "selective", "full"],
         "zero_stage": [0, 1, 2, 3],
         "zero_shard_size": [],
-        "microbatch_size": [size for size in MICROBATCH_SIZES if batch % size == 0],
+        "microbatch_size": [size for size in range(1, batch + 1) if batch % size == 0],
         "vpp": list(range(2, model.layers + 1)),
         "pp": list(range(1, model.layers + 1)),
         "tp": [tp for tp in powers if tp <= widest],

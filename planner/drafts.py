@@ -25,8 +25,8 @@ from planner.shapes import Shape
 from planner.stages import orders
 from planner.workshop import Workshop
 from sim import schedules
-from sim.candidates import UNTIED, Floats
-from sim.errors import PlanError
+from sim.candidates import STAGE, UNTIED, Floats
+from sim.errors import NoRoute, NotModelled
 from sim.evaluator import Ints, Table
 from sim.recurrence import steps
 from sim.units import time_text
@@ -90,7 +90,7 @@ def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -
     for some in _sets(classes):
         try:
             drawing = _Drawing(workshop, shape, some)
-        except PlanError:
+        except NoRoute:
             continue  # nothing joins these classes
         found += drawing.sketched()
     return sorted(found, key=lambda sketch: sketch.seconds)
@@ -99,10 +99,24 @@ def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -
 def priced(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row], most: int) -> list[Draft]:
     """Of given pipelines of a shape over classes the fastest, so many at most; the fastest first.
 
-    Raises PlanError for what the evaluator does not hold.
+    Raises NotModelled for what the evaluator does not hold, NoRoute where nothing joins the classes.
     """
     drawing = _Drawing(workshop, shape, some)
     return [drawing.draft(seconds, row) for seconds, row in drawing.priced(rows)[:most]]
+
+
+def too_large(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row]) -> list[Row]:
+    """Of given pipelines of a shape over classes those that do not fit the memory."""
+    drawing = _Drawing(workshop, shape, some)
+    rooms: dict[tuple[int, ...], list[int]] = {}
+    found = []
+    for row in rows:
+        classes = tuple(i for i, _ in row)
+        if classes not in rooms:
+            rooms[classes] = drawing._room(list(classes))
+        if any(layers > room for (_, layers), room in zip(row, rooms[classes], strict=True)):
+            found.append(row)
+    return found
 
 
 def _sets(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
@@ -125,11 +139,11 @@ class _Drawing:
         self.config = some[0].config
         self.m = shape.microbatches(self.workload)
         self.wished = workshop.question.wishes.pp
-        # with two ways a table could not tell the message from the first to the second from that to the next node's first
-        self.periods = [min(option.capacity, 4) if len(option.costs) == 2 else len(option.costs) for option in some]
-        self.ways = [(i, way) for i, period in enumerate(self.periods) for way in range(period)]
+        self.ways = [(i, way) for i, option in enumerate(some) for way in range(len(option.costs))]
         self.row = {at: index for index, at in enumerate(self.ways)}
-        self.nic = workshop.nic_of(tuple(option.cluster for option in some))
+        clusters = tuple(option.cluster for option in some)
+        self.nic, self.in_step = workshop.nic_of(clusters), workshop.in_step(clusters, shape)
+        self._wires: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
 
     def sketched(self) -> Iterator[Sketch]:
         """All pipelines over these classes where they are few, priced by the evaluator; else `rows`, roughly priced."""
@@ -139,7 +153,7 @@ class _Drawing:
             return
         try:
             yield from (Sketch(max(seconds, self._through(row)), self, row) for seconds, row in self.priced(few))
-        except PlanError:  # what the evaluator does not hold
+        except NotModelled:  # what the evaluator does not hold
             yield from (Sketch(self.rough(row), self, row) for row in few)
 
     def _every(self) -> list[Row] | None:
@@ -163,55 +177,65 @@ class _Drawing:
                         rows.append(tuple(zip(places, layers, strict=True)))
         return rows
 
-    @functools.cached_property
-    def messages(self) -> Floats:
-        """Seconds of a message from a stage that lies one way to the next one; symmetric."""
-        found = np.zeros((len(self.ways), len(self.ways)))
-        for a, (i, way) in enumerate(self.ways):
-            for b, (j, other) in enumerate(self.ways):
-                source, target = self.some[i].cluster, self.some[j].cluster
-                ahead = i == j and other == (way + 1) % self.periods[i]
-                if ahead or (i != j and other == 0):
-                    seconds = self.workshop.hop(source, way, target, way + 1 if ahead else 0, self.shape, self.nic)
-                    found[a, b] = found[b, a] = max(found[b, a], seconds)
-        return found
+    def wires(self, classes: tuple[int, ...]) -> tuple[list[float], list[float], float]:
+        """(ahead, back, tied) seconds of a pipeline whose places stand on these classes, by virtual stage in pipeline order.
+
+        ahead and back: messages to the next stage and to the one before; tied: the sum of a tied embedding's gradient,
+        `UNTIED` where there is none."""
+        if classes not in self._wires:
+            at = list(self._indexed(classes))
+            pp, last = len(classes), len(classes) * self.shape.vpp - 1
+            ahead = [self._hop(at[s % pp], at[(s + 1) % pp]) if s < last and pp > 1 else 0.0 for s in range(last + 1)]
+            back = [self._hop(at[s % pp], at[(s - 1) % pp]) if s and pp > 1 else 0.0 for s in range(last + 1)]
+            ends = self.some[classes[0]].cluster, self.some[classes[-1]].cluster
+            tied = self.workshop.tied(*ends, at[-1][1], self.shape, self.nic) if pp > 1 else 0.0
+            self._wires[classes] = ahead, back, tied if tied > 0 else UNTIED
+        return self._wires[classes]
+
+    def _indexed(self, classes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """(class, which of its stages it is) of every place."""
+        taken = [0] * len(self.some)
+        for i in classes:
+            yield i, taken[i]
+            taken[i] += 1
+
+    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
+        (i, a), (j, b) = source, target
+        clusters = self.some[i].cluster, self.some[j].cluster
+        return self.workshop.hop(clusters[0], a, clusters[1], b, self.shape, self.nic, self.in_step)
 
     @functools.cached_property
     def table(self) -> Table:
-        """Costs of stages wherever they can lie, and of the messages between them."""
-        costs = [replace(self.some[i].costs[way % len(self.some[i].costs)], config=self.config) for i, way in self.ways]
-        tied = np.full_like(self.messages, UNTIED)
-        for a, (i, _) in enumerate(self.ways):
-            for b, (j, _) in enumerate(self.ways):
-                seconds = self.workshop.tied(self.some[i].cluster, self.some[j].cluster, self.shape)
-                tied[a, b] = seconds if seconds > 0 else UNTIED
-        return Table(costs, self.messages, tied)
+        """Costs of stages wherever they can lie; messages are those of `wires`."""
+        costs = [replace(self.some[i].costs[way], config=self.config) for i, way in self.ways]
+        return Table(costs, np.zeros((len(costs), len(costs))))
 
     def priced(self, rows: Sequence[Row]) -> list[tuple[float, Row]]:
         """Rows with their seconds, the fastest first; a row is (class, layers) of each place."""
         found: list[tuple[float, Row]] = []
         for pp in sorted({len(row) for row in rows}):
             alike = [row for row in rows if len(row) == pp]
-            places = np.array([self._places(row) for row in alike])
-            stages = np.array([virtual(tuple(layers for _, layers in row), self.shape.vpp) for row in alike])
-            found += zip(self._seconds(places, stages), alike, strict=True)
+            found += zip(self._seconds(alike), alike, strict=True)
         return sorted(found)
 
-    def _seconds(self, places: Ints, stages: Ints) -> list[float]:
+    def _seconds(self, rows: Sequence[Row]) -> list[float]:
+        """Seconds of pipelines with equally many places."""
+        classes = [tuple(i for i, _ in row) for row in rows]
+        unlike = {some: number for number, some in enumerate(dict.fromkeys(classes))}
+        which = np.array([unlike[some] for some in classes])
+        places: Ints = np.array([self._places(some) for some in unlike])[which]
+        stages = np.array([virtual(tuple(layers for _, layers in row), self.shape.vpp) for row in rows])
         candidates = self.table.candidates(places, stages)
-        if places.shape[1] == 1:  # both ends are one
-            candidates = replace(candidates, tied=np.full_like(candidates.tied, UNTIED))
-        found: list[float] = steps(candidates).tolist()
+        wires = [self.wires(some) for some in unlike]
+        for name, way in (("ahead", 0), ("back", 1)):
+            candidates.stages[STAGE.index(name)] = np.array([wire[way] for wire in wires])[which].T
+        tied: Floats = np.array([wire[2] for wire in wires])[which]
+        found: list[float] = steps(replace(candidates, tied=tied)).tolist()
         return found
 
-    def _places(self, row: Row) -> list[int]:
+    def _places(self, classes: tuple[int, ...]) -> list[int]:
         """Rows of the table: where the stages of a pipeline lie."""
-        taken = [0] * len(self.some)
-        found = []
-        for i, _ in row:
-            found.append(self.row[i, taken[i] % self.periods[i]])
-            taken[i] += 1
-        return found
+        return [self.row[i, index % len(self.some[i].costs)] for i, index in self._indexed(classes)]
 
     def rows(self) -> Iterator[Row]:
         """Pipelines over these classes, layers filled in."""
@@ -313,15 +337,14 @@ class _Drawing:
 
     def _stages(self, row: Row) -> Iterator[tuple[float, str]]:
         """When the step ends if a stage decides, and what it does until then; stage by stage."""
-        roles, places = _roles(len(row)), self._places(row)
+        roles = _roles(len(row))
+        sent, returned, summed = self.wires(tuple(i for i, _ in row))
         there = back = first = 0.0
-        ends = self.some[row[0][0]].cluster, self.some[row[-1][0]].cluster
-        tied = self.workshop.tied(*ends, self.shape) if len(row) > 1 else 0.0
+        tied = max(summed, 0.0)
         for place, (i, layers) in enumerate(row):
             option = self.some[i]
             cost, entry = option.cost(roles[place], layers), option.entry(roles[place], layers)
-            before = self.messages[places[place - 1], places[place]] if place else 0.0
-            ahead = self.messages[places[place], places[place + 1]] if place + 1 < len(row) else 0.0
+            before, ahead = returned[place], sent[place] if place + 1 < len(row) else 0.0
             there, back = there + before, back + before
             if option.waits:
                 cost = replace(cost, send_forward=ahead, send_backward=before)
@@ -349,7 +372,7 @@ class _Drawing:
         """A sketch, priced by the evaluator."""
         try:
             seconds = self.priced([sketch.row])[0][0]
-        except PlanError:  # what the evaluator does not hold
+        except NotModelled:  # what the evaluator does not hold
             seconds = sketch.seconds
         return self.draft(seconds, sketch.row)
 
@@ -368,7 +391,7 @@ class _Drawing:
                         rows.append(tuple(moved))
             try:
                 best = self.priced(rows)[0] if rows else (math.inf, row)
-            except PlanError:
+            except NotModelled:
                 break
             if best[0] >= seconds:
                 break

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from planner.question import Question
 from planner.shapes import slot, slots
 from sim.cluster import Cluster, Device, DeviceSpec
-from sim.errors import PlanError
+from sim.errors import NotModelled
 from sim.rows import KEPT, Rows, block_nodes, joined
 
 ORDERS = 24
@@ -108,10 +108,10 @@ def strips(stands: Sequence[Stand]) -> tuple[tuple[Run, ...], ...]:
 
 
 def replicas(stands: Sequence[Stand], cp: int) -> tuple[tuple[Run, ...], ...]:
-    """Replicas that stand alike, each on one cluster at every stage. Raises PlanError where one's cp ranks do not."""
+    """Replicas that stand alike, each on one cluster at every stage. Raises NotModelled where one's cp ranks do not."""
     found = strips(stands)
     if any(group[0].count % cp for group in found):
-        raise PlanError("a replica's cp ranks straddle clusters")
+        raise NotModelled("a replica's cp ranks straddle clusters")
     return found
 
 

@@ -21,7 +21,7 @@ from planner.lines import Run, Stand, replicas, unlike
 from planner.reach import PRECISE
 from planner.shapes import Shape, slots, splitting
 from planner.workshop import Workshop
-from sim.errors import PlanError
+from sim.errors import NoRoute, NotModelled
 
 
 def mixed_bound(
@@ -33,7 +33,7 @@ def mixed_bound(
         if time.monotonic() > deadline:
             return None
         one = splitting(shape)
-        with suppress(PlanError):
+        with suppress(NoRoute, NotModelled):  # such layouts are not laid out either (planner.mixed)
             layout = _Layout(costs, one, stands)
             if not layout.within(bound, 0.0):
                 continue
@@ -55,7 +55,7 @@ def mixed_bound(
 
 
 class _Layout:
-    """Stages that stand somewhere, and how fast each group of alike replicas does them. Raises PlanError where it cannot be."""
+    """Stages that stand somewhere, and how fast each group of alike replicas does them. Raises NoRoute or NotModelled where it cannot be."""
 
     def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]):
         self.costs, self.shape, self.stands = costs, shape, stands

@@ -1,15 +1,22 @@
-"""How far pipelines get in a given time: whether places on these classes, in this order, can hold all layers.
+"""The deadline test: whether some pipeline over given classes of machines, in a given order, can finish in a given time.
 
-Places are filled from the last one to the first. Before a place of k layers lie the others that are not placed yet, r - k of r;
-its first microbatch comes through them, and its last one goes back through them. So, of T seconds, it needs
+Its negative answers are proofs, so it yields lower bounds on the step time. Stages (pipeline places) are filled with layers
+from the last one to the first. A stage of k layers with b layers before it, of m microbatches, needs of T seconds
 
-    forwards before + begin + m slot(k) + tail(k)                                    <= T
-    forwards before + m slot(k) - w weight(k) + inputs before + tail of the first    <= T
+    max(fill(b), begin(k)) + m slot(k) + tail(k)                                          <= T     (its own end)
+    max(fill(b), begin(k)) + max(m busy(k) - owed weight(k), m lane(k)) + drain(b) + least first tail   <= T     (the way back)
 
-with w the weight gradients that its schedule leaves behind the last backward. The more layers lie before, the fewer it holds;
-so the most that each can hold, one after the other, leave the fewest for those before, and where layers are left when the
-places have come to an end, no pipeline of these places is done in T. What lies before is reckoned as cheaply as classes there
-allow, and memory is that of a place with no more behind it than there must be: both err to the safe side.
+fill(b) are the forwards and messages through the layers before, drain(b) the gradients of inputs and messages back, both over
+the classes on which they take least; begin is when the gathers of weights let its work begin; slot is what a microbatch takes
+of the stage, of its gradient network or of its message lane, busy what it takes of the stage; owed are the weight gradients
+that the schedule leaves behind the last backward; tail is what follows the last backward on the stage itself.
+
+Greedy filling is a proof because what a stage holds is monotone. With b fixed, every left-hand side is replaced by its least
+value over k and all larger sizes (`_Sizes`), so if k layers fit, fewer do; fill and drain grow with b. Let r(n) be the fewest
+layers that a stage can leave for those before it when n are left. If n' <= n, the stage can leave r(n) of n' too, because it
+then holds fewer layers with as many before it; so r is monotone, and the most that each stage can hold, one after the other,
+leave the fewest. Memory counts only the stages that must lie behind: all those of the same class that are filled already, and
+one of each later class (all, where the number of stages is given).
 """
 
 from __future__ import annotations
@@ -18,114 +25,236 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import combinations, islice, pairwise, permutations, product
 
 from planner.classes import ClassOption
 from planner.leaves import oversubscribed
-from planner.stages import EVERY_ORDER, orders
 from planner.workshop import Stages, Workshop
 from sim import schedules
-from sim.errors import PlanError
+from sim.cluster import Cluster
+from sim.costs import StageCost
+from sim.errors import NoRoute
 
 PRECISE = 1e-3
-"""A bound is sought until it is known to this share."""
+"""Relative width at which the search for a bound stops."""
 CLASSES = 4
-"""Of so many classes every order of every set is looked at."""
+"""Number of classes up to which every order of every set is tested; of more, a test that ignores the order has to do."""
 COUNTS = 200
-"""Where the schedule asks for so many places, ways to spread them over the classes that are looked at one by one."""
+"""Ways to spread the stages of a pipeline over its classes that are tested one by one, where the schedule asks for a given
+number of stages; of more, their largest counts are tested at once."""
+
+Pipeline = tuple[tuple[int, int], ...]
+"""(class, layers) of every stage in pipeline order."""
 
 
-def reach_bound(orders: Sequence[Reach], least: float, cutoff: float) -> float:
-    """A lower bound on the step of all these pipelines, not below `least`: the cutoff, if none of them takes less."""
+def reach_bound(tests: Sequence[Reach | AnyOrder], least: float, cutoff: float) -> float:
+    """A lower bound in seconds on the step of all pipelines of some tests: at least `least`, at most `cutoff`."""
     low, high = least, cutoff
-    if low >= high or not any(order.within(high) for order in orders):
+    if low >= high or not any(test.within(high) for test in tests):
         return max(low, high)
     while math.isfinite(high) and high > low * (1 + PRECISE):
         middle = math.sqrt(low * high) if low > 0 else high / 2
-        if any(order.within(middle) for order in orders):
+        if any(test.within(middle) for test in tests):
             high = middle
         else:
             low = middle
     return low
 
 
-def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float) -> list[Reach]:
-    """Pipelines of two or more places over sets of classes in orders, those that are not ruled out to take so many seconds.
+def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float, either: bool = False) -> list[Reach | AnyOrder]:
+    """Tests of all pipelines of two or more stages on these classes: those that do not rule out a step of `seconds`.
 
-    Every set in every order where they are few, else `orders` of all in which some classes may have no place."""
-    if len(classes) > EVERY_ORDER:
-        loose = (Reach(workshop, order, True) for order in orders(workshop, list(classes)))
-        found = [reach for reach in loose if reach.within(seconds)]
-        if not found or len(classes) > CLASSES:
-            return found
+    `either` as in `Reach`."""
+    whole = AnyOrder(classes)
+    if not whole.within(seconds):
+        return []
+    if len(classes) > CLASSES:
+        return [whole]
     sets = (some for size in range(1, len(classes) + 1) for some in combinations(classes, size))
-    every = (Reach(workshop, order) for some in sets for order in permutations(some))
-    return [reach for reach in every if reach.within(seconds)]
+    every = (Reach(workshop, order, seconds, either) for some in sets for order in permutations(some))
+    return [test for test in every if test.within(seconds)]
+
+
+class AnyOrder:
+    """The deadline test of all pipelines on some classes, whatever their order: by slots and memory, without fill and drain."""
+
+    exact = False
+
+    def __init__(self, classes: Sequence[ClassOption]):
+        self.order, self.m = tuple(classes), classes[0].microbatches if classes else 0
+
+    def within(self, seconds: float) -> bool:
+        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
+        return sum(option.capacity * self._most(option, seconds) for option in self.order) >= self._layers
+
+    @property
+    def _layers(self) -> int:
+        return self.order[0].workload.model.layers if self.order else 1
+
+    def _most(self, option: ClassOption, seconds: float) -> int:
+        """Most layers of one stage: beside the fewest microbatches in flight, with its slots alone."""
+        one = ((option.shape.vpp, 0),)
+        return min(option.room("middle", one), _cap(option, seconds))
+
+    def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
+        """None: they are not listed."""
+        return None
+
+
+def _cap(option: ClassOption, seconds: float) -> int:
+    """Most layers of a stage by the compute of its layers alone."""
+    return math.floor(min(seconds / (option.microbatches * option.layer_seconds) * (1 + 1e-12), option.workload.model.layers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Seconds of a stage of a given size.
+
+    begin: when its gathers let the work begin; own: m slots and the tail; both: begin and own; busy: m microbatches of its
+    ranks' time; lane: m messages on their lane; weight: one weight gradient; tail: what follows the last backward."""
+
+    begin: float
+    own: float
+    both: float
+    busy: float
+    lane: float
+    weight: float
+    tail: float
+
+
+class _Sizes:
+    """Seconds of the stages of one class in one role by their layers, up to a largest size; and their monotone envelope.
+
+    The envelope of a size has, in `begin`, `own` and `both`, the least of it and of all larger sizes, which makes them grow
+    with the size; the others grow by themselves. Sizes are computed from the largest down, as far as they are asked for."""
+
+    def __init__(self, reach: Reach, i: int, role: str, largest: int):
+        self._reach, self._i, self._role, self._largest = reach, i, role, largest
+        self._exact: list[_Size] = []
+        self._envelope: list[_Size] = []
+
+    def exact(self, layers: int) -> _Size:
+        """Seconds of a stage of so many layers."""
+        self._down_to(layers)
+        return self._exact[self._largest - layers]
+
+    def envelope(self, layers: int) -> _Size:
+        """The least seconds of it and of all larger stages."""
+        self._down_to(layers)
+        return self._envelope[self._largest - layers]
+
+    def _down_to(self, layers: int) -> None:
+        for k in range(self._largest - len(self._exact), layers - 1, -1):
+            size = self._size(k)
+            above = self._envelope[-1] if self._envelope else size
+            least = min(size.begin, above.begin), min(size.own, above.own), min(size.both, above.both)
+            self._exact.append(size)
+            self._envelope.append(_Size(*least, size.busy, size.lane, size.weight, size.tail))
+
+    def least_tail(self) -> float:
+        """The least tail of all sizes."""
+        self._down_to(1)
+        return min(size.tail for size in self._exact)
+
+    def _size(self, layers: int) -> _Size:
+        reach, m = self._reach, self._reach.m
+        cost = reach.cost(self._i, self._role, layers)
+        begin = cost.begin(-math.inf, reach.config) if not reach.either else -math.inf
+        tail = cost.tail(reach.config, reach.tied if self._role != "middle" else 0.0)
+        own = m * cost.slot + tail
+        return _Size(begin, own, max(begin, 0.0) + own, m * cost.busy, m * cost.lane, cost.weight, tail)
 
 
 class Reach:
-    """Pipelines over classes in an order, each of which has a place; if `loose`, some of them may have none."""
+    """The deadline test of pipelines over classes in an order, each of which has one stage or more.
 
-    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], loose: bool = False):
-        self.loose = loose
-        self.order, self.shape, self.m = order, order[0].shape, order[0].microbatches
+    `horizon` is the longest time in seconds that will be asked about. With `either` it holds whether weights are gathered
+    ahead of the next step's forwards (as in the shape) or behind the optimizer: then no work waits for them, and no tail does."""
+
+    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], horizon: float = math.inf, either: bool = False):
+        self.either = either
+        self.order, self.shape, self.m, self.horizon = order, order[0].shape, order[0].microbatches, horizon
         self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, workshop.question.wishes.pp
         schedule = schedules.get(self.shape.schedule)
-        self.waits, self.chunked = not schedule.OVERLAPS_SENDS, schedule.CHUNKED
-        crosses = len(order) > 1 and not loose
-        self.messages = [option.crossing if crosses else option.message for option in order]
-        self.borders = [0.0 if loose else workshop.message(a.cluster, b.cluster, self.shape) for a, b in pairwise(order)]
-        self.tied = 0.0 if loose else workshop.tied(order[0].cluster, order[-1].cluster, self.shape)
-        self._capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
-        self.splits = schedule.SPLITS_BACKWARD
-        self._places: dict[tuple[int, str, int], tuple[float, float, float, float]] = {}
+        self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
         self.workshop, self.nic = workshop, ""
-        with suppress(PlanError):
-            self.nic = workshop.nic_of(tuple(option.cluster for option in order[: 1 if loose else None]))
-        self.exact = not loose and not any(oversubscribed(option.cluster) for option in order)
+        self.clusters = tuple(option.cluster for option in order)
+        with suppress(NoRoute):
+            self.nic = workshop.nic_of(self.clusters)
+        self.messages = [self._inside(option) for option in order]
+        self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
+        most = min(order[-1].capacity, self.pinned or self.layers, self.layers)
+        self.tied = workshop.least_tied(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
+        self._capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
+        self._sizes: dict[tuple[int, str], _Sizes] = {}
+        self.exact = not any(oversubscribed(cluster) for cluster in self.clusters)
         """Whether the evaluator's seconds are a bound: stages on an oversubscribed fabric may lie better than as listed."""
-        self.possible = bool(self.nic) and all(map(math.isfinite, (*self.messages, *self.borders, self.tied)))
+        self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
+
+    def _message(self, source: Cluster, target: Cluster) -> float:
+        """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
+        return self.workshop.message(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
+
+    def _inside(self, option: ClassOption) -> float:
+        """Least seconds of a message between neighbouring stages of a class; 0 where it holds but one."""
+        seconds = self._message(option.cluster, option.cluster) if option.capacity > 1 else 0.0
+        return seconds if math.isfinite(seconds) else 0.0
+
+    def cost(self, i: int, role: str, layers: int) -> StageCost:
+        """Least costs of a stage of a class, with the least messages that one of its role sends in these pipelines."""
+        ahead = min([*self._inner(i), *self.borders[i : i + 1]], default=0.0) if role != "last" else 0.0
+        return self.order[i].with_messages(role, layers, ahead, self.back(i) if role != "first" else 0.0)
+
+    def back(self, i: int) -> float:
+        """Least seconds of a message from a stage of a class to the one before it."""
+        return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)
+
+    def _inner(self, i: int) -> list[float]:
+        return [self.messages[i]] if self.order[i].capacity > 1 else []
+
+    def sizes(self, i: int, role: str) -> _Sizes:
+        """Seconds of the stages of a class in a role, by layers."""
+        if (i, role) not in self._sizes:
+            self._sizes[i, role] = _Sizes(self, i, role, max(self.caps(self.horizon)[i], 1))
+        return self._sizes[i, role]
 
     def within(self, seconds: float) -> bool:
-        """Whether it cannot be ruled out that some pipeline takes no more than so many seconds."""
-        slow = any(option.layer_seconds * self.m > seconds for option in self.order)
-        if not self.possible or (slow and not self.loose):
+        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
+        if not self.possible or any(option.layer_seconds * self.m > seconds for option in self.order):
             return False
-        return self._fill(self._capacities, seconds) and self._fill(self._rooms(seconds), seconds)
+        return self._fill(self._capacities, seconds) and self._fill(self._carriable(seconds), seconds)
 
-    def _fill(self, rooms: list[int], seconds: float) -> bool:
-        """Whether all layers find a place in time, with so many places of each class."""
-        if not self._could(rooms, seconds) or not (self.loose or all(rooms)):
+    def _fill(self, counts: list[int], seconds: float) -> bool:
+        """Whether all layers find a stage in time, with at most so many stages of each class."""
+        if not self._could(counts, seconds) or not all(counts):
             return False
-        if self.loose or not self.chunked:
-            return _Filling(self, seconds, rooms, None).done()
-        return any(
-            self._could(counts, seconds) and _Filling(self, seconds, counts, pp).done() and self._carried(counts, pp, seconds)
-            for pp, counts in self._lengths(rooms, seconds)
+        if not _Filling(self, seconds, counts, None).done():
+            return False
+        return not self.chunked or any(
+            self._could(some, seconds) and _Filling(self, seconds, some, pp).done() and self._carried(some, pp, seconds)
+            for pp, some in self._lengths(counts, seconds)
         )
 
-    def pipelines(self, seconds: float, most: int) -> list[tuple[tuple[int, int], ...]] | None:
-        """All pipelines that cannot be ruled out to take no more than so many seconds: (class, layers) of every place.
-
-        None where there are more than `most`.
-        """
-        found: list[tuple[tuple[int, int], ...]] = []
-        rooms = self._rooms(seconds) if self.possible else [0]
-        if self.loose or math.prod(rooms) > most:
+    def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
+        """All pipelines that are not ruled out to finish within `seconds`; None where there are more than `most`."""
+        found: list[Pipeline] = []
+        counts = self._carriable(seconds) if self.possible else [0]
+        if math.prod(counts) > most:
             return None
-        for counts in product(*(range(1, room + 1) for room in rooms)):
-            pp = sum(counts)
-            able = (
-                self.pinned in (None, pp) and 2 <= pp <= self.layers // self.shape.vpp and self.shape.places(self.m, pp) == pp
-            )
-            if able and self._could(counts, seconds) and self._carried(list(counts), pp, seconds):
-                found += _Filling(self, seconds, list(counts), pp).every(most + 1 - len(found))
+        for some in product(*(range(1, count + 1) for count in counts)):
+            pp = sum(some)
+            able = self.pinned in (None, pp) and 2 <= pp <= self.layers // self.shape.vpp
+            if not able or self.shape.places(self.m, pp) != pp:
+                continue
+            if self._could(some, seconds) and self._carried(list(some), pp, seconds):
+                found += _Filling(self, seconds, list(some), pp).every(most + 1 - len(found))
             if len(found) > most:
                 return None
         return found
 
     def _carried(self, counts: list[int], pp: int, seconds: float) -> bool:
-        """Whether the fullest link carries all messages of a pipeline with so many places of each class in time."""
+        """Whether the fullest link carries all messages of a pipeline with so many stages of each class in time."""
         if self.m * self._heaviest <= seconds or sum(counts) != pp:
             return True
         runs = tuple((option.cluster, 0, count) for option, count in zip(self.order, counts, strict=True))
@@ -133,32 +262,31 @@ class Reach:
 
     @functools.cached_property
     def _heaviest(self) -> float:
-        """More than what a microbatch's messages take on any link: those of a node's places and their neighbours in a row."""
-        hop, shape = functools.partial(self.workshop.hop, shape=self.shape, nic=self.nic), self.shape
-        ways = [(option.cluster, way, len(option.costs)) for option in self.order for way in range(len(option.costs))]
-        inside = max(hop(cluster, way, cluster, way + 1) for cluster, way, _ in ways)
-        between = max((hop(a, i, b, j) for a, i, _ in ways for b, j, _ in ways if a is not b), default=0.0)
-        return 2 * shape.vpp * (max(many for *_, many in ways) + 1) * max(inside, between)
+        """More than what a microbatch's messages take on any link: those of a node's stages and their neighbours in a row."""
+        ways = [(option, way) for option in self.order for way in range(len(option.costs))]
+        pairs = [(one, way, one, way + 1) for one, way in ways if way + 1 < one.capacity]
+        pairs += [(a, i, b, j) for a, i in ways for b, j in ways if a is not b]
+        load = functools.partial(self.workshop.load, shape=self.shape, nic=self.nic, fleet=self.workshop.open)
+        heaviest = max((load(((a.cluster, i, 1), (b.cluster, j, 1))) for a, i, b, j in pairs), default=0.0)
+        return 2 * (max(len(option.costs) for option in self.order) + 1) * heaviest
 
-    def _rooms(self, seconds: float) -> list[int]:
-        """Most places of each class whose messages the fullest link carries in time; none where no number does."""
+    def _carriable(self, seconds: float) -> list[int]:
+        """Most stages of each class whose messages the fullest link carries in time; 0 where it carries those of none."""
         found = []
-        for i, (option, room) in enumerate(zip(self.order, self._capacities, strict=True)):
-            most = min(room, 4 * len(option.costs) + 2)  # of more, the messages are the same
-            if (self.loose or self.m * self._heaviest > seconds) and self.m * self._load(i, most) > seconds:
-                least = 1 if len(self.order) > 1 else 2  # a place alone needs another class
-                room = next((n for n in range(most - 1, least - 1, -1) if self.m * self._load(i, n) <= seconds), 0)
-            found.append(room)
+        for i, (option, count) in enumerate(zip(self.order, self._capacities, strict=True)):
+            most = min(count, 4 * len(option.costs) + 2)  # of more, the messages are the same
+            if self.m * self._heaviest > seconds and self.m * self._load(i, most) > seconds:
+                least = 1 if len(self.order) > 1 else 2  # a stage alone needs another class
+                count = next((n for n in range(most - 1, least - 1, -1) if self.m * self._load(i, n) <= seconds), 0)
+            found.append(count)
         return found
 
-    def _load(self, i: int, places: int) -> float:
-        """Least seconds of a microbatch's messages on a link of the first so many places of a class and of their neighbours."""
-        mine, open_fleet = (self.order[i].cluster, 0, places), self.workshop.open
-        if self.loose:
-            return self.workshop.load((mine,), self.shape, self.workshop.nic_of(mine[:1]), open_fleet)
+    def _load(self, i: int, stages: int) -> float:
+        """Least seconds of a microbatch's messages on a link of the first so many stages of a class and of their neighbours."""
+        mine, open_fleet = (self.order[i].cluster, 0, stages), self.workshop.open
 
         def beside(j: int) -> list[tuple[Stages, ...]]:
-            """The place of a neighbouring class, however it lies on its node."""
+            """The stage of a neighbouring class, however it lies on its node."""
             if not 0 <= j < len(self.order):
                 return [()]
             return [((self.order[j].cluster, way, 1),) for way in range(len(self.order[j].costs))]
@@ -166,112 +294,96 @@ class Reach:
         runs = ((*before, mine, *behind) for before, behind in product(beside(i - 1), beside(i + 1)))
         return min(self.workshop.load(run, self.shape, self.nic, open_fleet) for run in runs)
 
-    def _lengths(self, rooms: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:
-        """Lengths that the schedule can play, with the places of each class."""
-        if self.loose or not all(rooms):
-            return
+    def _lengths(self, most: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:
+        """Numbers of stages for which the schedule is defined, with how many of them are of each class."""
         least = math.ceil(self.layers / max(self.caps(seconds)))
-        for pp in range(max(2, least, len(rooms)), min(sum(rooms), self.layers // self.shape.vpp) + 1):
+        for pp in range(max(2, least, len(most)), min(sum(most), self.layers // self.shape.vpp) + 1):
             if self.pinned in (None, pp) and self.shape.places(self.m, pp) == pp:
-                most = [min(room, pp - len(rooms) + 1) for room in rooms]
-                ways = (
-                    counts for counts in product(*(range(1, one + 1) for one in most[1:])) if 0 < pp - sum(counts) <= most[0]
-                )
+                room = [min(one, pp - len(most) + 1) for one in most]
+                ways = (some for some in product(*(range(1, one + 1) for one in room[1:])) if 0 < pp - sum(some) <= room[0])
                 found = list(islice(ways, COUNTS + 1))
-                for counts in found if len(found) <= COUNTS else []:
-                    yield pp, [pp - sum(counts), *counts]
+                for some in found if len(found) <= COUNTS else []:
+                    yield pp, [pp - sum(some), *some]
                 if len(found) > COUNTS:
-                    yield pp, most
+                    yield pp, room
 
     def caps(self, seconds: float) -> list[int]:
-        """Most layers of a place of each class by its slots alone."""
-        return [math.floor(min(seconds / (self.m * option.layer_seconds), self.layers)) for option in self.order]
+        """Most layers of a stage of each class by the compute of its layers alone."""
+        return [_cap(option, seconds) for option in self.order]
 
     def _could(self, counts: Sequence[int], seconds: float) -> bool:
-        """Whether so many places hold all layers by their slots alone."""
+        """Whether so many stages hold all layers by their slots alone."""
         return sum(count * most for count, most in zip(counts, self.caps(seconds), strict=True)) >= self.layers
 
     @functools.cached_property
     def first_tail(self) -> float:
-        """Least seconds of the first place behind its last backward."""
-        ends = self.order if self.loose else self.order[:1]
-        return min(option.cost("first", 1).tail(self.config, self.tied) for option in ends)
+        """Least seconds of the first stage behind its last backward, whatever its size: with buckets, more layers may take less."""
+        return self.sizes(0, "first").least_tail()
 
     @functools.cached_property
     def rates(self) -> list[tuple[float, float]]:
         """Seconds of a layer's forward, and of it and its inputs' gradients, by class."""
-        pairs = [(option.cost("middle", 1), option.cost("middle", 2)) for option in self.order]
+        pairs = [(self.cost(i, "middle", 1), self.cost(i, "middle", 2)) for i in range(len(self.order))]
         return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]
-
-    def place(self, i: int, role: str, layers: int) -> tuple[float, float, float, float]:
-        """Of a place: when its gathers let its work begin, its slots, what comes behind the last, and a weight gradient."""
-        key = i, role, layers
-        if key not in self._places:
-            cost = self.order[i].cost(role, layers)
-            tail = cost.tail(self.config, self.tied if role != "middle" else 0.0)
-            self._places[key] = cost.begin(-math.inf, self.config), self.m * cost.slot, tail, cost.weight
-        return self._places[key]
 
 
 class _Filling:
-    """Layers on the places of a pipeline in a given time, from the last place to the first."""
+    """Layers on the stages of a pipeline in a given time, from the last stage to the first.
 
-    def __init__(self, reach: Reach, seconds: float, rooms: list[int], pp: int | None):
-        self.reach, self.seconds, self.rooms, self.pp = reach, seconds, rooms, pp
+    `pp` is the number of stages where it is given; `counts` are then those of each class, or the most of each."""
+
+    def __init__(self, reach: Reach, seconds: float, counts: list[int], pp: int | None):
+        self.reach, self.seconds, self.counts, self.pp = reach, seconds, counts, pp
         self.caps = reach.caps(seconds)
-        self.exact = sum(rooms) == pp
-        classes = range(len(rooms))
+        self.exact = sum(counts) == pp
+        classes = range(len(counts))
         self.borders = [sum(reach.borders[:i]) for i in classes]
         self.hop = [min(reach.messages[: i + 1]) for i in classes]
         self.longest = [max(1, *self.caps[: i + 1]) for i in classes]
         self.by_rate = [[sorted((reach.rates[c][way], c) for c in range(i + 1)) for i in classes] for way in (0, 1)]
 
     def done(self) -> bool:
-        """Whether all layers find a place."""
-        left, order, loose = self.reach.layers, self.reach.order, self.reach.loose
-        for i in reversed(range(len(order))):
-            for index in range(self.rooms[i]):
-                after = index if loose else len(order) - 1 - i + index
-                if (loose or (i == 0 and after)) and self._holds(i, "first", left, left, after):
+        """Whether all layers find a stage."""
+        left = self.reach.layers
+        for i in reversed(range(len(self.counts))):
+            behind = sum(self.counts[i + 1 :]) if self.exact else len(self.counts) - 1 - i
+            for after in range(behind, behind + self.counts[i]):
+                if i == 0 and after and self._fits(0, "first", left, left, after):
                     return True
-                roles = ("last", "middle") if loose and not index else ("middle",) if after else ("last",)
-                k = max(self._most(i, role, left, after) for role in roles)
+                k = self._most(i, "middle" if after else "last", left, after)
                 if k <= 0:
                     break
                 left -= k
-                if not left:
-                    return True
         return False
 
-    def every(self, most: int) -> list[tuple[tuple[int, int], ...]]:
-        """Layers on every place that may be done in time, as (class, layers); no more of them than `most`."""
-        places = [i for i, room in enumerate(self.rooms) for _ in range(room)]
-        room = self._bounds(places)
-        found: list[tuple[tuple[int, int], ...]] = []
-        if room is None:
+    def every(self, most: int) -> list[Pipeline]:
+        """All pipelines of these counts that may finish in time; no more of them than `most`."""
+        stages = [i for i, count in enumerate(self.counts) for _ in range(count)]
+        largest = self._largest(stages)
+        found: list[Pipeline] = []
+        if largest is None:
             return found
-        before = [sum(room[:place]) for place in range(len(places))]
-        pending: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self.reach.layers, ())]
+        before = [sum(largest[:stage]) for stage in range(len(stages))]
+        pending: list[tuple[int, Pipeline]] = [(self.reach.layers, ())]
         while pending and len(found) < most:
             left, behind = pending.pop()
-            place = len(places) - 1 - len(behind)
-            role = "last" if not behind else "middle" if place else "first"
-            least = left - before[place] if place else left
-            for k in range(max(least, self.reach.shape.vpp), min(room[place], left - place * self.reach.shape.vpp) + 1):
-                if not self._holds(places[place], role, k, left, len(behind)):
-                    break
-                row = ((places[place], k), *behind)
-                if place:
-                    pending.append((left - k, row))
-                else:
-                    found.append(row)
+            stage = len(stages) - 1 - len(behind)
+            role = "last" if not behind else "middle" if stage else "first"
+            least = left - before[stage] if stage else left
+            for k in range(max(least, self.reach.shape.vpp), min(largest[stage], left - stage * self.reach.shape.vpp) + 1):
+                if self._holds(stages[stage], role, k, left, len(behind), False):
+                    row = ((stages[stage], k), *behind)
+                    if stage:
+                        pending.append((left - k, row))
+                    else:
+                        found.append(row)
         return found
 
-    def _bounds(self, places: list[int]) -> list[int] | None:
-        """Most layers of every place, whatever the others hold; None where they cannot hold all."""
+    def _largest(self, stages: list[int]) -> list[int] | None:
+        """Most layers of every stage, whatever the others hold; None where they cannot hold all."""
         left, least, found = self.reach.layers, self.reach.shape.vpp, []
-        for after, i in enumerate(reversed(places)):
-            before = (len(places) - 1 - after) * least
+        for after, i in enumerate(reversed(stages)):
+            before = (len(stages) - 1 - after) * least
             role = "last" if not after else "middle" if before else "first"
             k = min(self.caps[i], self._room(i, role, after))
             while k > 0 and not self._holds(i, role, k, max(left, k + before) if before else k, after):
@@ -283,51 +395,56 @@ class _Filling:
         return found[::-1] if sum(found) >= self.reach.layers else None
 
     def _most(self, i: int, role: str, left: int, after: int) -> int:
-        """Most layers that the next place holds in time, with `left` layers in it and before it."""
-        k = min(self.caps[i], left - (0 if self.reach.loose else max(i, 1)), self._room(i, role, after))
+        """Most layers that the next stage holds in time, with `left` layers in it and before it."""
+        k = min(self.caps[i], left - max(i, 1), self._room(i, role, after))
         while k > 0 and not self._holds(i, role, k, left, after):
             k -= 1
         return k
 
+    def _fits(self, i: int, role: str, k: int, left: int, after: int) -> bool:
+        """Whether a stage has time and memory for k layers."""
+        return k <= min(self.caps[i], self._room(i, role, after)) and self._holds(i, role, k, left, after)
+
     def _room(self, i: int, role: str, after: int) -> int:
-        shape, places = self.reach.shape, self.pp or after + 1
+        """Most layers for which a stage has memory, with so many stages behind it."""
+        shape, stages = self.reach.shape, self.pp or after + 1
         if self.reach.chunked and self.pp is None:
-            return self.reach.order[i].room(role, ((1, 0),))
-        enough = shape.enough(self.reach.m, places)
-        held = schedules.in_flight(shape.schedule, places - 1 - after, places, enough, shape.vpp)
+            return self.reach.order[i].room(role, ((shape.vpp, 0),))
+        enough = shape.enough(self.reach.m, stages)
+        held = schedules.in_flight(shape.schedule, stages - 1 - after, stages, enough, shape.vpp)
         return self.reach.order[i].room(role, held)
 
-    def _holds(self, i: int, role: str, k: int, left: int, after: int) -> bool:
-        """Whether a place with k layers, and `left` - k before it, may be done in time."""
+    def _holds(self, i: int, role: str, k: int, left: int, after: int, monotone: bool = True) -> bool:
+        """Whether a stage with k layers, and `left` - k before it, may finish in time; by the envelope where `monotone`."""
         reach, before = self.reach, left - k
-        if role == "first" and k > min(self.caps[i], self._room(i, role, after)):
-            return False
-        lead, slots, tail, weight = reach.place(i, role, k)
+        sizes = reach.sizes(i, role)
+        size = sizes.envelope(k) if monotone else sizes.exact(k)
         forward, both, hops = self._before(i, before, after)
         ahead = self.borders[i] + max(hops - i, 0) * self.hop[i]
-        busy = max(forward + ahead, lead) + slots
-        if busy + tail > self.seconds:
+        fill = forward + ahead
+        if max(fill + size.own, size.both) > self.seconds:
             return False
         if not before:
             return True
-        own = reach.messages[i] if reach.waits else 0.0
-        owed = self._owed(i, before, after) * weight if reach.splits else 0.0
-        return busy - owed + both - forward + ahead - own + reach.first_tail <= self.seconds
+        own = reach.back(i) if reach.waits else 0.0
+        owed = self._owed(i, before, after) * size.weight if reach.splits else 0.0
+        busy = max(fill, size.begin) + max(size.busy - owed - own, size.lane)
+        return busy + both - forward + ahead + reach.first_tail <= self.seconds
 
     def _owed(self, i: int, before: int, after: int) -> int:
-        """Most weight gradients that a place with so many layers before it may leave behind its last backward."""
+        """Most weight gradients that a stage with so many layers before it may leave behind its last backward."""
         shape = self.reach.shape
-        place = min(before, sum(self.rooms[: i + 1]) - 1)
-        places = place + 1 + after
-        return schedules.weights_behind(shape.schedule, place, places, shape.enough(self.reach.m, places), shape.vpp)
+        stage = min(before, sum(self.counts[: i + 1]) - 1)
+        stages = stage + 1 + after
+        return schedules.weights_behind(shape.schedule, stage, stages, shape.enough(self.reach.m, stages), shape.vpp)
 
     def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:
-        """Least seconds of forwards, and with inputs' gradients, and least messages, of layers before a place."""
+        """Least seconds of forwards, and with inputs' gradients, and least messages, of layers before a stage."""
         if not layers:
             return 0.0, 0.0, 0
         vpp = self.reach.shape.vpp
         most = layers // vpp if self.pp is None else self.pp - 1 - after
-        fewest = most if self.exact else max(0 if self.reach.loose else i, -(-layers // self.longest[i]))
+        fewest = most if self.exact else max(i, -(-layers // self.longest[i]))
         if vpp == 1:
             return self._least(i, layers, 0), self._least(i, layers, 1), fewest
         chunks = max((layers - most * (vpp - 1)) / vpp, fewest)
@@ -337,7 +454,7 @@ class _Filling:
         """Layers on the classes up to the i-th, as many as can be where they take the least."""
         found = 0.0
         for rate, c in self.by_rate[which][i]:
-            here = min(layers, self.caps[c] * self.rooms[c])
+            here = min(layers, self.caps[c] * self.counts[c])
             found, layers = found + rate * here, layers - here
             if not layers:
                 break

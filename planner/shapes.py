@@ -18,9 +18,11 @@ from sim.errors import Infeasible
 from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, ParallelConfig
 
-MICROBATCH_SIZES = (1, 2, 4, 8, 16)
-CHUNKS = (2, 4)
-"""Virtual stages of a place that are searched where the schedule has them (vpp)."""
+MOST_CHUNKS = 12
+"""Most virtual stages of a pipeline place (vpp) that are searched. The bubble falls as 1 / vpp, so more would take away less
+than a twelfth of it (a guess at what is worth the search)."""
+USUAL_CHUNKS = (2, 4, 8)
+"""Numbers of virtual stages that are searched whether they divide the model's layers or not."""
 NOT_SEARCHED = ("gpipe", "1f1b-deepspeed")
 """Schedules that 1f1b beats in memory or in time; pin them where a runtime has no other."""
 RECOMPUTE = ("none", "full")
@@ -99,17 +101,30 @@ def splitting(shape: Shape) -> Shape:
 
 
 def variants(question: Question, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule that is searched, and with its weights sharded (ZeRO 3), as far as nothing is pinned."""
+    """The shape under every schedule, number of virtual stages and ZeRO stage that is searched, as far as they are not pinned."""
+    zeros = (1, 2, 3) if question.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
+    for zero in zeros:
+        for name, vpp in _schedules(question):
+            yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
+
+
+def _schedules(question: Question) -> list[tuple[str, int]]:
+    """(schedule, vpp) that are searched."""
     wishes = question.wishes
-    if wishes.schedule or wishes.vpp:
-        yield shape
-    else:
-        for name in schedules.names():
-            if name not in NOT_SEARCHED:
-                for vpp in CHUNKS if schedules.get(name).CHUNKED else (1,):
-                    yield replace(shape, schedule=name, vpp=vpp)
-    if wishes.zero_stage is None and shape.slots > 1:
-        yield replace(shape, zero_stage=3)
+    names = [wishes.schedule] if wishes.schedule else [name for name in schedules.names() if name not in NOT_SEARCHED]
+    found: list[tuple[str, int]] = []
+    for name in names:
+        chunked = schedules.get(name).CHUNKED
+        if wishes.vpp is None:
+            found += [(name, vpp) for vpp in (chunks(question.workload.model.layers) if chunked else [1])]
+        elif wishes.schedule or chunked == (wishes.vpp > 1):
+            found.append((name, wishes.vpp))
+    return found
+
+
+def chunks(layers: int) -> list[int]:
+    """Numbers of virtual stages of a place that are searched: divisors of the layers up to `MOST_CHUNKS`, and the usual ones."""
+    return [v for v in range(2, min(MOST_CHUNKS, layers) + 1) if layers % v == 0 or v in USUAL_CHUNKS]
 
 
 def overlaps(shape: Shape) -> tuple[Shape, ...]:
@@ -232,7 +247,7 @@ def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
 def _sizes(question: Question, dp: int) -> list[int]:
     share = question.workload.global_batch_size // dp
     wished = question.wishes.microbatch_size
-    return [size for size in ((wished,) if wished else MICROBATCH_SIZES) if share % size == 0]
+    return [size for size in ((wished,) if wished else range(1, share + 1)) if share % size == 0]
 
 
 def _why_none(question: Question) -> str:

@@ -274,7 +274,7 @@ class _StageModel:
         for a, first in enumerate(self.order):
             for b, last in enumerate(self.order):
                 both = [v for (c, _), v in self.first.items() if c == a] + [v for (c, _), v in self.last.items() if c == b]
-                seconds = self.workshop.tied(first.cluster, last.cluster, first.shape)
+                seconds = self.workshop.least_tied(first.cluster, last.cluster, first.shape, last.capacity)
                 if a <= b and seconds > 0:
                     big = min(seconds, NEVER) / self.unit
                     self.programme.require(f"tied[{a},{b}]", total([(self.tied, 1.0), *((v, -big) for v in both)], big) >= 0)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import TypeAlias
 
 from planner.lines import Run, rows
 from planner.question import Question
 from planner.shapes import Shape, slot, slots, splitting, spread, uneven
-from sim.cluster import Cluster, Device, Fleet, common_transport
+from sim.cluster import Cluster, Device, Fleet, common_transport, joint_nics
 from sim.costs import StageCost, StageCosts, messages_pace
-from sim.errors import HolmesError, Infeasible, PlanError
+from sim.errors import HolmesError, Infeasible, NoRoute
 from sim.lowering import message_bytes, tied_bytes
 from sim.paces import Paces
 from sim.plan import Plan
-from sim.routes import Capacities, Pace, member, ways
+from sim.routes import Capacities, Pace, member, message_route, ways
 from sim.rows import Rows
 
 SOON = 5.0
@@ -45,8 +46,8 @@ class Workshop:
         self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
         self._hops: dict[tuple[object, ...], Pace | None] = {}
-        self._tied: dict[tuple[str, str, int, int, int], tuple[Pace, ...]] = {}
-        self._messages: dict[tuple[str, str, int, int, int, str], tuple[Pace, ...]] = {}
+        self._tied: dict[tuple[object, ...], tuple[Pace, ...]] = {}
+        self._messages: dict[tuple[object, ...], tuple[Pace, ...]] = {}
 
     def until(self) -> float:
         """When a quick strategy that begins now should be done: by the deadline, or soon where that is near or over."""
@@ -70,11 +71,11 @@ class Workshop:
         key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         if key not in self._paces:
             config = shape.config(self.question.workload, 1)
-            per_node = cluster.node.count // shape.tp
-            ways = max(1, min(per_node // math.gcd(per_node, shape.slots), slots(cluster, shape.tp) // shape.slots))
+            per_node, stages = cluster.node.count // shape.tp, slots(cluster, shape.tp) // shape.slots
+            ways = max(1, min(_period(cluster, shape), stages))
             firsts = (index * shape.slots % per_node for index in range(ways))  # each from the first node of a leaf
-            stages = (rows((Run(cluster, first, shape.slots),), shape.tp) for first in firsts)
-            self._paces[key] = tuple(Paces(self.fleet, config, stage, self.capacities) for stage in stages)
+            lying = (rows((Run(cluster, first, shape.slots),), shape.tp) for first in firsts)
+            self._paces[key] = tuple(Paces(self.fleet, config, stage, self.capacities) for stage in lying)
         return self._paces[key]
 
     def costs(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
@@ -110,42 +111,72 @@ class Workshop:
         """Where the least costs of a cluster's stages by role and layers are kept, for all schedules."""
         return self._least.setdefault((cluster.name, splitting(shape)), {})
 
-    def message(self, source: Cluster, target: Cluster, shape: Shape, nic: str = "") -> float:
-        """Least seconds of the messages between neighbouring stages on two clusters, over the best NIC or over a given type.
+    def in_step(self, clusters: Iterable[Cluster], shape: Shape) -> bool:
+        """Whether the replicas of a pipeline on these clusters keep step, because their stages lie alike on nodes.
 
-        Infinite where nothing joins them.
+        Each stage fills whole nodes or a whole part of one. Only then do the messages of all replicas always travel together
+        and share links; elsewhere one replica may run ahead of the others and find its links free."""
+        widths = {cluster.node.count // shape.tp for cluster in clusters}
+        return not any(shape.slots % width and width % shape.slots for width in widths if width)
+
+    def _able(self, shape: Shape) -> list[Cluster]:
+        """Clusters that have room for a stage."""
+        return [cluster for cluster in self.question.clusters() if slots(cluster, shape.tp) >= shape.slots]
+
+    def message(
+        self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = ()
+    ) -> float:
+        """Least seconds of the messages between neighbouring stages on two clusters, wherever they lie on their nodes.
+
+        Over a NIC type, or the best of all that can join them; in a pipeline on `clusters`, or on any. Infinite where nothing
+        joins them. The seconds are those of the first rank of the first replica (`hop`).
         """
-        key = source.name, target.name, shape.tp, shape.dp, shape.cp, nic
+        in_step = self.in_step(clusters or self._able(shape), shape)
+        key = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
         if key not in self._messages:
-            self._messages[key] = tuple(self._message_paces(source, target, shape, nic))
+            self._messages[key] = tuple(self._message_paces(source, target, shape, nic, in_step))
         nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
         return min((found.seconds(nbytes) for found in self._messages[key]), default=math.inf)
 
-    def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str) -> Iterator[Pace]:
-        """Paces between neighbouring stages; of one cluster, those inside a node and those out of it."""
-        fleet = self.open
-        ends = [(0, 0)]
-        if source == target:
-            per_node = math.ceil(source.node.count // shape.tp / shape.slots)
-            ends = [(i, i + 1) for i in range(min(per_node, slots(source, shape.tp) // shape.slots - 1))]
-        for i, j in ends:
-            with suppress(PlanError):
-                pairs = _hop(fleet.cluster(source.name), i, fleet.cluster(target.name), j, shape, nic)
-                chosen = tuple((x, y, nic or common_transport(fleet, (x, y))[0]) for x, y, *_ in pairs)
-                yield messages_pace(fleet, chosen, self.open_capacities, tuple(many for *_, many in pairs))
+    def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[Pace]:
+        """Paces between neighbouring stages, however they lie on their nodes, over every NIC type that can join them.
+
+        A pipeline speaks over one type, which its other clusters may decide, so it need not be the fastest of these two."""
+        fleet, stages = self.open, slots(source, shape.tp) // shape.slots
+        a, b = fleet.cluster(source.name), fleet.cluster(target.name)
+        last = stages - 1 if source == target else stages
+        ends = [(i, i + 1 if source == target else 0) for i in range(min(_period(source, shape), last))]
+        for (i, j), kind in product(ends, [nic] if nic else _kinds(fleet, source, target)):
+            with suppress(NoRoute):
+                yield _first_pace(fleet, _hop(a, i, b, j, shape, kind), self.open_capacities, in_step)
 
     def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
-        """The NIC type of a pipeline that stands on these clusters. Raises PlanError where nothing joins them."""
+        """The NIC type of a pipeline that stands on these clusters. Raises NoRoute where nothing joins them."""
         ends = (slot(cluster, 1, index)[0] for cluster in clusters for index in (0, slots(cluster, 1) - 1))
         return common_transport(self.fleet, tuple(dict.fromkeys(ends)))[0]
 
-    def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> float:
-        """Seconds of the messages from stage i of a cluster to stage j of one, over a NIC type where they leave a node."""
-        key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic
+    def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, in_step: bool = True) -> float:
+        """Seconds of the message of the first rank from stage i of a cluster to stage j of one, on an idle network.
+
+        Over a NIC type where it leaves a node. Replicas in step share the links (`in_step`). A step takes no less than its
+        first replica does, so what that one waits for is a bound; where all lie alike, it is what each of them waits for."""
+        i, j = self._near(source, i, target, j, shape)
+        key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic, in_step
         if key not in self._hops:
-            last = slots(target, shape.tp) // shape.slots - 1
-            self._hops[key] = self._pace(self.fleet, _hop(source, i, target, min(j, last), shape, nic))
+            self._hops[key] = _first_pace(self.fleet, _hop(source, i, target, j, shape, nic), self.capacities, in_step)
         return self._seconds(self._hops[key], shape)
+
+    def _near(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape) -> tuple[int, int]:
+        """The first stages of two clusters that lie on nodes, and to each other, as stages i and j do."""
+        if source != target:
+            return _alike(i, source, shape, 0), _alike(j, target, shape, 0)
+        if j == i + 1:
+            first = _alike(i, source, shape, 0)
+            return first, first + 1
+        first, second = min(i, j), max(i, j)
+        if first == 0:
+            second = _alike(second, source, shape, _apart(source, shape))
+        return (first, second) if i < j else (second, first)
 
     def through(self, cluster: Cluster, stages: int, shape: Shape, nic: str) -> float:
         """`load` of one microbatch's messages on the first `stages` stages of a cluster, of one virtual stage each."""
@@ -188,7 +219,7 @@ class Workshop:
         inside = self.through(cluster, min(3 * ways, stages), shape, self.nic_of((cluster,))) if stages > 2 * ways else 0.0
         crossing = math.inf
         for other in others:
-            with suppress(PlanError):
+            with suppress(NoRoute):
                 if other != cluster:
                     crossing = min(crossing, self._beside(cluster, other, shape, self.nic_of((cluster, other))))
         return inside, crossing if math.isfinite(crossing) else 0.0
@@ -225,45 +256,94 @@ class Workshop:
 
         A pipeline group speaks over one NIC type that all its members have, so its messages inside the cluster use it too.
         """
-        fleet, best = self.fleet, math.inf
+        best = math.inf
         for other in others:
-            if other != source:
-                try:
-                    nic, _ = common_transport(fleet, (slot(source, 1, 0)[0], slot(other, 1, 0)[0]))
-                except PlanError:
-                    continue
-                best = min(best, self.message(source, other, shape))
+            for nic in joint_nics(self.fleet, (source.name, other.name)) if other != source else ():
+                best = min(best, self.message(source, other, shape, nic.kind))
                 if slots(source, shape.tp) >= 2 * shape.slots:
-                    best = min(best, self.message(source, source, shape, nic))
+                    best = min(best, self.message(source, source, shape, nic.kind))
         return best
 
-    def tied(self, first: Cluster, last: Cluster, shape: Shape) -> float:
-        """Seconds of the tied embedding's sum between end stages on two clusters."""
-        workload = self.question.workload
-        nbytes = tied_bytes(workload, shape.config(workload, 2))
-        if not nbytes or (first == last and slots(first, shape.tp) < 2 * shape.slots):
-            return 0.0
-        key = first.name, last.name, shape.tp, shape.dp, shape.cp
-        if key not in self._tied:
-            self._tied[key] = self._tied_paces(first, last, shape)
-        return min((pace.seconds(nbytes) for pace in self._tied[key]), default=math.inf)
+    def tied(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> float:
+        """Seconds of the tied embedding's sum between the first stage of a cluster and stage `index` of one, the last.
 
-    def _tied_paces(self, first: Cluster, last: Cluster, shape: Shape) -> tuple[Pace, ...]:
-        """Paces of the ways in which end stages on two clusters can sum, none where nothing joins them."""
-        a, b = (self.open.cluster(cluster.name) for cluster in (first, last))
-        pairs = _hop(a, 0, b, 1 if a == b else 0, shape, "")
-        try:
-            ends = tuple(member((x, y), common_transport(self.open, (x, y))[0], "ring") for x, y, *_ in pairs)
-        except PlanError:
-            return ()
-        times = tuple(many for *_, many in pairs)
-        return tuple(way.pace for way in ways(self.open, ends, "all_reduce", self.open_capacities, times))
+        Over a NIC type where they lie on unlike nodes; 0 where the embedding is not tied. Raises NoRoute."""
+        nbytes = self._tied_bytes(shape)
+        return min(pace.seconds(nbytes) for pace in self._tied_paces(first, last, index, shape, nic)) if nbytes else 0.0
+
+    def least_tied(self, first: Cluster, last: Cluster, shape: Shape, most: int, nic: str = "") -> float:
+        """The least of `tied` wherever the last stage lies, with up to `most` stages on its cluster.
+
+        Over any NIC type where none is given; infinite where nothing joins the two."""
+        least, nbytes = math.inf, self._tied_bytes(shape)
+        if not nbytes:
+            return 0.0
+        fewest = 1 if first == last else 0  # a pipeline of one stage sums nothing
+        indices = range(fewest, min(most, _apart(first, shape) + _period(last, shape)))
+        for index, kind in product(indices, [nic] if nic else _kinds(self.fleet, first, last)):
+            with suppress(NoRoute):
+                least = min(least, self.tied(first, last, index, shape, kind))
+        return least
+
+    def _tied_bytes(self, shape: Shape) -> float:
+        return tied_bytes(self.question.workload, shape.config(self.question.workload, 2))
+
+    def _tied_paces(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> tuple[Pace, ...]:
+        """Paces of the ways in which two end stages can sum."""
+        index = _alike(index, last, shape, _apart(first, shape) if first == last else 0)
+        key = first.name, last.name, index, shape.tp, shape.dp, shape.cp, nic
+        if key not in self._tied:
+            a, b = (self.open.cluster(cluster.name) for cluster in (first, last))
+            pairs = _hop(a, 0, b, index, shape, nic)
+            ends = tuple(member((x, y), nic, "ring") for x, y, *_ in pairs)
+            times = tuple(many for *_, many in pairs)
+            found = ways(self.open, ends, "all_reduce", self.open_capacities, times)
+            self._tied[key] = tuple(replace(way.pace, latency=min(route.latency for route in way.routes)) for way in found)
+        return self._tied[key]
 
 
 Stages: TypeAlias = tuple[Cluster, int, int]
 """Neighbouring stages of a cluster: the first of them, and how many there are."""
 Hop: TypeAlias = tuple[Device, Device, str, int]
 """Two devices, the NIC type between them where it is not a node's inside, and how many pairs like them there are on trunks."""
+
+
+def _first_pace(fleet: Fleet, hops: list[Hop], capacities: Capacities, in_step: bool) -> Pace:
+    """Pace of the first of some messages: on links that it shares with the others where they keep step, else alone."""
+    some = hops if in_step else hops[:1]
+    routes = [
+        message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic, _ in some
+    ]
+    (first,) = routes[0].legs
+    load = dict.fromkeys((link for link, _ in first.use), 0.0)
+    for route, (*_, many) in zip(routes, some, strict=True):
+        for link, weight in route.legs[0].use:
+            if link in load:
+                load[link] += weight * (many if link[0] == "trunk" and in_step else 1)
+    return Pace(routes[0].latency, max(weight / capacities(link) for link, weight in load.items()))
+
+
+def _period(cluster: Cluster, shape: Shape) -> int:
+    """After how many stages the next one lies on its nodes as the first does."""
+    per_node = cluster.node.count // shape.tp
+    return per_node // math.gcd(per_node, shape.slots)
+
+
+def _apart(cluster: Cluster, shape: Shape) -> int:
+    """The first stage of a cluster that shares no node with stage 0."""
+    per_node = cluster.node.count // shape.tp
+    return math.ceil(math.ceil(shape.slots / per_node) * per_node / shape.slots)
+
+
+def _alike(index: int, cluster: Cluster, shape: Shape, first: int) -> int:
+    """The first stage from `first` on that lies as stage `index` does; the stage itself where it is before `first`."""
+    return index if index < first else first + (index - first) % _period(cluster, shape)
+
+
+def _kinds(fleet: Fleet, source: Cluster, target: Cluster) -> list[str]:
+    """NIC types over which two clusters can communicate; the inside of a node where they are one without any."""
+    names = (source.name,) if source == target else (source.name, target.name)
+    return [nic.kind for nic in joint_nics(fleet, names)] or (["intra_node"] if source == target else [])
 
 
 def _hop(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import networkx as nx
 
-from sim.errors import PlanError
+from sim.errors import NoRoute, PlanError
 from sim.measured import Profile
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSecond, Watts
 
@@ -323,24 +323,31 @@ def common_transport(fleet: Fleet, devices: tuple[Device, ...]) -> tuple[str, st
     return _joint(fleet, tuple(dict.fromkeys(cluster for cluster, _ in nodes)))
 
 
+def joint_nics(fleet: Fleet, names: tuple[str, ...]) -> tuple[Nic, ...]:
+    """NICs of the first of these clusters over whose type all of them can communicate; RDMA not between unlike vendors."""
+    clusters = [fleet.cluster(name) for name in names]
+    direct = len({cluster.node.device.vendor for cluster in clusters}) == 1 or fleet.communicator == "unified"
+    return tuple(
+        nic
+        for nic in clusters[0].node.nics
+        if (direct or not nic.spec.rdma)
+        and all(cluster.node.nic(nic.kind) is not None for cluster in clusters)
+        and all(trunk_path(fleet, names[0], other, nic.kind) is not None for other in names[1:])
+    )
+
+
 @functools.lru_cache(maxsize=1024)
 def _joint(fleet: Fleet, names: tuple[str, ...]) -> tuple[str, str]:
     """The (nic, transport) of several nodes in clusters of these names."""
     clusters = [fleet.cluster(name) for name in names]
-    one_vendor = len({cluster.node.device.vendor for cluster in clusters}) == 1
-    direct = one_vendor or fleet.communicator == "unified"
     best: tuple[bool, float, str] | None = None
-    for nic in clusters[0].node.nics:
+    for nic in joint_nics(fleet, names):
         nics = [cluster.node.nic(nic.kind) for cluster in clusters]
-        if any(other is None for other in nics) or (nic.spec.rdma and not direct):
-            continue
-        if any(trunk_path(fleet, names[0], other, nic.kind) is None for other in names[1:]):
-            continue
         slowest = min(n.bandwidth * n.count * n.spec.efficiency_of("send_recv") for n in nics if n is not None)
         candidate = (nic.spec.rdma, slowest, nic.kind)
         best = candidate if best is None else max(best, candidate)
     if best is None:
-        raise PlanError(
+        raise NoRoute(
             f"nothing joins clusters {' and '.join(names)}: no NIC type that all their nodes have is linked between them; "
             f"add a link of type ethernet between them to the topology"
         )

@@ -3,6 +3,8 @@
 HolmesError                 any error that is the user's to mend; printed as its lines, exit code 2
 +-- TopologyError           a topology, model or catalogue file is wrong
 +-- PlanError               a plan (or a wish about one) is wrong
+|   +-- NoRoute             nothing joins devices that must communicate
+|   +-- NotModelled         the plan may run, but no model here gives its costs
 +-- TimelineError           a timeline is wrong, or is not of the plan it is held against
 +-- Infeasible              nothing is wrong, but no plan exists; exit code 3
 """
@@ -22,6 +24,14 @@ class TopologyError(HolmesError):
 
 class PlanError(HolmesError):
     """A plan, or a wish about one, is wrong."""
+
+
+class NoRoute(PlanError):
+    """Nothing joins devices that must communicate: no NIC type that all have is linked between them."""
+
+
+class NotModelled(PlanError):
+    """A plan that may run on real machines, but whose costs no model here gives."""
 
 
 class TimelineError(HolmesError):

@@ -19,7 +19,7 @@ from sim import costs, lowering
 from sim.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.cluster import DeviceSpec
 from sim.costs import PlanCosts, StageCosts
-from sim.errors import PlanError
+from sim.errors import NotModelled
 from sim.plan import ParallelConfig, Plan
 from sim.recurrence import steps
 from sim.units import Seconds
@@ -30,7 +30,7 @@ Ints: TypeAlias = NDArray[np.int64]
 def check(config: ParallelConfig) -> None:
     """Raise PlanError for what the recurrence does not hold."""
     if config.reduces_each_microbatch:
-        raise PlanError(
+        raise NotModelled(
             f"the evaluator does not hold zero_stage {config.zero_stage}, which reduces every microbatch; simulate it"
         )
 
@@ -154,7 +154,7 @@ class Table:
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
         check(self.config)
         if len(set(self.config.num_microbatches)) > 1:
-            raise PlanError("the evaluator's table holds alike replicas only, with equal num_microbatches; evaluate plans")
+            raise NotModelled("the evaluator's table holds alike replicas only, with equal num_microbatches; evaluate plans")
         self._sizes = classes[0].workload.model.layers + 1
         self._known = np.full(len(classes) * self._sizes * 4, -1)
         self._rows = np.zeros((len(COSTS) + 1, 0))

@@ -25,7 +25,7 @@ import numpy as np
 from sim import collectives
 from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Protocol, trunk_between, trunk_path
 from sim.collectives import ring
-from sim.errors import PlanError
+from sim.errors import NoRoute
 from sim.plan import Group, Plan
 from sim.rows import Again
 from sim.units import BytesPerSecond, Seconds
@@ -190,7 +190,7 @@ def _path(
 def _nic(fleet: Fleet, device: Device, kind: str) -> Nic:
     found = fleet.cluster(device.cluster).node.nic(kind)
     if found is None:
-        raise PlanError(f"{device} has no {kind} NIC")
+        raise NoRoute(f"{device} has no {kind} NIC")
     return found
 
 
@@ -218,7 +218,7 @@ def _between(
     """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
     trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
     if trunks is None:
-        raise PlanError(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
+        raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
     here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
     if trunks or _leaf(here, source) != _leaf(there, target):
         for cluster, place, way in ((here, source, "up"), (there, target, "down")):

@@ -23,28 +23,29 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from planner.bounds import quick_bound, quick_estimate, relaxed_bound
 from planner.classes import ClassOption, options
 from planner.cures import why_none
-from planner.drafts import Draft, Sketch, priced, sketches
+from planner.drafts import Draft, Row, Sketch, priced, sketches, too_large
 from planner.fitting import fitting
 from planner.mixed import is_mixed, layouts, mixed, work_bound
 from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
-from planner.reach import CLASSES, Reach, reach_bound, reaches
+from planner.reach import AnyOrder, Reach, reach_bound, reaches
 from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
-from planner.stages import EVERY_ORDER, Assignment, alone, orders, solve
+from planner.stages import alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
 from planner.workshop import Workshop
 from sim import schedules
 from sim.costs import step_seconds
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, NotModelled, PlanError
 from sim.evaluator import evaluate
 from sim.plan import Certificate, MadeBy, Plan
 
@@ -58,8 +59,6 @@ BETTERED = 2
 """Of these, drafts that are bettered; and those that are played without finding a faster plan."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
-VARIABLES = 12_000
-"""Stage programmes are solved until they have had so many variables in all."""
 NEAR = 0.005
 """No programme is solved for the proof that less than this share could be gained."""
 FEW = 1_000
@@ -102,7 +101,6 @@ class _Search:
     solvers: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
     pool: list[Draft] = field(default_factory=list)
-    programmes: int = 0
     vain: int = 0
     priced: int = 0
     longest: float = 0.0
@@ -150,7 +148,7 @@ class _Search:
                 found += filter(fits, [build(self.question, shape, stages, "certified", evenly)])
         try:
             seconds, _, plan = min(zip(evaluate(found), itertools.count(), found, strict=False), default=(math.inf, 0, None))
-        except PlanError:  # what the evaluator does not hold is played in any case
+        except NotModelled:  # what the evaluator does not hold is simulated in any case
             return min(found, key=step_seconds)
         return plan if seconds < self.cutoff else None
 
@@ -259,9 +257,9 @@ def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = Tr
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     """Bounds of all that was not solved; what was is in `search.bounds`. Better plans that are found on the way are played."""
     workshop, numbers = search.workshop, itertools.count()
-    heap: list[tuple[float, int, Shape, tuple[Reach, ...] | None]] = []
+    heap: list[tuple[float, int, Shape, Tests | None]] = []
 
-    def claim(bound: float, shape: Shape, orders: tuple[Reach, ...] | None = None) -> None:
+    def claim(bound: float, shape: Shape, orders: Tests | None = None) -> None:
         heapq.heappush(heap, (bound, next(numbers), shape, orders))
 
     for base in bases:
@@ -277,6 +275,9 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
                 claim(closer, shape, orders)
             search.tell(f"{len(search.bounds)} layouts settled")
         elif shape in opened:
+            if len(overlaps(shape)) > 1 and not _reachable(search, shape):
+                search.bounds.append(search.target)
+                continue
             for one in overlaps(shape):
                 reaching = _reaching(search, one, bound)
                 if reaching[0] < search.target:
@@ -291,9 +292,27 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     return [bound for bound, *_ in heap]
 
 
-def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, tuple[Reach, ...]]:
+Tests: TypeAlias = tuple[Reach | AnyOrder, ...]
+"""Deadline tests of the orders of a variant's classes."""
+
+
+def _reachable(search: _Search, shape: Shape) -> bool:
+    """Whether some pipeline of two or more stages, or of one, may be worth it, however weights are gathered."""
+    classes = options(search.workshop, shape)
+    if _adds_nothing(search, shape):
+        return False
+    layers = search.question.workload.model.layers
+    alone = search.question.wishes.pp in (None, 1)
+    if alone and any(option.microbatches * layers * option.layer_seconds < search.cutoff for option in classes):
+        return True
+    return bool(reaches(search.workshop, classes, search.target, True))
+
+
+def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, Tests]:
     """A variant, with a bound of its pipelines (`planner.reach`), and the orders of its classes that are not ruled out."""
     classes = options(search.workshop, shape)
+    if _adds_nothing(search, shape):
+        return search.target, shape, ()
     if search.question.wishes.pp in (None, 1):
         search.bounds += [_single(search, shape, option) for option in classes]
     orders = reaches(search.workshop, classes, search.target)
@@ -303,14 +322,21 @@ def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape
 def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
     """The least that a pipeline of one place takes, which is played if it might be the fastest; infinite where it does not."""
     layers = option.workload.model.layers
+    lighter = _lighter(search, shape)
+    if (
+        lighter
+        and _fits_alone(option, shape)
+        and any(_fits_alone(other, lighter) for other in options(search.workshop, lighter) if other.cluster == option.cluster)
+    ):
+        return math.inf
     least = option.microbatches * layers * option.layer_seconds
     if least >= search.cutoff:
         return least
     try:
-        held = option.room("only", schedules.in_flight(shape.schedule, 0, 1, shape.enough(option.microbatches, 1), shape.vpp))
-        drafts = [priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0] for way in option.alone if held >= layers]
+        ways = option.alone if _fits_alone(option, shape) else ()
+        drafts = [priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0] for way in ways]
         seconds = min((draft.seconds for draft in drafts), default=math.inf)
-    except PlanError:  # what the evaluator does not hold
+    except NotModelled:  # what the evaluator does not hold
         singles = filter(None, (alone(way, search.cutoff) for way in option.alone))
         seconds = min((single.seconds for single in singles), default=math.inf)
     if seconds < search.cutoff:
@@ -318,28 +344,79 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
     return seconds
 
 
-def _closer(search: _Search, shape: Shape, orders: tuple[Reach, ...], bound: float) -> tuple[float, bool]:
+def _lighter(search: _Search, shape: Shape) -> Shape | None:
+    """The variant that beats each pipeline of this one wherever it fits: ZeRO 1 in place of 2, which only reduces more often."""
+    free = shape.zero_stage == 2 and search.question.wishes.zero_stage is None
+    return replace(shape, zero_stage=1) if free else None
+
+
+def _adds_nothing(search: _Search, shape: Shape) -> bool:
+    """Whether memory rules out no pipeline of a lighter variant that might be the fastest."""
+    lighter = _lighter(search, shape)
+    if lighter is None:
+        return False
+    layers = search.question.workload.model.layers
+    classes = options(search.workshop, lighter)
+    most = min(sum(option.capacity for option in classes), layers // shape.vpp)
+    held = _most_held(shape, classes[0].microbatches, most) if classes else ((0, 0),)
+    return all(
+        option.room(role, held) >= min(search.target / (option.microbatches * option.layer_seconds), layers)
+        for option in classes
+        for role in ("first", "middle", "last", "only")
+    )
+
+
+def _most_held(shape: Shape, microbatches: int, pp: int) -> tuple[tuple[int, int], ...]:
+    """As many microbatches as a place of up to pp can hold in flight, or more (`schedules.in_flight`)."""
+    schedule = schedules.get(shape.schedule)
+    if schedule.CHUNKED:
+        return ((min(microbatches * shape.vpp, (shape.vpp + 1) * pp), 0),)
+    if schedule.SPLITS_BACKWARD:
+        return ((min(microbatches, 2 * pp),) * 2,)
+    return ((microbatches if shape.schedule == "gpipe" else min(microbatches, pp), 0),)
+
+
+def _fits_alone(option: ClassOption, shape: Shape) -> bool:
+    """Whether a pipeline of one place has memory for all layers."""
+    enough = shape.enough(option.microbatches, 1)
+    held = schedules.in_flight(shape.schedule, 0, 1, enough, shape.vpp)
+    return option.room("only", held) >= option.workload.model.layers
+
+
+def _rows(search: _Search, shape: Shape, test: Reach | AnyOrder, seconds: float, most: int) -> list[Row] | None:
+    """Pipelines that are not ruled out to take so many seconds, without those that a lighter variant beats."""
+    found, lighter = test.pipelines(seconds, most), _lighter(search, shape)
+    if not found or lighter is None:
+        return found
+    others = {option.cluster.name: option for option in options(search.workshop, lighter)}
+    able = tuple(others.get(option.cluster.name) for option in test.order)
+    some = tuple(option for option in able if option is not None)
+    return too_large(search.workshop, lighter, some, found) if len(some) == len(able) else found
+
+
+def _closer(search: _Search, shape: Shape, orders: Tests, bound: float) -> tuple[float, bool]:
     """A closer bound of pipelines that are not ruled out, and whether there is no closer one.
 
-    The evaluator prices all that might take little more than the bound; where they are too many, the stage model is solved.
+    The evaluator prices all that might take little more than the bound; where they are too many, the stage model looks for a
+    faster plan, and the bound stays: it orders the stages of a class by size, so what it proves is not said of all pipelines.
     """
     for seconds, most in ((search.target, FEW), (min(search.target, bound * (1 + CLOSER)), MOST)):
-        rows = [order.pipelines(seconds, most) for order in orders]
+        rows = [_rows(search, shape, order, seconds, most) for order in orders]
         if all(found is not None for found in rows):
             break
     search.priced += sum(map(len, filter(None, rows)))
     found: list[Draft] = []
-    try:
+    with suppress(NotModelled):
         for order, some in zip(orders, rows, strict=True):
-            if some is None:
-                raise PlanError("too many")
-            found += priced(search.workshop, shape, order.order, some, KEPT)
-    except PlanError:
-        return _solved(search, shape, bound), True
+            found += priced(search.workshop, shape, order.order, some, KEPT) if some else []
+    if any(some is None for some in rows) or (any(rows) and not found):
+        _solve(search, shape)
+        return bound, True
     search.pool += [draft for draft in found if draft.seconds < search.cutoff]
     _play(search, lambda draft: draft.guess < search.cutoff, 1)
     if not all(order.exact for order in orders):
-        return _solved(search, shape, bound), True
+        _solve(search, shape)
+        return bound, True
     least = min((draft.seconds for draft in found), default=math.inf)
     return min(least, seconds), least <= seconds
 
@@ -355,40 +432,16 @@ def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
             idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
 
 
-def _solved(search: _Search, shape: Shape, bound: float) -> float:
-    """The bound after the stage model was solved; it is no closer where that looks at fewer orders than the bound does."""
-    classes = options(search.workshop, shape)
-    solved = _solve(search, shape, classes)
-    return bound if EVERY_ORDER < len(classes) <= CLASSES else max(bound, solved)
-
-
-def _solve(search: _Search, shape: Shape, classes: list[ClassOption]) -> float:
-    """The bound of a variant over all orders of its classes; assignments found are played."""
-    bound, pp = search.cutoff, search.question.wishes.pp
-    for assignment in _assignments(search, shape, classes, pp):
-        if isinstance(assignment, float):
-            bound = min(bound, assignment)
-            continue
-        bound = min(bound, assignment.bound)
-        search.solvers[assignment.solver] = None
-        if search.vain < SOLVED_PLAYS:
-            search.vain = 0 if search.offer(shape, assignment.stages) else search.vain + 1
-    return bound
-
-
-def _assignments(search: _Search, shape: Shape, classes: list[ClassOption], pp: int | None) -> Iterator[Assignment | float]:
-    """What the stage model says, order by order; a bound alone where it ran out of time."""
-    if pp in (None, 1):
-        yield from filter(None, (alone(way, search.cutoff) for option in classes for way in option.alone))
-    for order in orders(search.workshop, classes) if pp != 1 else []:
-        search.programmes += 1
-        try:
-            found = solve(search.workshop, order, pp, search.cutoff, search.left)
-        except TimeoutError:
-            yield quick_bound(search.workshop, shape, classes)
-            continue
-        if found is not None:
-            yield found
+def _solve(search: _Search, shape: Shape) -> None:
+    """Solve the stage model over the orders of a variant's classes, and simulate the assignments found."""
+    for order in orders(search.workshop, options(search.workshop, shape)):
+        if search.vain >= SOLVED_PLAYS or search.left <= 0:
+            return
+        with suppress(TimeoutError):
+            found = solve(search.workshop, order, search.question.wishes.pp, search.cutoff, search.left)
+            if found is not None:
+                search.solvers[found.solver] = None
+                search.vain = 0 if search.offer(shape, found.stages) else search.vain + 1
 
 
 def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None) -> Plan:
