@@ -16,12 +16,15 @@ Floats: TypeAlias = NDArray[np.float64]
 
 STAGE = (
     "forward", "inputs", "weight", "forward_compute", "inputs_compute", "forward_received", "inputs_received",
-    "gather", "reduce", "parts", "ahead", "back",
+    "gather", "reduce", "parts", "stream", "ahead", "back",
 )  # fmt: skip
 """Of a (virtual) stage. forward, inputs (B; all of the backward unless the schedule splits it), weight (W): seconds of a turn
 behind the gather of its message; *_compute: what of it other communication slows; *_received: that gather; gather: of weights
-ahead of the first forward; reduce: of gradients behind the last backward; both in `parts` buckets; ahead, back: its messages to
-the stages behind and before it."""
+ahead of the first forward; reduce: of gradients behind the last backward, or behind each; both in `parts` buckets; ahead, back:
+its messages to the stages behind and before it.
+
+Where parameters are sharded, forward and inputs count from when place and stream are free, gathers included (`sim.shards`), and
+stream is when B's own gathers and reductions are done, counted from then; gather is 0, reduce that behind W."""
 PLACE = ("reduced", "updated", "gather_slows", "reduce_slows")
 """Of a pipeline place. reduced: collectives before the sum of a tied embedding; updated: optimizer and collectives behind it;
 *_slows: by what share gathers and reductions slow the compute beside them."""
@@ -34,6 +37,7 @@ class Candidates:
     """What is alike of many candidates, and their seconds as arrays.
 
     `stages` has the shape (len(STAGE), stages, candidates), `places` (len(PLACE), places, candidates), `tied` (candidates,).
+    ZeRO 2 and 3 over more than one rank reduce gradients behind every microbatch; ZeRO 3 shards parameters.
     """
 
     schedule: str
@@ -43,9 +47,17 @@ class Candidates:
     stages: Floats
     places: Floats
     tied: Floats
+    reduces_each_microbatch: bool = False
+    shards_parameters: bool = False
 
     def __len__(self) -> int:
         return len(self.tied)
+
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What is alike of candidates that can be joined."""
+        one = self.schedule, self.pp, self.vpp, self.microbatches
+        return *one, self.reduces_each_microbatch, self.shards_parameters
 
     def some(self, rows: NDArray[np.int64] | slice) -> Candidates:
         """Some of the candidates."""
@@ -54,7 +66,7 @@ class Candidates:
 
 
 def join(candidates: Sequence[Candidates]) -> Candidates:
-    """Candidates of one schedule, pp, vpp and number of microbatches, one behind the other."""
+    """Candidates of one structure, one behind the other."""
     stages = np.concatenate([one.stages for one in candidates], axis=2)
     places = np.concatenate([one.places for one in candidates], axis=2)
     return replace(candidates[0], stages=stages, places=places, tied=np.concatenate([one.tied for one in candidates]))

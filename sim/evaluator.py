@@ -1,9 +1,10 @@
 """Steps of many plans at once: what a plan, or a split of layers over classes of devices, is to the recurrence.
 
 Seconds are those of `sim.costs`, stage by stage; `sim.recurrence` reckons the step. What it holds: every schedule, tp, cp, vpp,
-ZeRO 0 and 1 with and without overlap, interference of gradient collectives with compute (of exchanges around a cp ring it does
-not), mixed devices. Gradients of dense weights and of experts reduce side by side: the later of them counts. What it does not
-hold: ZeRO 2 and 3.
+every ZeRO stage with and without overlap, interference of gradient collectives with compute (of exchanges around a cp ring it
+does not), mixed devices. Gradients of dense weights and of experts reduce side by side: the later of them counts. Under ZeRO 3,
+where their gathers and reductions take turns, only the kind with more of both counts: then the step is one that the engine is
+not faster than. What it does not hold: ZeRO 2 and 3 of experts with virtual stages.
 """
 
 from __future__ import annotations
@@ -15,36 +16,39 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import costs, lowering
+from sim import costs, lowering, schedules, shards
 from sim.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.cluster import DeviceSpec
 from sim.costs import PlanCosts, StageCosts
 from sim.errors import NotModelled
+from sim.model import Workload
 from sim.plan import ParallelConfig, Plan
 from sim.recurrence import steps
+from sim.shards import Bucket
 from sim.units import Seconds
 
 Ints: TypeAlias = NDArray[np.int64]
 
 
 def check(config: ParallelConfig) -> None:
-    """Raise PlanError for what the recurrence does not hold."""
-    if config.reduces_each_microbatch:
+    """Raise NotModelled for what the recurrence does not hold."""
+    if config.reduces_each_microbatch and config.ep > 1 and config.edp > 1 and config.vpp > 1:
         raise NotModelled(
-            f"the evaluator does not hold zero_stage {config.zero_stage}, which reduces every microbatch; simulate it"
+            f"the evaluator does not hold zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
+            "gradients of dense weights and of experts take turns on two streams of a place; simulate it"
         )
 
 
 def evaluate(plans: Sequence[Plan]) -> Floats:
-    """Seconds of a step of each plan, shape (plans,): that of its latest class of replicas. Raises PlanError (`check`).
+    """Seconds of a step of each plan, shape (plans,): that of its latest class of replicas. Raises NotModelled (`check`).
 
     Replicas that are not alike are reckoned each for itself, so what they wait for each other is left out.
     """
     found = np.zeros(len(plans))
-    alike: dict[tuple[str, int, int, int], list[tuple[int, Candidates]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[int, Candidates]]] = {}
     for index, plan in enumerate(plans):
         for one in of_plan(plan):
-            alike.setdefault((one.schedule, one.pp, one.vpp, one.microbatches), []).append((index, one))
+            alike.setdefault(one.structure, []).append((index, one))
     for rows in alike.values():
         together = join([one for _, one in rows])
         np.maximum.at(found, [index for index, _ in rows], steps(together))
@@ -52,7 +56,7 @@ def evaluate(plans: Sequence[Plan]) -> Floats:
 
 
 def of_plan(plan: Plan) -> tuple[Candidates, ...]:
-    """A candidate for each class of replicas of a plan. Raises PlanError (`check`)."""
+    """A candidate for each class of replicas of a plan. Raises NotModelled (`check`)."""
     check(plan.config)
     found = PlanCosts(plan)
     tied = costs.tied_seconds(plan) if lowering.tied_bytes(plan.workload, plan.config) else UNTIED
@@ -92,21 +96,41 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     shape = at.workload, config, layers, first, last
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(first, last, True)
-    slows: dict[bool, list[float]] = {True: [], False: []}
-    for group, operation, nbytes, _ in costs.synchronisation(*shape):
-        slows[operation == "all_gather"].append(at.paces.interference(group, operation, nbytes))
+    forward, backward = (max(_compute(spec, at, layers, first, last, way) for spec in specs) for way in (False, True))
+    turns, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - cost.weight)
+    groups = _groups(at, *shape)
+    slows = [min((both[way].slows for both in groups), default=0.0) for way in (True, False)]
     gather, gathered = (cost.gather, 0.0) if config.gathers_ahead else (0.0, cost.gather)
     reduce, reduced = (cost.reduce, 0.0) if config.reduces_behind else (0.0, cost.reduce)
-    forward, backward = (max(_compute(spec, at, layers, first, last, way) for spec in specs) for way in (False, True))
+    stream = 0.0
+    if config.shards_parameters:
+        own = max(groups, key=lambda both: both[False].seconds + 2 * both[True].seconds)
+        *turns, stream = _sharded(turns, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
+        gather, reduce = 0.0, own[False].seconds
     return (
-        cost.forward - received[0], cost.inputs - received[1], cost.weight, forward, backward - cost.weight, *received,
-        gather, reduce, float(cost.parts), reduced, gathered, _both(slows[True]), _both(slows[False]),
+        *turns, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, reduced, gathered, *slows,
     )  # fmt: skip
 
 
-def _both(slows: list[float]) -> float:
-    """By what share collectives side by side slow compute at least, as long as one of them is under way."""
-    return min(slows, default=0.0)
+def _groups(
+    at: StageCosts, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> list[tuple[Bucket, Bucket]]:
+    """(reductions, gathers) of a stage by kind of group, each as one: all their seconds, and how they slow compute."""
+    found: dict[str, list[Bucket]] = {}
+    for group, operation, nbytes, count in costs.synchronisation(workload, config, layers, first, last):
+        both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
+        slows = at.paces.interference(group, operation, nbytes)
+        both[operation == "all_gather"] = Bucket(at.paces.seconds(group, operation, nbytes, count), slows)
+    return [(reduce, gather) for reduce, gather in found.values()]
+
+
+def _sharded(
+    turns: Sequence[Seconds], compute: Sequence[Seconds], parts: int, reduce: Bucket, gather: Bucket, closes: bool
+) -> tuple[Seconds, Seconds, Seconds]:
+    """(F, B, stream behind B) under ZeRO 3, from when place and stream are free; B reduces where it closes a microbatch."""
+    reduce, gather = (Bucket(whole.seconds / parts, whole.slows) for whole in (reduce, gather))
+    forward, _ = shards.turn(parts, compute[0], turns[0], gather, None)
+    return forward, *shards.turn(parts, compute[1], turns[1], gather, reduce if closes else None)
 
 
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
@@ -138,14 +162,15 @@ def _candidates(
     reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
     stages = np.concatenate([rows[:own], ahead[None], back[None]])
     places = np.stack([reduced.sum(axis=0), optimizer + gathered.sum(axis=0), *(slow.max(axis=0) for slow in slows)])
-    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, places, tied)
+    kind = config.reduces_each_microbatch, config.shards_parameters
+    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, places, tied, *kind)
 
 
 class Table:
     """Costs of stages of one configuration on several classes of devices, each reckoned once and then looked up.
 
     `messages[a, b]`: seconds of a message from a stage on class a to the next on class b; `tied[a, b]`: seconds of the sum of a
-    tied embedding's gradient between end stages on them (`UNTIED` where there is none). Raises PlanError (`check`, and where
+    tied embedding's gradient between end stages on them (`UNTIED` where there is none). Raises NotModelled (`check`, and where
     replicas have unequal numbers of microbatches).
     """
 

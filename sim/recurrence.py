@@ -22,15 +22,15 @@ come apart in the engine, and each waits for the others' gradients: there it may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim import schedules
 from sim.candidates import PLACE, STAGE, Candidates, Floats
-from sim.turns import Key, Loop, Turn, walk
+from sim.clocks import Clocks, Name, joined
+from sim.turns import Loop, Turn, walk
 
 SETTLED = 1e-12
 """Increments of clocks that differ by less than this share of themselves are equal."""
@@ -49,38 +49,6 @@ def _steps(candidates: Candidates) -> Floats:
     for loop in walk(candidates.schedule, candidates.pp, candidates.microbatches, candidates.vpp):
         state = _repeat(player, state, loop)
     return _end(candidates, state)
-
-
-@dataclass(slots=True)
-class _State:
-    """Clocks of places, lanes and messages on their way: arrays over candidates, never changed in place.
-
-    `streams`: when the gradient collectives of a place are done; `busy`: until when and by what share they slow its compute.
-    """
-
-    clocks: list[Floats]
-    streams: list[Floats]
-    busy: list[tuple[Floats, Floats] | None]
-    lanes: dict[int, Floats] = field(default_factory=dict)
-    live: dict[Key, Floats] = field(default_factory=dict)
-
-    def copy(self) -> _State:
-        return _State(list(self.clocks), list(self.streams), list(self.busy), dict(self.lanes), dict(self.live))
-
-    def parts(self) -> dict[object, Floats]:
-        """All that the steady state moves, by name."""
-        parts: dict[object, Floats] = dict(enumerate(self.clocks))
-        return parts | {("lane", lane): end for lane, end in self.lanes.items()} | dict(self.live.items())
-
-    def each(self, change: Callable[[object, Floats], Floats], later: int) -> _State:
-        """Every array changed, messages on their way renamed to `later` microbatches later."""
-        return _State(
-            [change(place, clock) for place, clock in enumerate(self.clocks)],
-            [change(None, stream) for stream in self.streams],
-            list(self.busy),
-            {lane: change(("lane", lane), end) for lane, end in self.lanes.items()},
-            {(kind, stage, m + later): change((kind, stage, m), end) for (kind, stage, m), end in self.live.items()},
-        )
 
 
 class _Player:
@@ -105,15 +73,27 @@ class _Player:
         if self.waits:
             pairs = {kind: zip(self.seconds[kind], self.wire[kind], strict=True) for kind in "FB"}
             self.sent = {kind: [a + b for a, b in pairs[kind]] for kind in "FB"}
-        self.gather, self.reduce, self.parts = stage["gather"], stage["reduce"], stage["parts"]
-        self.slows = {"F": place["gather_slows"], "B": place["reduce_slows"], "W": place["reduce_slows"]}
+        self.parts, self.gather, self.reduce, self.stream = (stage[name] for name in ("parts", "gather", "reduce", "stream"))
+        self.slows = {"F": place["gather_slows"], "B": place["reduce_slows"]}
+        self.slowing = {kind: [bool(share.any()) for share in shares] for kind, shares in self.slows.items()}
         self.before = [np.zeros(len(candidates))] * len(self.gather)
         for index in range(candidates.pp, len(self.gather)):
             self.before[index] = self.before[index - candidates.pp] + self.gather[index - candidates.pp]
+        self.closing = "W" if schedules.get(candidates.schedule).SPLITS_BACKWARD else "B"
+        self.reduces = [bool(row.any()) for row in self.reduce]
+        self.behind = _tails(self.parts, self.seconds[self.closing], self.reduce)
+        self.freed: dict[int, tuple[Floats, Floats]] = {}
+        self.always = (self.closing if candidates.reduces_each_microbatch else "") + "FB" * candidates.shards_parameters
 
-    def play(self, state: _State, turns: Sequence[Turn]) -> None:
+    def some(self, rows: NDArray[np.int64]) -> _Player:
+        """A player of some of the candidates."""
+        player = _Player(self.candidates.some(rows))
+        player.freed = {stage: (ended[rows], stream[rows]) for stage, (ended, stream) in self.freed.items()}
+        return player
+
+    def play(self, state: Clocks, turns: Sequence[Turn]) -> None:
         """Bring a state from before some turns to behind them."""
-        clocks, live, busy, waits = state.clocks, state.live, state.busy, self.waits
+        clocks, live, slowed, always, waits = state.places, state.live, state.slowed, self.always, self.waits
         for place, kind, stage, _, receives, held, sends, lane, cut in turns:
             now = clocks[place]
             fresh = None  # an array that nobody else holds, to add in place
@@ -125,7 +105,7 @@ class _Player:
             if held is not None:
                 now, fresh = now + self.wire["F"][stage], None
                 live[held] = now
-            if cut or busy[place] is not None:
+            if cut or slowed[place] or kind in always:
                 now = self._beside(state, place, kind, stage, now, cut)
             elif waits and sends is not None:
                 clocks[place] = live[sends] = np.add(now, self.sent[kind][stage], out=fresh)
@@ -141,32 +121,43 @@ class _Player:
                     live[sends] = state.lanes[lane] = ready + wire
             clocks[place] = now
 
-    def _beside(self, state: _State, place: int, kind: str, stage: int, now: Floats, cut: bool) -> Floats:
+    def _beside(self, state: Clocks, place: int, kind: str, stage: int, now: Floats, cut: bool) -> Floats:
         """The end of a turn beside which gradient collectives may go on."""
-        buckets = (self.gather if kind == "F" else self.reduce)[stage]
-        if cut and buckets.any():
-            return (self._behind_gathers if kind == "F" else self._before_reductions)(state, place, kind, stage, now)
+        if kind != "W" and self.candidates.shards_parameters:
+            return self._sharded(state, place, kind, stage, now)
+        if kind == self.closing and (cut or kind in self.always) and self.reduces[stage]:
+            return self._before_reductions(state, place, kind, stage, now)
+        if kind == "F" and cut and self.gather[stage].any():
+            return self._behind_gathers(state, place, kind, stage, now)
         return self._slowed(state, place, now, self.compute[kind][stage], self.seconds[kind][stage])
 
-    def _slowed(self, state: _State, place: int, now: Floats, compute: Floats, whole: Floats) -> Floats:
+    def _sharded(self, state: Clocks, place: int, kind: str, stage: int, now: Floats) -> Floats:
+        """The end of a turn that gathers its weights layer by layer: its first gather waits for all that went before."""
+        begun: Floats = np.maximum(now, state.streams[place])
+        state.slowed[place] = ""
+        if kind == "B":
+            state.streams[place] = begun + self.stream[stage]
+        ended: Floats = begun + self.seconds[kind][stage]
+        return ended
+
+    def _slowed(self, state: Clocks, place: int, now: Floats, compute: Floats, whole: Floats) -> Floats:
         """The end of `whole` seconds begun now, of which `compute` are slowed while the place's collectives go on.
 
         Of the d seconds that collectives still take, d s / (1 + s) are lost, and s times the compute at most.
         """
-        slowing = state.busy[place]
-        if slowing is None:
+        if not state.slowed[place]:
             return now + whole
-        until, share = slowing
-        lost = (until - now) * (share / (1.0 + share))
+        share = self.slows[state.slowed[place]][place]
+        lost = (state.streams[place] - now) * (share / (1.0 + share))
         if not (lost > 0.0).any():
-            state.busy[place] = None
+            state.slowed[place] = ""
             return now + whole
         return now + whole + np.minimum(np.maximum(lost, 0.0), share * compute)
 
-    def _behind_gathers(self, state: _State, place: int, kind: str, stage: int, now: Floats) -> Floats:
+    def _behind_gathers(self, state: Clocks, place: int, kind: str, stage: int, now: Floats) -> Floats:
         """The end of a stage's first forward, each part of it behind a bucket of its weights."""
         n, whole, gather, begun = self.parts[stage], self.seconds[kind][stage], self.gather[stage], self.before[stage]
-        if state.busy[place] is None:
+        if not state.slowed[place]:
             ended: Floats = np.maximum(now + whole, begun + np.maximum(gather / n + whole, gather + whole / n))
             return ended
         for compute, here, each in _buckets(n, self.compute[kind][stage], whole, gather):
@@ -174,19 +165,52 @@ class _Player:
             now = self._slowed(state, place, np.maximum(now, begun), compute, here)
         return now
 
-    def _before_reductions(self, state: _State, place: int, kind: str, stage: int, now: Floats) -> Floats:
-        """The end of a stage's last backward, a bucket of its gradients reduced behind each part of it."""
-        n, whole, reduce = self.parts[stage], self.seconds[kind][stage], self.reduce[stage]
-        slows, stream = self.slows[kind][place], state.streams[place]
-        if not slows.any():
-            state.streams[place] = np.maximum(stream + reduce, now + np.maximum(whole / n + reduce, whole + reduce / n))
+    def _before_reductions(self, state: Clocks, place: int, kind: str, stage: int, now: Floats) -> Floats:
+        """The end of a turn that closes a microbatch, a bucket of its gradients reduced behind each part of it.
+
+        Beside a stream that is free, or that is not done when the turn ends, it is a number; between them parts are reckoned.
+        """
+        whole, reduce = self.seconds[kind][stage], self.reduce[stage]
+        if not self.slowing["B"][place]:
+            state.streams[place], state.slowed[place] = np.maximum(state.streams[place] + reduce, now + self.behind[stage]), ""
             return now + whole
-        for compute, here, each in _buckets(n, self.compute[kind][stage], whole, reduce):
-            now = self._slowed(state, place, now, compute, here)
-            stream = np.maximum(stream, now) + each
-            state.busy[place] = stream, slows
+        state.slowed[place] = "B"
+        own = self.parts[stage], self.compute[kind][stage], whole, reduce, self.slows["B"][place]
+        begun, behind = self._freed(stage, own)
+        late, slowest = state.streams[place] - now, whole + own[1] * own[-1]
+        ended = now + np.where(late > 0.0, slowest, begun)
+        stream = np.where(late > 0.0, state.streams[place] + reduce, now + behind)
+        between = np.flatnonzero((late > 0.0) & (late < slowest))
+        if len(between):
+            some = (one[between] for one in (now, state.streams[place], *own))
+            ended[between], stream[between] = _part_by_part(*some)
         state.streams[place] = stream
-        return now
+        return ended
+
+    def _freed(self, stage: int, own: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+        """Ends of a closing turn and its stream, counted from its begin, where the stream is free by then; reckoned once."""
+        if stage not in self.freed:
+            nothing = np.zeros(len(self.candidates))
+            self.freed[stage] = _part_by_part(nothing, nothing, *own)
+        return self.freed[stage]
+
+
+def _part_by_part(
+    now: Floats, stream: Floats, n: Floats, compute: Floats, whole: Floats, reduce: Floats, share: Floats
+) -> tuple[Floats, Floats]:
+    """Ends of a turn in n parts and of its stream, behind each part a bucket of its gradients that slows the next ones."""
+    for slowed, here, each in _buckets(n, compute, whole, reduce):
+        lost = (stream - now) * (share / (1.0 + share))
+        now = now + here + np.minimum(np.maximum(lost, 0.0), share * slowed)
+        stream = np.maximum(stream, now) + each
+    return now, stream
+
+
+def _tails(n: Floats, seconds: list[Floats], reduce: Floats) -> Floats:
+    """When reductions in n buckets behind turns of n parts are done, counted from the turns' begin; of all stages."""
+    whole = np.array(seconds)
+    tails: Floats = np.maximum(whole / n + reduce, whole + reduce / n)
+    return tails
 
 
 def _buckets(n: Floats, *seconds: Floats) -> Iterator[tuple[Floats, ...]]:
@@ -196,19 +220,19 @@ def _buckets(n: Floats, *seconds: Floats) -> Iterator[tuple[Floats, ...]]:
         yield shares if part < least else tuple(share * (part < n) for share in shares)
 
 
-def _begin(candidates: Candidates) -> _State:
+def _begin(candidates: Candidates) -> Clocks:
     """Nothing computed yet; each place gathers the weights of its stages, one after the other."""
     gather, slows = candidates.stages[STAGE.index("gather")], candidates.places[PLACE.index("gather_slows")]
     nothing = np.zeros(len(candidates))
     gathered = [gather[place :: candidates.pp].sum(axis=0) for place in range(candidates.pp)]
-    busy = [(until, share) if until.any() and share.any() else None for until, share in zip(gathered, slows, strict=True)]
-    return _State([nothing] * candidates.pp, gathered, busy)
+    slowed = ["F" if until.any() and share.any() else "" for until, share in zip(gathered, slows, strict=True)]
+    return Clocks([nothing] * candidates.pp, gathered, slowed)
 
 
-def _end(candidates: Candidates, state: _State) -> Floats:
+def _end(candidates: Candidates, state: Clocks) -> Floats:
     """Behind the last turns: reductions, the sum of a tied embedding between the end stages, the optimizer."""
     place = dict(zip(PLACE, candidates.places, strict=True))
-    ready = [np.maximum(*both) for both in zip(state.clocks, state.streams, strict=True)]
+    ready = [np.maximum(*both) for both in zip(state.places, state.streams, strict=True)]
     ready = [end + reduced for end, reduced in zip(ready, place["reduced"], strict=True)]
     tied = np.maximum(ready[0], ready[-1]) + candidates.tied
     ready[0], ready[-1] = np.maximum(ready[0], tied), np.maximum(ready[-1], tied)
@@ -216,53 +240,45 @@ def _end(candidates: Candidates, state: _State) -> Floats:
     return np.asarray(ends.max(axis=0), dtype=np.float64)
 
 
-def _repeat(player: _Player, state: _State, loop: Loop) -> _State:
-    """The state behind a loop: block by block, until the increments of all candidates have settled."""
-    rows, left = np.arange(len(player.candidates)), len(loop.blocks)
-    done: list[tuple[NDArray[np.int64], _State]] = []
+def _repeat(player: _Player, state: Clocks, loop: Loop) -> Clocks:
+    """The clocks behind a loop: block by block, until the increments of all candidates have settled."""
+    rows, left, moving = np.arange(len(player.candidates)), len(loop.blocks), player.candidates.reduces_each_microbatch
+    done: list[tuple[NDArray[np.int64], Clocks]] = []
     for block in loop.blocks:
         before = state.copy()
         player.play(state, block)
         left -= 1
-        grown = _grown(before, state, loop.later) if left and not any(state.busy) else {}
+        changing = "F" in state.slowed or (any(state.slowed) and not moving)
+        grown = state.grown(before, loop.later, moving) if left and not changing else {}
         if not grown:
             continue
-        least, most = np.min(list(grown.values()), axis=0), np.max(list(grown.values()), axis=0)
-        settled = most - least <= SETTLED * most
+        settled = _settled(player, state, grown, block)
         if settled.any():
-            done.append((rows[settled], _some(_later(state, grown, left, loop.later), settled)))
-            rows, state = rows[~settled], _some(state, ~settled)
+            done.append((rows[settled], state.later(grown, left, loop.later).some(settled)))
+            rows, state = rows[~settled], state.some(~settled)
             if not len(rows):
                 break
-            player = _Player(player.candidates.some(np.flatnonzero(~settled)))
+            player = player.some(np.flatnonzero(~settled))
     else:
         done.append((rows, state))
-    return done[0][1] if len(done) == 1 else _joined(done)
+    return done[0][1] if len(done) == 1 else joined(done)
 
 
-def _grown(before: _State, after: _State, later: int) -> dict[object, Floats]:
-    """By how much everything that moves has grown over a block; empty where not the same things are under way."""
-    old, new = before.each(lambda _, ends: ends, later).parts(), after.parts()
-    return {name: new[name] - old[name] for name in new} if old.keys() == new.keys() else {}
+def _settled(player: _Player, state: Clocks, grown: dict[Name, Floats], block: Sequence[Turn]) -> NDArray[np.bool_]:
+    """Which candidates grow so for ever: by one number all that moves.
 
-
-def _later(state: _State, grown: dict[object, Floats], blocks: int, later: int) -> _State:
-    """The state so many blocks later, each of which adds the same."""
-    return state.each(lambda name, ends: ends + blocks * grown[name] if name is not None else ends, blocks * later)
-
-
-def _some(state: _State, rows: NDArray[np.bool_]) -> _State:
-    return state.each(lambda _, ends: ends[rows], 0)
-
-
-def _joined(done: list[tuple[NDArray[np.int64], _State]]) -> _State:
-    """The states of some candidates each as one of all, in their order."""
-    order = np.argsort(np.concatenate([rows for rows, _ in done]))
-    parts = [state.parts() for _, state in done]
-
-    def together(pieces: list[Floats]) -> Floats:
-        return np.concatenate(pieces)[order]
-
-    whole = done[-1][1].each(lambda name, ends: ends if name is None else together([part[name] for part in parts]), 0)
-    whole.streams = [together(list(pieces)) for pieces in zip(*(state.streams for _, state in done), strict=True)]
-    return whole
+    A stream of reductions that no turn waits for may also fall behind ever more: where it has done nothing but reduce since the
+    block began and still does, it goes on so, and slows all compute beside it.
+    """
+    streams = {place: grown.pop(name) for place in range(len(state.places)) if (name := ("stream", place)) in grown}
+    least, most = np.min(list(grown.values()), axis=0), np.max(list(grown.values()), axis=0)
+    settled: NDArray[np.bool_] = most - least <= SETTLED * most
+    for place, growth in streams.items():
+        grown["stream", place] = growth
+        alike = abs(growth - most) <= SETTLED * most
+        if not player.candidates.shards_parameters and not alike.all():
+            reduced = sum(player.reduce[turn.stage] for turn in block if turn.place == place and turn.kind == player.closing)
+            behind = state.streams[place] > state.places[place]
+            alike |= behind & (growth > most) & (abs(growth - reduced) <= SETTLED * growth)
+        settled &= alike
+    return settled

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import costs, evaluator, lowering, recurrence, schedules
+from sim import costs, evaluator, lowering, recurrence, schedules, shards
 from sim.candidates import PLACE, STAGE, UNTIED, Candidates, join
 from sim.cluster import Trunk
 from sim.costs import PlanCosts
@@ -23,6 +23,7 @@ from sim.folding import fold
 from sim.plan import Plan
 from sim.program import COMPUTE
 from sim.recurrence import steps
+from sim.shards import Bucket
 from sim.turns import walk
 
 Make = Callable[..., Any]
@@ -31,14 +32,17 @@ FREE = 1e40
 CASES = [(name, 1) for name in schedules.names()] + [("interleaved", 2), ("interleaved", 3)]
 
 
-def candidate(schedule: str, pp: int, microbatches: int, vpp: int = 1, tied: float = UNTIED, **seconds: Any) -> Candidates:
+def candidate(
+    schedule: str, pp: int, microbatches: int, vpp: int = 1, tied: float = UNTIED, zero_stage: int = 0, **seconds: Any
+) -> Candidates:
     """One candidate; a number stands for all stages (or places), a tuple has one for each."""
     stages, places = np.zeros((len(STAGE), pp * vpp, 1)), np.zeros((len(PLACE), pp, 1))
     for name, value in ({"parts": 1.0} | seconds).items():
         whole, names = (stages, STAGE) if name in STAGE else (places, PLACE)
         whole[names.index(name), :, 0] = value
     stages[STAGE.index("ahead"), -1] = stages[STAGE.index("back"), 0] = 0.0
-    return Candidates(schedule, pp, vpp, microbatches, stages, places, np.array([tied]))
+    kind = zero_stage >= 2, zero_stage == 3
+    return Candidates(schedule, pp, vpp, microbatches, stages, places, np.array([tied]), *kind)
 
 
 def step(*args: Any, **seconds: Any) -> float:
@@ -97,6 +101,63 @@ def test_compute_beside_gathers_and_reductions_is_slowed() -> None:
     assert step("1f1b", 1, 1, forward=6.0, inputs=6.0, **sync, **busy) == 18.0
 
 
+def test_zero_2_reduces_behind_every_backward() -> None:
+    """F0 0-2, B0 2-4 4-6, F1 6-8, B1 8-10 10-12; reductions of 3 s 4-7-10 and 10-13-16; 0.5 s of optimizer."""
+    sync = {"reduce": 6.0, "parts": 2.0, "updated": 0.5}
+    assert step("1f1b", 1, 2, zero_stage=2, forward=2.0, inputs=4.0, **sync) == 16.5
+
+
+def test_zero_2_gathers_ahead_of_the_first_forward_only() -> None:
+    """Gathers of 3 s 0-3-6; F0 3-4, 6-7, B0 7-9 9-11, F1 11-13, B1 13-15 15-17; reductions of 1 s, the last one 17-18."""
+    sync = {"gather": 6.0, "reduce": 2.0, "parts": 2.0}
+    assert step("1f1b", 1, 2, zero_stage=2, forward=2.0, inputs=4.0, **sync) == 18.0
+
+
+def test_reductions_of_one_microbatch_slow_the_next() -> None:
+    """Two microbatches at half speed beside reductions of 3 s.
+
+    F0 0-2, B0 2-4 and 4-7.5 (slowed till 7), reductions 4-7 and 7.5-10.5, F1 7.5-11 (slowed till 10.5), B1 11-13 and 13-16.5
+    (slowed till 16), reductions 13-16 and 16.5-19.5.
+    """
+    sync = {"reduce": 6.0, "parts": 2.0, "reduce_slows": 1.0, "updated": 0.5}
+    busy = {"forward_compute": 2.0, "inputs_compute": 4.0}
+    assert step("1f1b", 1, 2, zero_stage=2, forward=2.0, inputs=4.0, **sync, **busy) == 20.0
+
+
+def test_under_zb_weight_gradients_are_reduced_behind_every_w() -> None:
+    """F0 0-1, B0 1-2, W0 2-3, F1 3-4, B1 4-5, W1 5-6; reductions of 4 s 3-7 and 7-11."""
+    assert step("zb-h1", 1, 2, zero_stage=2, forward=1.0, inputs=1.0, weight=1.0, reduce=4.0) == 11.0
+
+
+def test_zero_3_gathers_every_layer_two_ahead() -> None:
+    """Gathers of 1 s at 0-1-2-3, of the third from when the first part begins; parts of 1 s at 1-2, 2-3, 3-4."""
+    assert shards.turn(3, 3.0, 3.0, Bucket(1.0, 0.0), None) == (4.0, 3.0)
+
+
+def test_zero_3_reduces_between_its_gathers() -> None:
+    """Four parts of 1 s: started are gathers 0, 1, 2 (by part 0), reduction 0, gather 3 (by part 1), reductions 1, 2, 3.
+
+    Gathers of 2 s 0-2-4-6, part 0 2-3, reduction 0 of 1 s 6-7, part 1 4-5, gather 3 7-9, reduction 1 9-10, part 2 6-7,
+    reduction 2 10-11, part 3 9-10, reduction 3 11-12.
+    """
+    assert shards.turn(4, 4.0, 4.0, Bucket(2.0, 0.0), Bucket(1.0, 0.0)) == (10.0, 12.0)
+
+
+def test_zero_3_is_slowed_by_what_is_under_way() -> None:
+    """Two parts of 2 s of compute and 1 s that nothing slows, beside gathers at half speed, reductions at two thirds.
+
+    Gathers 0-2-4; part 0 2-5 (till 4 half of it) and 5-6; reduction 0 6-9; part 1 6-9 and 9-10; reduction 1 10-13.
+    """
+    assert shards.turn(2, 4.0, 6.0, Bucket(2.0, 1.0), Bucket(3.0, 0.5)) == (10.0, 13.0)
+
+
+def test_under_zero_3_a_turn_waits_for_the_stream_and_gathers_again() -> None:
+    """F 0-4, B 4-14, its stream till 16; F 16-20, B 20-30, its stream till 32."""
+    seconds = {"forward": 4.0, "inputs": 10.0, "stream": 12.0}
+    assert step("1f1b", 1, 1, zero_stage=3, **seconds) == 16.0
+    assert step("1f1b", 1, 2, zero_stage=3, **seconds) == 32.0
+
+
 def test_a_tied_embedding_is_summed_when_both_ends_have_reduced() -> None:
     """Ends at 9 (place 0) and 8 (place 1); 9 + 1 reduced, + 0.25 summed, + 2 for the slower optimizer."""
     own = {"forward": 1.0, "inputs": 2.0, "reduced": 1.0, "updated": (0.5, 2.0)}
@@ -140,10 +201,12 @@ def many(draw: st.DrawFn) -> Candidates:
     for name in ("forward", "inputs"):
         stages[STAGE.index(f"{name}_compute")] = stages[STAGE.index(name)]
     stages[STAGE.index("parts")] = rng.integers(1, 5, (pp * vpp, count))
-    if not schedules.get(schedule).SPLITS_BACKWARD:
-        stages[STAGE.index("weight")] = 0.0
+    stages[STAGE.index("reduce")] *= draw(st.sampled_from([1.0, 10.0]))
+    unused = "stream" if schedules.get(schedule).SPLITS_BACKWARD else "weight"  # B's stream: it reduces nothing then
+    stages[STAGE.index(unused)] = 0.0
     places = rng.random((len(PLACE), pp, count)) * rng.choice([0.0, 1.0], (len(PLACE), 1, 1))
-    return Candidates(schedule, pp, vpp, microbatches, stages, places, rng.choice([UNTIED, 0.0, 1.0], count))
+    tied, zero_stage = rng.choice([UNTIED, 0.0, 1.0], count), draw(st.integers(1, 3))
+    return Candidates(schedule, pp, vpp, microbatches, stages, places, tied, zero_stage >= 2, zero_stage == 3)
 
 
 @given(candidates=many())
@@ -160,17 +223,46 @@ def test_leaving_out_what_repeats_changes_nothing(candidates: Candidates) -> Non
     assert steps(candidates) == pytest.approx(whole, rel=1e-11)
 
 
-def test_equal_stages_repeat_from_the_second_block_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 192 microbatches no more is played than of 64."""
-    played: list[int] = []
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of turns that are played at a time."""
+    found: list[int] = []
     play = recurrence._Player.play
 
     def counted(player: Any, state: Any, turns: Any) -> None:
-        played.append(len(turns))
+        found.append(len(turns))
         play(player, state, turns)
 
     monkeypatch.setattr(recurrence._Player, "play", counted)
+    return found
+
+
+def test_equal_stages_repeat_from_the_second_block_on(played: list[int]) -> None:
+    """Of 192 microbatches no more is played than of 64."""
     assert step("1f1b", 16, 192, forward=1.0, inputs=2.0) == 207 * 3.0
+    assert sum(played) < 2 * 16 * 64
+
+
+@pytest.mark.parametrize(
+    ("slows", "begun"),
+    [
+        (0.0, 5.0),  # B0 of place 0, the later to begin to reduce: 4-6, its first bucket at 5
+        (0.5, 5.5),  # B0 of place 1 takes 1 + 1.5 s, its second part beside its first reduction
+    ],
+)
+def test_streams_that_fall_behind_repeat_too(slows: float, begun: float, played: list[int]) -> None:
+    """192 x 6 s of reductions that never rest, where microbatches take 3 s (slowed 4.5)."""
+    seconds = {"forward": 1.0, "inputs": 2.0, "forward_compute": 1.0, "inputs_compute": 2.0}
+    sync = {"reduce": 6.0, "parts": 2.0, "reduce_slows": slows}
+    assert step("1f1b", 2, 192, zero_stage=2, **seconds, **sync) == begun + 192 * 6.0
+    assert sum(played) < 2 * 2 * 64
+
+
+def test_turns_that_gather_repeat_too(played: list[int]) -> None:
+    """The last place's stream ends 3 s after each backward, and a microbatch takes it 3 + 5 + 3 s: 15 x 3 + 192 x 11.
+
+    The way back of the last gradients takes 15 x 5 s, 3 s less than which the last place's stream ends before."""
+    assert step("1f1b", 16, 192, zero_stage=3, forward=3.0, inputs=5.0, stream=8.0) == 15 * 3.0 + 192 * 11.0 + 15 * 5.0
     assert sum(played) < 2 * 16 * 64
 
 
@@ -188,7 +280,7 @@ def lone_flows(draw: st.DrawFn, make: dict[str, Make]) -> Plan:
     schedule, vpp = draw(st.sampled_from(CASES))
     tp, pp, dp = draw(st.sampled_from([1, 2])), draw(st.integers(1, 5)), draw(st.sampled_from([1, 2]))
     unit = pp if schedule == "interleaved" else 1
-    microbatches = unit * draw(st.integers(1, max(1, 40 // unit)))
+    microbatches = unit * draw(st.integers(1, max(1, draw(st.sampled_from([10, 90])) // unit)))
     seconds = st.sampled_from([0.0, 1e-5, 1e-3, 0.02])
     slow = draw(st.sampled_from([0.0, 0.0, 0.25]))
 
@@ -206,7 +298,7 @@ def lone_flows(draw: st.DrawFn, make: dict[str, Make]) -> Plan:
     shape = {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())}
     return make["plan"](
         machines, tp, pp, dp, vpp, microbatches, layers, shape=shape, schedule=schedule,
-        zero_stage=draw(st.integers(0, 1)), recompute=draw(st.sampled_from(["none", "full"])),
+        zero_stage=draw(st.integers(0, 3)), recompute=draw(st.sampled_from(["none", "full"])),
         sequence_parallel=tp > 1 and draw(st.booleans()), overlap_grad_reduce=draw(st.booleans()),
         overlap_param_gather=draw(st.booleans()),
     )  # fmt: skip
@@ -226,7 +318,7 @@ def test_where_no_flow_waits_for_another_it_is_the_engine_s_step(data: st.DataOb
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1])
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("interference", [0.0, 0.3])
 def test_buckets_on_wires_of_real_bandwidth_take_what_they_take_in_the_engine(
@@ -236,6 +328,22 @@ def test_buckets_on_wires_of_real_bandwidth_take_what_they_take_in_the_engine(
     plan = make["plan"](
         make["fleet"](make["cluster"](nodes=4, nics=(card,))), dp=4, microbatches=3, layers=(6,), shape={"hidden": 3072},
         zero_stage=zero_stage, overlap_grad_reduce=overlap, overlap_param_gather=overlap,
+    )  # fmt: skip
+    assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize("speed", [1e12, 3e13, 1e15])
+def test_gathers_and_reductions_that_slow_compute_unlike_take_what_they_take_in_the_engine(
+    schedule: str, zero_stage: int, speed: float, make: dict[str, Make]
+) -> None:
+    """Weights are gathered inside nodes of two, gradients are reduced among them too."""
+    inside, card = make["wire"](bandwidth=3e10, interference=0.6), make["nic"](bandwidth=1e10, interference=0.2)
+    machines = make["fleet"](make["cluster"]("c", 2, 2, (card,), make["device"](speed=speed), inside))
+    plan = make["plan"](
+        machines, dp=4, microbatches=50, layers=(7,), shape={"hidden": 3072}, schedule=schedule, zero_stage=zero_stage,
+        zero_shard_size=2,
     )  # fmt: skip
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
 
@@ -250,17 +358,18 @@ def test_keys_and_values_around_a_ring_take_what_they_take_in_the_engine(
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1])
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("layers", [(4,), (3, 1)])
 def test_gradients_of_experts_beside_dense_ones_take_what_they_take_in_the_engine(
     zero_stage: int, overlap: bool, layers: tuple[int, ...], make: dict[str, Make]
 ) -> None:
     """Two replicas of every expert, four of dense weights, on wires that take time but have room for both."""
-    card = make["nic"](bandwidth=FREE, latency=2e-3)
+    card, chip = make["nic"](bandwidth=FREE, latency=2e-3), make["device"](host_bandwidth=FREE)
+    machines = make["fleet"](make["cluster"](nodes=4 * len(layers), nics=(card,), spec=chip))
     plan = make["plan"](
-        make["fleet"](make["cluster"](nodes=4 * len(layers), nics=(card,))), dp=4, ep=2, pp=len(layers), microbatches=3,
-        layers=layers, shape={"experts": 4, "experts_per_token": 2}, zero_stage=zero_stage,
+        machines, dp=4, ep=2, pp=len(layers), microbatches=3, layers=layers,
+        shape={"experts": 4, "experts_per_token": 2}, zero_stage=zero_stage,
         overlap_grad_reduce=overlap, overlap_param_gather=overlap,
     )  # fmt: skip
     assert evaluate([plan]) == pytest.approx([simulate(plan).step_s], rel=1e-9)
@@ -296,8 +405,10 @@ def test_many_plans_take_what_each_takes_by_itself(data: st.DataObject, plans: M
 
 
 @pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("zb-h1", 1), ("interleaved", 2)])
-@pytest.mark.parametrize("overlap", [False, True])
-def test_a_table_makes_of_splits_what_their_plans_are(schedule: str, vpp: int, overlap: bool, make: dict[str, Make]) -> None:
+@pytest.mark.parametrize(("zero_stage", "overlap"), [(1, False), (1, True), (2, True), (3, True)])
+def test_a_table_makes_of_splits_what_their_plans_are(
+    schedule: str, vpp: int, zero_stage: int, overlap: bool, make: dict[str, Make]
+) -> None:
     """Two kinds of devices, one for the first place and one for the other two; eight splits of twelve layers."""
     inside = make["wire"](latency=1e-6, interference=0.1)
     cards = (make["nic"](latency=2e-5, interference=0.2),)
@@ -308,8 +419,8 @@ def test_a_table_makes_of_splits_what_their_plans_are(schedule: str, vpp: int, o
     layers = 1 + rng.multinomial(12 - 3 * vpp, np.full(3 * vpp, 1 / (3 * vpp)), 8)
     plans = [
         make["plan"](
-            machines, 2, 3, 2, vpp, 6, tuple(int(n) for n in row), schedule=schedule, overlap_grad_reduce=overlap,
-            overlap_param_gather=overlap, shape={"hidden": 1536, "tied_embeddings": True},
+            machines, 2, 3, 2, vpp, 6, tuple(int(n) for n in row), schedule=schedule, zero_stage=zero_stage,
+            overlap_grad_reduce=overlap, overlap_param_gather=overlap, shape={"hidden": 1536, "tied_embeddings": True},
         )
         for row in layers
     ]  # fmt: skip
@@ -322,8 +433,9 @@ def test_a_table_makes_of_splits_what_their_plans_are(schedule: str, vpp: int, o
 
 def test_what_is_not_held_is_refused(make: dict[str, Make]) -> None:
     machines = make["fleet"](make["cluster"](nodes=4))
-    with pytest.raises(PlanError, match="zero_stage 3, which reduces every microbatch; simulate it"):
-        evaluate([make["plan"](machines, dp=2, zero_stage=3)])
+    experts = {"experts": 4, "experts_per_token": 2}
+    with pytest.raises(PlanError, match=r"zero_stage 3 with ep 2 and vpp 2: .* take turns on two streams of a place"):
+        evaluate([make["plan"](machines, dp=4, ep=2, vpp=2, schedule="interleaved", shape=experts, zero_stage=3)])
     uneven = make["plan"](machines, dp=2, microbatches=(1, 2))
     with pytest.raises(PlanError, match="equal num_microbatches; evaluate plans"):
         Table([PlanCosts(uneven).at(0, (0,))], np.zeros((1, 1)))
