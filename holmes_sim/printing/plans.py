@@ -20,8 +20,8 @@ from sim.plan import OBJECTIVES, Axis, Certificate, ParallelConfig, Plan, Predic
 from sim.report import PlaceReport
 from sim.units import GIBI, GIGA, MEGA, time_text
 
-SPOKEN = {"microbatch_size": "microbatch", "schedule": "schedule", "zero_stage": "ZeRO"}
-"""Axes of the searched space that have a shorter name in a line."""
+SPOKEN = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
+"""Axes of the searched space that have another name in a line."""
 TOLD = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size", "recompute")
 """Axes that are told in a line."""
 COUNTED = 12
