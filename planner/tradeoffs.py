@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from planner.objectives import check, dominates, front, known, least, value
 from planner.question import Question
+from planner.space import axes, outside
 from planner.strategies import certified
 from planner.workshop import Workshop
 from sim.errors import Infeasible
@@ -50,6 +51,8 @@ def best(question: Question, workshop: Workshop, objective: str) -> tuple[Plan, 
         seconds=question.time_limit,
         objective=objective,
         lower_bound_per_token=bound,
+        space=axes(question),
+        outside=outside(question),
     )
     return replace(found, certificate=certificate), fastest
 

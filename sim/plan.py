@@ -197,6 +197,14 @@ OBJECTIVES = {"step-time": "step_s", "cost": "usd_per_token", "energy": "joules_
 
 
 @dataclass(frozen=True, slots=True)
+class Axis:
+    """A dimension of the searched space: its values, or in words where they follow a rule."""
+
+    name: str
+    values: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
     """How far the promise can be from the best of the searched space.
 
@@ -204,6 +212,7 @@ class Certificate:
     Where the plan is a pipeline of whole stages these are about such pipelines, and `mixed_lower_bound_s` is what no plan with
     stages across clusters is below; where it has such stages itself, they are about both.
     Where the objective is another, `gap` is 1 - lower_bound_per_token / the plan's own (USD or joules).
+    `space` is what was searched, by axis; `outside` what was not though a plan could have it.
     """
 
     status: str
@@ -215,6 +224,8 @@ class Certificate:
     objective: str = "step-time"
     lower_bound_per_token: float | None = None
     mixed_lower_bound_s: float | None = None
+    space: tuple[Axis, ...] = ()
+    outside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

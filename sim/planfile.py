@@ -17,7 +17,7 @@ from typing import Any, Literal
 from sim.cluster import Device, parse_device
 from sim.documents import Document, Path_, check, parse, read_text
 from sim.errors import HolmesError, PlanError, TopologyError
-from sim.plan import Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
+from sim.plan import Axis, Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
 from sim.schema import Count, Door, Flag, TopologyFacts, Whole, WorkloadFacts
 from sim.topology import from_document, workload_facts, workload_from
 
@@ -78,6 +78,13 @@ class PredictionFacts(Door):
     joules_per_token: float | None = None
 
 
+class AxisFacts(Door):
+    """A dimension of the searched space: its values, or in words where they follow a rule."""
+
+    axis: str
+    values: tuple[str | int, ...]
+
+
 class CertificateFacts(Door):
     """How far the promise can be from the best of the searched space."""
 
@@ -90,6 +97,8 @@ class CertificateFacts(Door):
     objective: Literal["step-time", "cost", "energy"] = "step-time"
     lower_bound_per_token: float | None = None
     mixed_lower_bound_s: float | None = None
+    space: tuple[AxisFacts, ...] = ()
+    outside: tuple[str, ...] = ()
 
 
 class MadeByFacts(Door):
@@ -136,9 +145,14 @@ def facts(plan: Plan) -> dict[str, Any]:
     if plan.prediction is not None:
         data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
     if plan.certificate is not None:
-        data["certificate"] = asdict(plan.certificate)
+        data["certificate"] = _certificate(plan.certificate)
     data["made_by"] = asdict(plan.made_by)
     return data
+
+
+def _certificate(found: Certificate) -> dict[str, Any]:
+    space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
+    return asdict(found) | {"space": space, "outside": list(found.outside)}
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -159,7 +173,7 @@ def digest(plan: Plan) -> str:
 
 
 def to_json(plan: Plan) -> str:
-    """The text of plan.json: one key a line at the top, one line for each stage, group and list of devices."""
+    """The text of plan.json: one key a line at the top, one line for each stage, group, axis and list of devices."""
     data = facts(plan)
     lines = []
     for key, value in data.items():
@@ -167,12 +181,20 @@ def to_json(plan: Plan) -> str:
             rows = ",\n".join(f"    {json.dumps(row)}" for row in value)
             body = f"[\n{rows}\n  ]" if value else "[]"
         elif isinstance(value, dict) and key != "topology":
-            rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
+            rows = ",\n".join(f"    {json.dumps(name)}: {_text(item)}" for name, item in value.items())
             body = f"{{\n{rows}\n  }}"
         else:
             body = json.dumps(value)
         lines.append(f"  {json.dumps(key)}: {body}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _text(item: object) -> str:
+    """A value inside a key of the top; of a list of objects, such as axes, each has a line."""
+    if not isinstance(item, list) or not item or not isinstance(item[0], dict):
+        return json.dumps(item)
+    rows = ",\n".join(f"      {json.dumps(row)}" for row in item)
+    return f"[\n{rows}\n    ]"
 
 
 def load(path: str | Path) -> Plan:
@@ -198,7 +220,9 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
         values = data.prediction.model_dump()
         prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
     if data.certificate is not None:
-        certificate = Certificate(**data.certificate.model_dump())
+        proof = data.certificate
+        space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
+        certificate = Certificate(**proof.model_dump() | {"space": space})
     placement: list[Device] = []
     try:
         for text in data.placement:

@@ -39,6 +39,7 @@ from planner.placement import build
 from planner.question import Question
 from planner.reach import AnyOrder, Reach, reach_bound, reaches
 from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
+from planner.space import axes, outside
 from planner.stages import alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
@@ -461,6 +462,8 @@ def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None
         solver="+".join(sorted(search.solvers)) or "closed form",
         seconds=search.question.time_limit,
         mixed_lower_bound_s=mixed_least,
+        space=axes(search.question),
+        outside=outside(search.question),
     )
     return search.best.saying(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 

@@ -77,6 +77,7 @@ def test_plan_tells_an_engineer_what_it_chose(run):
         "megatron",
         "holmes",
         "Certificate: ",
+        "Searched: tp 2, pp 2, dp 8, microbatch size ",
     ):
         assert word in seen.out, word
     assert seen.err.startswith("Planned in ")

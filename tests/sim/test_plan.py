@@ -14,7 +14,7 @@ import pytest
 from sim import planfile, schedules
 from sim.cluster import Device
 from sim.errors import PlanError
-from sim.plan import Certificate, Group, ParallelConfig, Plan, Prediction, Stage, group_ranks, groups_of
+from sim.plan import Axis, Certificate, Group, ParallelConfig, Plan, Prediction, Stage, group_ranks, groups_of
 from sim.topology import load
 
 Make = Callable[..., Any]
@@ -245,6 +245,35 @@ def test_promise_and_certificate_read_back(read: Plan) -> None:
         certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", 0.5),
     )
     assert planfile.from_text("plan.json", planfile.to_json(promised)) == promised
+
+
+def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(read: Plan) -> None:
+    axes = Axis("tp", (1, 2)), Axis("pp", ("1 to 4",)), Axis("schedule", ("1f1b", "zb-h1"))
+    proof = Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", 0.5, space=axes, outside=("schedule gpipe", "zero_stage 0"))
+    promised = replace(read, certificate=proof)
+    text = planfile.to_json(promised)
+    assert json.loads(text)["certificate"]["space"] == [
+        {"axis": "tp", "values": [1, 2]},
+        {"axis": "pp", "values": ["1 to 4"]},
+        {"axis": "schedule", "values": ["1f1b", "zb-h1"]},
+    ]
+    assert json.loads(text)["certificate"]["outside"] == ["schedule gpipe", "zero_stage 0"]
+    assert '\n      {"axis": "tp", "values": [1, 2]},\n' in text
+    assert planfile.from_text("plan.json", text) == promised
+    assert planfile.digest(promised) == planfile.digest(read)
+
+
+def test_a_certificate_of_an_older_file_names_no_space(read: Plan) -> None:
+    promised = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", 0.5))
+    data = json.loads(planfile.to_json(promised))
+    del data["certificate"]["space"], data["certificate"]["outside"]
+    assert planfile.from_text("plan.json", json.dumps(data)) == promised
+
+
+def test_the_schema_of_a_plan_knows_the_space() -> None:
+    schema = planfile.plan_schema()
+    assert schema["$defs"]["AxisFacts"]["required"] == ["axis", "values"]
+    assert not {"space", "outside"} & set(schema["$defs"]["CertificateFacts"]["required"])
 
 
 def test_a_plan_file_has_its_keys_in_the_order_of_the_design(read: Plan) -> None:

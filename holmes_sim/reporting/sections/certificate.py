@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 
 from holmes_sim.printing import plans
-from holmes_sim.reporting.markup import number
+from holmes_sim.reporting.markup import listing, number, table
 from holmes_sim.reporting.study import Study
+from sim.plan import Certificate
 from sim.units import time_text
 
 NAME = "certificate"
@@ -27,6 +28,12 @@ def html(study: Study) -> str:
     if found.mixed_lower_bound_s is not None:
         mixed = number(f"{at}/mixed_lower_bound_s", found.mixed_lower_bound_s, time_text(found.mixed_lower_bound_s))
         tiles.append(("with mixed stages", mixed))
-    return f"<p>{escape(sentence[0].upper() + sentence[1:])}</p>" + (
-        '<dl class="tiles small">' + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles) + "</dl>"
-    )
+    shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
+    return f'<p>{escape(sentence[0].upper() + sentence[1:])}</p><dl class="tiles small">{shown}</dl>' + _space(found)
+
+
+def _space(found: Certificate) -> str:
+    """The axes of the searched space, and what lies outside; nothing where the plan file does not say."""
+    rows = [(escape(axis.name), escape(plans.values(axis))) for axis in found.space]
+    searched = table(("axis", "what"), rows, "Searched", ("axis",)) if rows else ""
+    return searched + (f"<p>Outside:</p>{listing(found.outside)}" if found.outside else "")

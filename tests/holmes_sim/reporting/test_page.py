@@ -90,6 +90,14 @@ def test_all_that_the_plan_promises_and_proves_is_on_the_page(page, study):
     assert rows <= page.numbers.keys()
 
 
+def test_the_space_of_the_certificate_is_a_table(page, planned):
+    told = page.one("section", id="certificate").text
+    assert all(axis.name in told for axis in planned.certificate.space)
+    assert all(text in told for text in planned.certificate.outside)
+    silent = planned.saying(certificate=replace(planned.certificate, space=(), outside=()))
+    assert "Searched" not in Page(reporting.page(reporting.study(silent, ()))).one("section", id="certificate").text
+
+
 def test_a_promise_of_another_version_is_told(planned):
     promised = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
     page = Page(reporting.page(reporting.study(planned.saying(prediction=promised), ())))

@@ -1,0 +1,50 @@
+"""The line of a certificate about its space."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holmes_sim.printing.plans import searched, values
+from sim.plan import Axis, Certificate
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+PROOF = Certificate(
+    "feasible", 2.0, 1.9, 0.05, "closed form", 1.0,
+    space=(
+        Axis("tp", (1, 2, 4, 8)),
+        Axis("pp", ("1 to 30",)),
+        Axis("dp", (16,)),
+        Axis("cp", (1,)),
+        Axis("ep", (1, 2)),
+        Axis("microbatch_size", SIZES),
+        Axis("schedule", ("1f1b", "interleaved", "zb-h1")),
+        Axis("vpp", (1, 2, 3, 4, 6)),
+        Axis("zero_stage", (1, 2, 3)),
+        Axis("recompute", ("none", "full")),
+        Axis("layers", ("any split",)),
+    ),
+    outside=("schedule 1f1b-deepspeed, gpipe", "zero_stage 0", "vpp 5, 7 to 15", "unfused attention"),
+)  # fmt: skip
+
+
+def test_the_space_is_told_in_a_line():
+    assert searched(PROOF) == (
+        "Searched: tp 1-8, pp 1-30, dp 16, ep 1 or 2, microbatch size 1-96 (13), schedules 1f1b, interleaved (vpp 2-6), zb-h1, "
+        "ZeRO 1-3, recompute none or full. Outside: 1f1b-deepspeed, gpipe; ZeRO 0; vpp 5, 7-15; more in plan.json."
+    )
+
+
+def test_a_pinned_space_is_told_in_a_line():
+    space = (Axis("tp", (2,)), Axis("schedule", ("1f1b",)), Axis("vpp", (1,)), Axis("zero_stage", (0,)))
+    assert searched(replace(PROOF, space=space, outside=())) == "Searched: tp 2, schedule 1f1b, ZeRO 0."
+    assert searched(replace(PROOF, space=space, outside=("cp 2",))) == "Searched: tp 2, schedule 1f1b, ZeRO 0. Outside: cp 2."
+
+
+def test_a_certificate_without_a_space_says_nothing():
+    assert searched(replace(PROOF, space=(), outside=())) == ""
+
+
+def test_values_are_text():
+    assert values(Axis("dp", (1, 2, 3))) == "1, 2, 3"
+    assert values(Axis("microbatch_size", SIZES)) == "1 to 96 (13 values)"
+    assert values(Axis("placement", ("side by side", "evenly"))) == "side by side; evenly"
