@@ -1,6 +1,6 @@
 """Small random fleets of machines that people own, with a workload and the wishes of a user: one question for each seed.
 
-A fleet has one to three clusters of one to three nodes with one to four catalogue devices, eight devices in all at most. What
+A fleet has one to three clusters of one to three nodes with one to four catalogue devices, ten devices in all at most. What
 is inside a node may be slower than its NICs, or faster. Models have two to six layers, of one gradient bucket or of several.
 """
 
@@ -14,12 +14,14 @@ from typing import Any
 
 from benchmarks.certificates.space import pipelines, shapes
 from planner.question import Question, Wishes
+from sim import catalog
 from sim.documents import parse
 from sim.topology import from_document
 
 LARGEST = 30_000
 """Pipelines, under every shape, that a question has at most: more wishes are pinned until it has no more."""
-DEVICES = 8
+DEVICES = 10
+"""Devices of a fleet at most."""
 TIME_LIMIT = 120.0
 """Seconds that the planner has: more than it takes, so that its answers do not depend on the machine."""
 
@@ -40,13 +42,17 @@ INSIDE = {
 """Device -> what joins the devices of a node."""
 ETHERNET = (10, 25, 25, 100)
 RDMA = (100, 200, 400)
-TRUNKS = (1, 10, 25, 100)
+TRUNKS = (1, 10, 25, 100, 100)
 """Rates in Gbit/s."""
 HIDDEN = (512, 1024, 1536, 2048, 3072, 4096)
+LARGE = (5120, 6144, 8192, 12_288)
+STATE = 18
+"""Bytes of weights, gradients and optimizer state of a parameter."""
 VOCABULARIES = (32_000, 51_200, 128_256, 256_000)
-BATCHES = (4, 6, 8, 9, 10, 12, 15, 16, 18, 20, 24)
+BATCHES = (4, 6, 8, 8, 9, 10, 12, 12, 15, 16, 16, 16, 18, 20, 24, 24)
+SEQUENCES = (512, 1024, 2048, 2048, 4096, 4096)
 PINS: tuple[dict[str, Any], ...] = (
-    {"tp": 1}, {"tp": 2}, {"pp": 2}, {"schedule": "1f1b"}, {"schedule": "zb-h1"}, {"recompute": "none"},
+    {"tp": 1}, {"tp": 2}, {"pp": 2}, {"pp": 3}, {"dp": 1}, {"schedule": "1f1b"}, {"schedule": "zb-h1"}, {"recompute": "none"},
     {"recompute": "full"}, {"zero_stage": 1}, {"zero_stage": 3}, {"microbatch_size": 1}, {"microbatch_size": 2},
 )  # fmt: skip
 """What users pin. A question has one of them now and then, and more where its space is too large otherwise."""
@@ -55,8 +61,8 @@ PINS: tuple[dict[str, Any], ...] = (
 def draw(seed: int, largest: int = LARGEST) -> Question:
     """The question of a seed, with a space of at most so many pipelines."""
     rng = random.Random(seed)
-    document = _fleet(rng, seed) | {"workload": _workload(rng)}
-    document["workload"]["precision"] = _precision(rng, document)
+    document = _fleet(rng, seed)
+    document["workload"] = _workload(rng, _memory(document)) | {"precision": _precision(rng, document)}
     topology = from_document(parse(f"seed-{seed}", json.dumps(document)))
     assert topology.workload is not None
     wishes = Wishes(**rng.choice(PINS)) if rng.random() < 0.4 else Wishes()
@@ -88,19 +94,19 @@ def _given(wishes: Wishes) -> dict[str, Any]:
 def _fleet(rng: random.Random, seed: int) -> dict[str, Any]:
     number = rng.choice([1, 1, 2, 2, 2, 3])
     clusters: dict[str, Any] = {}
-    left = DEVICES
+    left, device = DEVICES, ""
     for index, name in enumerate("abc"[:number]):
-        count = rng.choice([one for one in (1, 2, 2, 3, 4, 4) if one <= left - (number - index - 1)])
+        count = rng.choice([one for one in (1, 2, 2, 3, 4, 4, 4) if one <= left - (number - index - 1)])
         most = (left - (number - index - 1)) // count
         nodes = rng.randint(1, min(3, most) if number > 1 or count > 1 else min(4, most))
         left -= nodes * count
-        clusters[name] = {"nodes": nodes, "node": _node(rng, count)}
+        device = device if device and rng.random() < 0.5 else rng.choice(list(INSIDE))
+        clusters[name] = {"nodes": nodes, "node": _node(rng, count, device)}
     links = [link for pair in itertools.combinations(clusters, 2) for link in _trunks(rng, pair, clusters)]
     return {"format": "holmes-sim/topology/1", "name": f"seed-{seed}", "clusters": clusters, "links": links}
 
 
-def _node(rng: random.Random, count: int) -> dict[str, Any]:
-    device = rng.choice(list(INSIDE))
+def _node(rng: random.Random, count: int, device: str) -> dict[str, Any]:
     nics = [{"type": "ethernet", "bandwidth": f"{rng.choice(ETHERNET)} Gbit/s", "count": 1}]
     if rng.random() < 0.6:
         kind, rate, many = rng.choice(["infiniband", "roce"]), rng.choice(RDMA), rng.choice([1, 1, 2, 4])
@@ -127,21 +133,35 @@ def _trunks(rng: random.Random, pair: tuple[str, str], clusters: dict[str, Any])
     return links
 
 
-def _workload(rng: random.Random) -> dict[str, Any]:
-    hidden, mlp = rng.choice(HIDDEN), rng.choice(["gelu", "swiglu"])
+def _memory(document: dict[str, Any]) -> float:
+    """Bytes of all devices of a fleet."""
+    nodes = [(cluster["nodes"], cluster["node"]["devices"]) for cluster in document["clusters"].values()]
+    return sum(float(number * devices["count"]) * catalog.device(devices["type"]).memory for number, devices in nodes)
+
+
+def _workload(rng: random.Random, room: float) -> dict[str, Any]:
+    """A workload; in a half of the cases its model is as large as a share of the fleet's memory allows."""
+    mlp, layers, vocab = rng.choice(["gelu", "swiglu"]), rng.choice([2, 3, 4, 4, 5, 6, 6, 6]), rng.choice(VOCABULARIES)
+    hidden, share = rng.choice(HIDDEN), rng.uniform(0.1, 0.7) if rng.random() < 0.5 else 0.0
+    parameters = {one: 12 * layers * one**2 + 2 * vocab * one for one in (*HIDDEN, *LARGE)}
+    hidden = max([hidden, *(one for one, number in parameters.items() if STATE * number < share * room)])
     heads = hidden // rng.choice([64, 128])
     model = {
         "name": "drawn",
-        "layers": rng.choice([2, 3, 4, 4, 5, 6, 6]),
+        "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "kv_heads": heads if rng.random() < 0.6 else 4,
         "ffn_hidden": 4 * hidden if mlp == "gelu" else 11 * hidden // 4,
-        "vocab": rng.choice(VOCABULARIES),
+        "vocab": vocab,
         "mlp": mlp,
         "tied_embeddings": rng.random() < 0.5,
     }
-    return {"model": model, "global_batch_size": rng.choice(BATCHES), "seq_len": rng.choice([512, 1024, 2048, 4096])}
+    return {
+        "model": model,
+        "global_batch_size": rng.choice(BATCHES),
+        "seq_len": rng.choice([512, 1024, 2048, 2048, 4096, 4096]),
+    }
 
 
 def _precision(rng: random.Random, document: dict[str, Any]) -> str:
