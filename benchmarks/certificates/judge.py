@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.certificates.bounds import Bounds
-from benchmarks.certificates.brute import STRICT, Found, best
+from benchmarks.certificates.brute import STRICT, best
 from benchmarks.certificates.fleets import LARGEST, draw, size
 from benchmarks.certificates.space import pipelines, shapes
 from planner import strategies
@@ -95,7 +95,7 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict:
         wishes=str(question.wishes),
         pipelines=size(question),
         broken=len(found.broken),
-        features=features(question, found),
+        features=features(question) + _of_plan(found.plan),
         planning_s=planned - begun,
         brute_s=done - planned,
     )
@@ -124,8 +124,8 @@ def layout(plan: Plan | None) -> str:
     return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(places)}"
 
 
-def features(question: Question, found: Found) -> tuple[str, ...]:
-    """What a question exercises."""
+def features(question: Question) -> tuple[str, ...]:
+    """What the space of a question holds."""
     clusters, model = list(question.clusters()), question.workload.model
     every, bounds = list(shapes(question)), Bounds(question)
     fitting = {shape: any(bounds.fits(shape, stages) for stages in pipelines(question, shape)) for shape in every}
@@ -148,11 +148,16 @@ def features(question: Question, found: Found) -> tuple[str, ...]:
         "microbatch size 3 fits": 3 in sizes,
         "microbatch size 5 or 6 fits": bool(sizes & {5, 6}),
         "pinned": bool(str(question.wishes)),
-        "no plan fits": found.plan is None,
-        "best plan has several stages": found.plan is not None and found.plan.config.pp > 1,
-        "best plan crosses clusters": found.plan is not None and len({d.cluster for d in found.plan.placement}) > 1,
     }
     return tuple(name for name, true in facts.items() if true)
+
+
+def _of_plan(plan: Plan | None) -> tuple[str, ...]:
+    """What the best plan of a question exercises."""
+    if plan is None:
+        return ("no plan fits",)
+    crosses = len({device.cluster for device in plan.placement}) > 1
+    return ("best plan has several stages",) * (plan.config.pp > 1) + ("best plan crosses clusters",) * crosses
 
 
 def _binds(question: Question, bounds: Bounds, every: list[Shape]) -> bool:
