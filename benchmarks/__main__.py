@@ -3,8 +3,9 @@
 `python -m benchmarks peers` judges plans by the peers' own models, some four minutes. `python -m benchmarks strategies` plans
 every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks planning` plans fleets of up
 to a hundred thousand devices. `python -m benchmarks lab` measures the lab's links against the model, a minute, and `python -m
-benchmarks scenarios` plays plans there, fourteen minutes; both need torch, and root or user namespaces. None of them is among
-what runs unasked.
+benchmarks scenarios` plays plans there, fourteen minutes; both need torch, and root or user namespaces. `python -m benchmarks
+certificates` judges certified plans and their bounds by brute force, an hour of one core; it alone takes options
+(`benchmarks.certificates.run`). None of them is among what runs unasked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import sys
 
 from benchmarks import engine, evaluator, lab, planning, scale, scenarios, strategies
+from benchmarks.certificates import run
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
 from planner.strategies import names
@@ -73,12 +75,15 @@ def show_scenarios() -> None:
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
 PARTS = UNASKED | {
     "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
-    "lab": show_lab, "scenarios": show_scenarios,
+    "lab": show_lab, "scenarios": show_scenarios, "certificates": run.show,
 }  # fmt: skip
 
 
 def main(asked: list[str]) -> None:
     """Print the parts that were asked for, or all that are quick."""
+    if asked[:1] == ["certificates"]:
+        run.show(asked[1:])
+        return
     unknown = [name for name in asked if name not in PARTS]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}")

@@ -1,0 +1,205 @@
+"""Quick lower bounds on plans that are not built yet, from the closed forms of `sim.costs` on the devices of each stage."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from benchmarks.certificates.space import Stages, slots
+from planner.question import Question
+from planner.shapes import Shape
+from sim import memory, schedules
+from sim.cluster import Cluster, Device, trunk_path
+from sim.costs import StageCost, StageCosts, messages_pace
+from sim.errors import PlanError
+from sim.lowering import message_bytes, tied_bytes
+from sim.paces import Paces
+from sim.plan import ParallelConfig
+from sim.routes import Capacities, member, ways
+from sim.rows import Rows
+from sim.units import Bytes, Seconds
+
+Seat = tuple[str, int]
+"""A cluster and the number of a stage on it, in pipeline order."""
+
+
+class Bounds:
+    """Lower bounds, and memory, of the pipelines of one question; each stage is reckoned once."""
+
+    def __init__(self, question: Question):
+        self.question, self.workload, self.fleet = question, question.workload, question.topology.fleet
+        self.clusters = {cluster.name: cluster for cluster in question.clusters()}
+        self._capacities = Capacities(self.fleet)
+        self._costs: dict[object, StageCosts] = {}
+        self._stages: dict[object, StageCost] = {}
+        self._peaks: dict[object, Bytes] = {}
+        self._hops: dict[object, Seconds] = {}
+        self._pairs: dict[object, Seconds] = {}
+
+    def fits(self, shape: Shape, stages: Stages) -> bool:
+        """Whether every stage fits the memory of its devices."""
+        pp = len(stages)
+        key = _alike_in_memory(shape)
+        for place, (name, layers) in enumerate(stages):
+            known = key, pp, place, layers
+            if known not in self._peaks:
+                self._peaks[known] = self._peak(shape, pp, place, layers)
+            if self._peaks[known] > self.clusters[name].node.device.memory:
+                return False
+        return True
+
+    def _peak(self, shape: Shape, pp: int, place: int, layers: int) -> Bytes:
+        config, microbatches = shape.config(self.workload, pp), shape.microbatches(self.workload)
+        held = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
+        ends = place == 0, place == pp - 1
+        inside = max(memory.place_bytes(self.workload, config, layers, kept, *ends, owed) for kept, owed in held)
+        return inside + memory.outside_torch(config)
+
+    def of_shape(self, shape: Shape) -> Seconds:
+        """A lower bound on all pipelines of a shape: all layers of all microbatches on all places that there is room for."""
+        rate = 0.0
+        for name, cluster in self.clusters.items():
+            if room := min(slots(cluster, shape.tp) // shape.dp, self.workload.model.layers):
+                costs = self._at(shape, (name, 0))
+                one, two = (sum(costs.work(layers, False, False)) for layers in (1, 2))
+                rate += room / (two - one)
+        return shape.microbatches(self.workload) * self.workload.model.layers / rate if rate else math.inf
+
+    def of(self, shape: Shape, stages: Stages) -> Seconds:
+        """A lower bound on one pipeline: `sim.costs.step_seconds` with each message alone and the best collectives."""
+        schedule, config = schedules.get(shape.schedule), self._config(shape)
+        if len(stages) == 1:  # its devices may lie evenly on their nodes: only its own work is counted
+            costs = self._at(shape, (stages[0][0], 0))
+            return shape.microbatches(self.workload) * sum(costs.work(stages[0][1], True, True))
+        seats, counts = self._seats(shape, stages), (shape.microbatches(self.workload), shape.vpp)
+        hops = [self._hop(shape, a, b) for a, b in itertools.pairwise(seats)]
+        backs = [self._hop(shape, b, a) for a, b in itertools.pairwise(seats)]
+        tied = self._tied(shape, seats)
+        there = back = latest = first_tail = 0.0
+        for place, (_, layers) in enumerate(stages):
+            first, last = place == 0, place == len(stages) - 1
+            cost = self._stage(shape, seats[place], layers, first, last)
+            entry = cost if shape.vpp == 1 else self._stage(shape, seats[place], layers // shape.vpp, first, False)
+            ahead = 0.0 if last else hops[place]
+            behind = 0.0 if first else backs[place - 1]
+            if schedule.OVERLAPS_SENDS:
+                cost = replace(cost, lane=ahead * shape.vpp)
+            else:
+                cost = replace(cost, send_forward=ahead, send_backward=behind)
+            owed = cost.weight * schedules.weights_behind(shape.schedule, place, len(stages), *counts)
+            tail = cost.tail(config, tied if first or last else 0.0)
+            if not first:
+                there, back = there + hops[place - 1], back + behind
+                tail = max(tail, back - owed - cost.send_backward + first_tail)
+            else:
+                first_tail = owed + tail
+            latest = max(latest, cost.begin(there, config) + counts[0] * cost.slot + tail)
+            there, back = there + entry.forward, back + entry.inputs
+        return latest
+
+    def _config(self, shape: Shape) -> ParallelConfig:
+        return shape.config(self.workload, 2)
+
+    def _seats(self, shape: Shape, stages: Stages) -> list[Seat]:
+        taken: Counter[str] = Counter()
+        seats: list[Seat] = []
+        for name, _ in stages:
+            seats.append((name, taken[name]))
+            taken[name] += 1
+        return seats
+
+    def _stage(self, shape: Shape, seat: Seat, layers: int, first: bool, last: bool) -> StageCost:
+        key = _alike_in_time(shape), self._standing(shape, seat), layers, first, last
+        if key not in self._stages:
+            self._stages[key] = self._at(shape, seat).of(layers, first, last)
+        return self._stages[key]
+
+    def _at(self, shape: Shape, seat: Seat) -> StageCosts:
+        key = _alike_in_time(shape), self._standing(shape, seat)
+        if key not in self._costs:
+            rows = Rows.of(self.fleet, self._devices(shape, (seat[0], key[1][1])))
+            config = self._config(key[0])
+            self._costs[key] = StageCosts(self.workload, config, Paces(self.fleet, config, rows, self._capacities))
+        return self._costs[key]
+
+    def _standing(self, shape: Shape, seat: Seat) -> Seat:
+        """The first seat of the cluster that lies on its nodes as this one does."""
+        per_node = self.clusters[seat[0]].node.count // shape.tp
+        alike = per_node // math.gcd(per_node, shape.dp)
+        return seat[0], seat[1] % alike
+
+    def _devices(self, shape: Shape, seat: Seat) -> tuple[tuple[Device, ...], ...]:
+        """Devices of a stage, replica by replica: slots fill one node after the other."""
+        per_node = self.clusters[seat[0]].node.count // shape.tp
+        found = []
+        for index in range(seat[1] * shape.dp, (seat[1] + 1) * shape.dp):
+            node, place = divmod(index, per_node)
+            found.append(tuple(Device(seat[0], node, place * shape.tp + rank) for rank in range(shape.tp)))
+        return tuple(found)
+
+    def _hop(self, shape: Shape, source: Seat, target: Seat) -> Seconds:
+        """The latest message from one stage to another, each of them alone."""
+        nbytes = message_bytes(self.workload, self._config(shape))
+        return self._latest(shape, source, target, nbytes, "send_recv")
+
+    def _tied(self, shape: Shape, seats: list[Seat]) -> Seconds:
+        """The latest sum of a tied embedding's gradient between the end stages, each of them alone."""
+        nbytes = tied_bytes(self.workload, self._config(shape))
+        return self._latest(shape, seats[0], seats[-1], nbytes, "all_reduce") if nbytes else 0.0
+
+    def _latest(self, shape: Shape, source: Seat, target: Seat, nbytes: Bytes, operation: str) -> Seconds:
+        key = source, target, shape.tp, shape.dp, nbytes, operation
+        if key not in self._hops:
+            both = (self._devices(shape, seat) for seat in (source, target))
+            self._hops[key] = max(self._pair(a[0], b[0], nbytes, operation) for a, b in zip(*both, strict=True))
+        return self._hops[key]
+
+    def _pair(self, source: Device, target: Device, nbytes: Bytes, operation: str) -> Seconds:
+        """The least that two devices need over any type of NIC that they share; infinite where nothing joins them."""
+        key = source, target, nbytes, operation
+        if key not in self._pairs:
+            kinds = self._kinds(source, target)
+            self._pairs[key] = min((self._over(source, target, nbytes, operation, k) for k in kinds), default=math.inf)
+        return self._pairs[key]
+
+    def _kinds(self, source: Device, target: Device) -> Iterator[str]:
+        if (source.cluster, source.node) == (target.cluster, target.node):
+            yield "intra_node"
+            return
+        for nic in self.clusters[source.cluster].node.nics:
+            joined = trunk_path(self.fleet, source.cluster, target.cluster, nic.kind) is not None
+            if joined and self.clusters[target.cluster].node.nic(nic.kind) is not None:
+                yield nic.kind
+
+    def _over(self, source: Device, target: Device, nbytes: Bytes, operation: str, kind: str) -> Seconds:
+        with suppress(PlanError):
+            if operation == "send_recv":
+                return messages_pace(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
+            found = ways(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
+            return min(way.pace.seconds(nbytes) for way in found)
+        return math.inf
+
+
+@functools.lru_cache(maxsize=65536)
+def _alike_in_time(shape: Shape) -> Shape:
+    """A shape whose stages cost the same: of schedules it only matters whether they split the backward."""
+    if schedules.get(shape.schedule).SPLITS_BACKWARD:
+        return replace(shape, schedule="zb-h1")
+    return shape
+
+
+@functools.lru_cache(maxsize=65536)
+def _alike_in_memory(shape: Shape) -> Shape:
+    """A shape whose stages need the same memory."""
+    return replace(shape, overlap_param_gather=True)
+
+
+def lies(cluster: Cluster, shape: Shape, stages: Stages) -> tuple[bool, ...]:
+    """Values of `evenly` under which a pipeline is built: a pipeline of one place may lie evenly on its nodes too."""
+    per_node = cluster.node.count // shape.tp
+    return (False, True) if len(stages) == 1 and shape.dp > per_node else (False,)

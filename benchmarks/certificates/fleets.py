@@ -1,0 +1,200 @@
+"""Small random fleets of machines that people own, with a workload and the wishes of a user: one question for each seed.
+
+A fleet has one to three clusters of one to three nodes with one to four catalogue devices, ten devices in all at most. What
+is inside a node may be slower than its NICs, or faster. Models have two to six layers, of one gradient bucket or of several.
+Besides these there are servers of PCIe cards alone, with models of up to twelve layers and so with long pipelines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import asdict, replace
+from typing import Any
+
+from benchmarks.certificates.space import pipelines, shapes
+from planner.question import Question, Wishes
+from sim import catalog
+from sim.documents import parse
+from sim.topology import from_document
+
+LARGEST = 20_000
+"""Pipelines, under every shape, that a question has at most: more wishes are pinned until it has no more."""
+DEVICES = 10
+"""Devices of a fleet at most."""
+TIME_LIMIT = 120.0
+"""Seconds that the planner has: more than it takes, so that its answers do not depend on the machine."""
+
+NO_PEER_TO_PEER = "6 GB/s through the host"
+INSIDE = {
+    "a100-pcie-40gb": ("pcie4", NO_PEER_TO_PEER, "nvlink3-bridge"),
+    "a100-sxm4-80gb": ("nvlink3",),
+    "a100-sxm4-40gb": ("nvlink3",),
+    "h100-sxm5-80gb": ("nvlink4",),
+    "h100-pcie-80gb": ("pcie5", "nvlink4-bridge"),
+    "l40s": ("pcie4", NO_PEER_TO_PEER),
+    "v100-sxm2-16gb": ("nvlink2",),
+    "rtx-3090": ("pcie4", "pcie3", NO_PEER_TO_PEER),
+    "rtx-4090": ("pcie4", NO_PEER_TO_PEER),
+    "t4": ("pcie3",),
+    "mi210": ("infinity-fabric-3", "pcie4"),
+}
+"""Device -> what joins the devices of a node."""
+PCIE_CARDS = ("a100-pcie-40gb", "l40s", "rtx-3090", "rtx-4090")
+ETHERNET = (10, 25, 25, 100)
+RDMA = (100, 200, 400)
+TRUNKS = (1, 10, 25, 100, 100)
+"""Rates in Gbit/s."""
+HIDDEN = (512, 1024, 1536, 2048, 3072, 4096)
+LARGE = (5120, 6144, 8192, 12_288)
+STATE = 18
+"""Bytes of weights, gradients and optimizer state of a parameter."""
+VOCABULARIES = (32_000, 51_200, 128_256, 256_000, 256_000)
+BATCHES = (4, 6, 8, 8, 9, 10, 12, 12, 15, 16, 16, 16, 18, 20, 24, 24)
+SEQUENCES = (512, 1024, 2048, 2048, 4096, 4096)
+PINS: tuple[dict[str, Any], ...] = (
+    {"tp": 1}, {"tp": 2}, {"pp": 2}, {"pp": 3}, {"dp": 1}, {"schedule": "1f1b"}, {"schedule": "zb-h1"}, {"recompute": "none"},
+    {"recompute": "full"}, {"zero_stage": 1}, {"zero_stage": 3}, {"microbatch_size": 1}, {"microbatch_size": 2},
+)  # fmt: skip
+"""What users pin. A question has one of them now and then, and more where its space is too large otherwise."""
+LONG: tuple[dict[str, Any], ...] = (
+    {"tp": 1, "dp": 1}, {"tp": 1, "dp": 2}, {"tp": 2, "dp": 1}, {"tp": 1, "microbatch_size": 1},
+    {"tp": 1, "dp": 1, "schedule": "1f1b"}, {"tp": 1, "schedule": "interleaved"}, {"tp": 1, "dp": 1, "microbatch_size": 1},
+    {"microbatch_size": 1, "schedule": "zb-h1"},
+)  # fmt: skip
+"""What is pinned of long pipelines."""
+FORMAT = "holmes-sim/topology/1"
+
+
+def draw(seed: int, largest: int = LARGEST) -> Question:
+    """The question of a seed, with a space of at most so many pipelines."""
+    rng = random.Random(seed)
+    document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
+    topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
+    assert topology.workload is not None
+    question = Question(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
+    pins = rng.sample(PINS, len(PINS))
+    while pins and size(question, largest) > largest:
+        question = replace(question, wishes=Wishes(**pins.pop() | _given(question.wishes)))
+    return question
+
+
+def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A fleet of any machines with its workload, and what is pinned."""
+    document = _fleet(rng)
+    model = _model(rng, rng.choice([2, 3, 4, 4, 5, 6, 6, 6]), _hidden(rng, document))
+    document["workload"] = _workload(rng, model, _precision(rng, document))
+    return document, rng.choice(PINS) if rng.random() < 0.4 else {}
+
+
+def _servers(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One or two clusters of PCIe cards, most without peer-to-peer, with RDMA and a longer model, and what is pinned."""
+    clusters: dict[str, Any] = {}
+    for name in "ab"[: rng.choice([1, 1, 2])]:
+        count = rng.choice([2, 3, 4])
+        node = _node(rng, count, rng.choice(PCIE_CARDS), rdma=True)
+        if rng.random() < 0.7:
+            node["intra_node"] = _inside(NO_PEER_TO_PEER)
+        clusters[name] = {"nodes": rng.choice([1, 2, 2, 3]) if count == 2 else 2, "node": node}
+    links = _trunks(rng, ("a", "b"), clusters) if len(clusters) > 1 else []
+    model = _model(rng, rng.choice([6, 8, 9, 10, 12]), rng.choice(HIDDEN[1:]))
+    workload = _workload(rng, model, "bf16")
+    return {"format": FORMAT, "clusters": clusters, "links": links, "workload": workload}, rng.choice(LONG)
+
+
+def size(question: Question, enough: int | None = None) -> int:
+    """Pipelines under every shape; counted no further than beyond `enough`."""
+    known: dict[object, int] = {}
+    found = 0
+    for shape in shapes(question):
+        key = shape.tp, shape.dp, shape.vpp, shape.schedule == "interleaved" and shape.microbatch_size
+        if key not in known:
+            known[key] = sum(1 for _ in itertools.islice(pipelines(question, shape), (enough or 10**9) + 1))
+        found += known[key]
+        if enough is not None and found > enough:
+            break
+    return found
+
+
+def _given(wishes: Wishes) -> dict[str, Any]:
+    return {key: value for key, value in asdict(wishes).items() if value is not None}
+
+
+def _fleet(rng: random.Random) -> dict[str, Any]:
+    number = rng.choice([1, 1, 2, 2, 2, 3])
+    clusters: dict[str, Any] = {}
+    left, device = DEVICES, ""
+    for index, name in enumerate("abc"[:number]):
+        count = rng.choice([one for one in (1, 2, 2, 3, 4, 4, 4) if one <= left - (number - index - 1)])
+        most = (left - (number - index - 1)) // count
+        nodes = rng.randint(1, min(3, most) if number > 1 or count > 1 else min(4, most))
+        left -= nodes * count
+        device = device if device and rng.random() < 0.5 else rng.choice(list(INSIDE))
+        clusters[name] = {"nodes": nodes, "node": _node(rng, count, device)}
+    links = [link for pair in itertools.combinations(clusters, 2) for link in _trunks(rng, pair, clusters)]
+    return {"format": FORMAT, "clusters": clusters, "links": links}
+
+
+def _node(rng: random.Random, count: int, device: str, rdma: bool = False) -> dict[str, Any]:
+    nics = [{"type": "ethernet", "bandwidth": f"{rng.choice(ETHERNET)} Gbit/s", "count": 1}]
+    if rdma or rng.random() < 0.6:
+        kind, rate, many = rng.choice(["infiniband", "roce"]), rng.choice(RDMA), rng.choice([1, 1, 2, 4])
+        nics.append({"type": kind, "bandwidth": f"{rate} Gbit/s", "count": many})
+    inside = rng.choice(INSIDE[device])
+    return {"devices": {"type": device, "count": count}, "intra_node": _inside(inside), "nics": nics}
+
+
+def _inside(name: str) -> str | dict[str, Any]:
+    """A link of the catalogue, or one of PCIe without peer-to-peer."""
+    if name != NO_PEER_TO_PEER:
+        return name
+    shares = dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"), 0.9)
+    return {"bandwidth": "6 GB/s", "latency": "8 us", "overhead": "12 us", "efficiency": shares, "interference": 0.02}
+
+
+def _trunks(rng: random.Random, pair: tuple[str, str], clusters: dict[str, Any]) -> list[dict[str, Any]]:
+    kinds = [{nic["type"] for nic in clusters[name]["node"]["nics"]} for name in pair]
+    latency = rng.choice(["10 us", "50 us", "1 ms"])
+    links = [{"between": list(pair), "type": "ethernet", "bandwidth": f"{rng.choice(TRUNKS)} Gbit/s", "latency": latency}]
+    for kind in sorted(kinds[0] & kinds[1] - {"ethernet"}):
+        if rng.random() < 0.6:
+            links.append({"between": list(pair), "type": kind, "bandwidth": f"{rng.choice(RDMA)} Gbit/s", "latency": latency})
+    return links
+
+
+def _hidden(rng: random.Random, document: dict[str, Any]) -> int:
+    """A hidden size; in a half of the cases a large one, whose state takes a share of the fleet's memory."""
+    nodes = [(cluster["nodes"], cluster["node"]["devices"]) for cluster in document["clusters"].values()]
+    memory = sum(float(number * devices["count"]) * catalog.device(devices["type"]).memory for number, devices in nodes)
+    room = rng.uniform(0.1, 0.7) * memory / STATE if rng.random() < 0.5 else 0.0
+    return max([rng.choice(HIDDEN), *(one for one in (*HIDDEN, *LARGE) if 72 * one**2 + 200_000 * one < room)])
+
+
+def _model(rng: random.Random, layers: int, hidden: int) -> dict[str, Any]:
+    heads, mlp = hidden // rng.choice([64, 128]), rng.choice(["gelu", "swiglu"])
+    return {
+        "name": "drawn",
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": heads if rng.random() < 0.6 else 4,
+        "ffn_hidden": 4 * hidden if mlp == "gelu" else 11 * hidden // 4,
+        "vocab": rng.choice(VOCABULARIES),
+        "mlp": mlp,
+        "tied_embeddings": rng.random() < 0.5,
+    }
+
+
+def _workload(rng: random.Random, model: dict[str, Any], precision: str) -> dict[str, Any]:
+    batch, seq_len = rng.choice(BATCHES), rng.choice(SEQUENCES)
+    return {"model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": precision}
+
+
+def _precision(rng: random.Random, document: dict[str, Any]) -> str:
+    """fp16, or bf16 where some cluster has it; clusters that have not are left out then."""
+    old = {"v100-sxm2-16gb", "t4"}
+    devices = [cluster["node"]["devices"]["type"] for cluster in document["clusters"].values()]
+    able = any(device not in old for device in devices)
+    some = any(device in old for device in devices)
+    return "bf16" if able and rng.random() < (0.1 if some else 0.8) else "fp16"

@@ -1,0 +1,186 @@
+"""One seed judged: what `certified` plans and proves, beside the fastest plan of the stated space."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from benchmarks.certificates.bounds import Bounds
+from benchmarks.certificates.brute import STRICT, best
+from benchmarks.certificates.fleets import LARGEST, draw, size
+from benchmarks.certificates.space import pipelines, shapes
+from planner import strategies
+from planner.mixed import is_mixed
+from planner.question import Question
+from planner.shapes import Shape
+from planner.verify import step
+from planner.workshop import Workshop
+from sim import lowering
+from sim.cluster import Node
+from sim.errors import Infeasible
+from sim.plan import Plan
+from sim.units import Seconds
+
+NEAR = 0.005
+"""The share by which a certified plan may take longer than the fastest."""
+KINDS = {
+    "bound": "bound above the best",
+    "step": f"more than {NEAR:.1%} above the best",
+    "order": "bound above its own plan",
+    "feasible": "disagree on whether a plan fits",
+    "closed form": "engine faster than the closed form",
+}
+"""What can be wrong with a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found for one seed; seconds are infinite where there is no plan.
+
+    `step_s` and `bound_s` are the certified plan's, `mixed` whether it has stages across clusters, which the brute force does
+    not look at; `best_s` and `best_plan` are the brute force's, and `pipelines` the size of its space. `features` names what
+    the space holds. `planning_s` and `brute_s` are what both took."""
+
+    seed: int
+    step_s: Seconds
+    bound_s: Seconds
+    mixed: bool
+    best_s: Seconds
+    best_plan: str
+    certified_plan: str
+    wishes: str
+    pipelines: int
+    broken: int
+    features: tuple[str, ...]
+    planning_s: Seconds
+    brute_s: Seconds
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Those of `KINDS` that are the case."""
+        both = self.best_s < float("inf") and self.step_s < float("inf")
+        found = {
+            "bound": both and self.bound_s > self.best_s * (1 + STRICT),
+            "step": both and self.step_s > self.best_s * (1 + NEAR),
+            "order": both and self.bound_s > self.step_s * (1 + STRICT),
+            "feasible": (self.step_s < float("inf")) < (self.best_s < float("inf")) or self._only_certified,
+            "closed form": self.broken > 0,
+        }
+        return tuple(kind for kind, wrong in found.items() if wrong)
+
+    @property
+    def _only_certified(self) -> bool:
+        """Whether the planner has a plan inside the space and the brute force has none."""
+        return self.step_s < self.best_s == float("inf") and not self.mixed
+
+
+def judge(seed: int, largest: int = LARGEST) -> Verdict:
+    """Plan the question of a seed, and brute-force it."""
+    question = draw(seed, largest)
+    begun = time.perf_counter()
+    plan = certified(question)
+    planned = time.perf_counter()
+    found = best(question)
+    done = time.perf_counter()
+    return Verdict(
+        seed=seed,
+        step_s=step(plan) if plan else float("inf"),
+        bound_s=plan.certificate.lower_bound_s if plan and plan.certificate else float("inf"),
+        mixed=plan is not None and is_mixed(plan),
+        best_s=found.seconds,
+        best_plan=layout(found.plan),
+        certified_plan=layout(plan),
+        wishes=str(question.wishes),
+        pipelines=size(question),
+        broken=len(found.broken),
+        features=features(question) + _of_plan(found.plan),
+        planning_s=planned - begun,
+        brute_s=done - planned,
+    )
+
+
+def certified(question: Question) -> Plan | None:
+    """The plan of the default strategy, with its certificate; None where it says that none fits."""
+    with suppress(Infeasible):
+        return strategies.get("certified").plan(question, Workshop(question))
+    return None
+
+
+def layout(plan: Plan | None) -> str:
+    """A plan in one line: its degrees and, place by place, where it stands and how many layers it holds."""
+    if plan is None:
+        return "none"
+    config, width = plan.config, plan.config.tp * plan.config.dp_cp
+    places = []
+    for place in range(config.pp):
+        devices = plan.placement[place * width : (place + 1) * width]
+        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(place))
+        places.append(f"{'+'.join(dict.fromkeys(device.cluster for device in devices))}:{layers}")
+    behind = "" if config.overlap_param_gather else " gathers-behind"
+    schedule = config.schedule + (f"-{config.vpp}" if config.vpp > 1 else "")
+    degrees = f"tp{config.tp} dp{config.dp} mb{config.microbatch_size} x {config.num_microbatches[0]}"
+    return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(places)}"
+
+
+def features(question: Question) -> tuple[str, ...]:
+    """What the space of a question holds."""
+    clusters, model = list(question.clusters()), question.workload.model
+    every, bounds = list(shapes(question)), Bounds(question)
+    fitting = {shape: any(bounds.fits(shape, stages) for stages in pipelines(question, shape)) for shape in every}
+    able = [shape for shape, fits in fitting.items() if fits]
+    sizes = {shape.microbatch_size for shape in able}
+    many = any(_buckets(question, shape) for shape in able)
+    transports = {_rdma(a.node, b.node) for a, b in itertools.combinations(clusters, 2)}
+    facts = {
+        f"{len(clusters)} classes": True,
+        "tied": model.tied_embeddings,
+        "untied": not model.tied_embeddings,
+        "several buckets": many,
+        "one bucket": not many,
+        "NIC faster than inside": any(_slow_inside(cluster.node) for cluster in clusters),
+        "some pair without common RDMA": False in transports,
+        "memory binds": _binds(question, bounds, every),
+        "interleaved fits": any(shape.schedule == "interleaved" for shape in able),
+        "ZeRO 2 or 3 fits": any(shape.zero_stage > 1 and shape.dp > 1 for shape in able),
+        "tensor parallel fits": any(shape.tp > 1 for shape in able),
+        "microbatch size 3 fits": 3 in sizes,
+        "microbatch size 5 or 6 fits": bool(sizes & {5, 6}),
+        "pinned": bool(str(question.wishes)),
+    }
+    return tuple(name for name, true in facts.items() if true)
+
+
+def _of_plan(plan: Plan | None) -> tuple[str, ...]:
+    """What the best plan of a question exercises."""
+    if plan is None:
+        return ("no plan fits",)
+    crosses = len({device.cluster for device in plan.placement}) > 1
+    return ("best plan has several stages",) * (plan.config.pp > 1) + ("best plan crosses clusters",) * crosses
+
+
+def _binds(question: Question, bounds: Bounds, every: list[Shape]) -> bool:
+    """Whether some pipelines fit and some do not."""
+    alike = {shape.tp * 1000 + shape.dp: shape for shape in every}.values()
+    return len({bounds.fits(shape, stages) for shape in alike for stages in pipelines(question, shape)}) == 2
+
+
+def _buckets(question: Question, shape: Shape) -> bool:
+    """Whether a stage of two layers reduces its gradients in several buckets."""
+    config = shape.config(question.workload, 2)
+    return shape.dp > 1 and lowering.buckets(question.workload, config, 2, False, False) > 1
+
+
+def _slow_inside(node: Node) -> bool:
+    """Whether the NICs of a node carry more than a link inside it does."""
+    inside = node.intra_node.driven(2) * node.intra_node.efficiency_of("all_reduce")
+    return node.count > 1 and any(
+        nic.bandwidth * nic.count * nic.spec.efficiency_of("all_reduce") > inside for nic in node.nics
+    )
+
+
+def _rdma(a: Node, b: Node) -> bool:
+    """Whether two nodes have an RDMA type in common and devices of one vendor."""
+    common = {nic.kind for nic in a.nics if nic.spec.rdma} & {nic.kind for nic in b.nics}
+    return bool(common) and a.device.vendor == b.device.vendor

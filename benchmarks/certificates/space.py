@@ -1,0 +1,118 @@
+"""The space of plans that `certified` states, enumerated anew: every shape, and every pipeline of whole stages.
+
+Nothing here comes from the search of the planner: of `planner.shapes` only the record of a shape is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from planner.question import Question
+from planner.shapes import Shape
+from sim import schedules
+from sim.cluster import Cluster
+
+Stages = tuple[tuple[str, int], ...]
+"""(cluster, layers) of every pipeline place."""
+
+RECOMPUTE = ("none", "full")
+SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-h2")
+ZERO_STAGES = (1, 2, 3)
+"""The stages above 1 only where there are several replicas."""
+GATHERS_BEHIND = (1, 2)
+"""ZeRO stages under which the weights may also be gathered behind the optimizer."""
+CHUNKS_ALWAYS = (2, 4, 8)
+MOST_CHUNKS = 12
+"""vpp is one of `CHUNKS_ALWAYS`, or a divisor of the model's layers from 2 to this."""
+
+
+def slots(cluster: Cluster, tp: int) -> int:
+    """Tensor-parallel groups that a cluster holds, each inside one node."""
+    return cluster.nodes * (cluster.node.count // tp)
+
+
+def shapes(question: Question) -> Iterator[Shape]:
+    """All degrees but pp, under every schedule, ZeRO stage and overlap, as far as the wishes leave a choice."""
+    for tp, dp, size in degrees(question):
+        wishes = question.wishes
+        for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
+            for schedule, vpp in _schedules(question):
+                for zero_stage, overlap in _sharing(question, dp):
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage)
+                    yield shape if overlap else _behind(shape)
+
+
+def degrees(question: Question) -> Iterator[tuple[int, int, int]]:
+    """(tp, dp, microbatch size) that divide the model and the batch, and have room on some cluster."""
+    wishes, model, batch = question.wishes, question.workload.model, question.workload.global_batch_size
+    clusters = list(question.clusters())
+    widest = max((cluster.node.count for cluster in clusters), default=0)
+    for tp in [wishes.tp] if wishes.tp else [2**i for i in range(widest.bit_length())]:
+        if tp > widest or any(size % tp for size in (model.heads, model.ffn_hidden, model.vocab)):
+            continue
+        room = max(slots(cluster, tp) for cluster in clusters)
+        for dp in _divisors(batch, wishes.dp, room):
+            for size in _divisors(batch // dp, wishes.microbatch_size, batch):
+                yield tp, dp, size
+
+
+def pipelines(question: Question, shape: Shape) -> Iterator[Stages]:
+    """Every pipeline of whole stages in which each cluster's stages stand side by side: all orders, sizes and lengths."""
+    clusters = list(question.clusters())
+    room = tuple((c.name, slots(c, shape.tp) // shape.dp) for c in clusters if slots(c, shape.tp) >= shape.dp)
+    microbatches, layers = shape.microbatches(question.workload), question.workload.model.layers
+    for places in _places(room, layers // shape.vpp):
+        pp = len(places)
+        if question.wishes.pp not in (None, pp) or (schedules.get(shape.schedule).CHUNKED and microbatches % pp):
+            continue
+        for counts in _splits(layers, pp, shape.vpp):
+            yield tuple(zip(places, counts, strict=True))
+
+
+def _places(room: tuple[tuple[str, int], ...], most: int) -> Iterator[tuple[str, ...]]:
+    """Clusters of the places of every pipeline of so many places at most."""
+    for size in range(1, len(room) + 1):
+        for order in itertools.permutations(room, size):
+            for counts in itertools.product(*(range(1, min(capacity, most) + 1) for _, capacity in order)):
+                if sum(counts) <= most:
+                    yield tuple(name for (name, _), count in zip(order, counts, strict=True) for _ in range(count))
+
+
+def _splits(layers: int, pp: int, least: int) -> Iterator[tuple[int, ...]]:
+    """Every way to split so many layers over so many places of `least` layers or more."""
+    spare = layers - pp * (least - 1)
+    for cuts in itertools.combinations(range(1, spare), pp - 1):
+        yield tuple(b - a + least - 1 for a, b in itertools.pairwise((0, *cuts, spare)))
+
+
+def _divisors(number: int, wished: int | None, most: int) -> list[int]:
+    """Divisors of a number up to the most, or of these only the wished one."""
+    return [one for one in range(1, min(number, most) + 1) if number % one == 0 and wished in (None, one)]
+
+
+def _schedules(question: Question) -> Iterator[tuple[str, int]]:
+    """(schedule, vpp) as far as the wishes leave a choice."""
+    wishes, layers = question.wishes, question.workload.model.layers
+    divisors = [vpp for vpp in range(2, MOST_CHUNKS + 1) if layers % vpp == 0]
+    for name in [wishes.schedule] if wishes.schedule else SCHEDULES:
+        chunks = sorted({*CHUNKS_ALWAYS, *divisors}) if schedules.get(name).CHUNKED else [1]
+        for vpp in chunks:
+            if wishes.vpp in (None, vpp) and vpp <= layers:
+                yield name, vpp
+
+
+def _sharing(question: Question, dp: int) -> Iterator[tuple[int, bool]]:
+    """(ZeRO stage, whether weights are gathered ahead of the next forwards)."""
+    wished = question.wishes.zero_stage
+    for zero_stage in [wished] if wished is not None else ZERO_STAGES if dp > 1 else (1,):
+        yield zero_stage, True
+        if dp > 1 and zero_stage in GATHERS_BEHIND:
+            yield zero_stage, False
+
+
+def _behind(shape: Shape) -> Shape:
+    return Shape(
+        shape.tp, shape.dp, shape.microbatch_size, shape.recompute, shape.schedule, shape.vpp, shape.zero_stage,
+        overlap_param_gather=False,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Certificates judged by brute force on drawn fleets of real machines (`benchmarks.certificates`), and the judge itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.certificates.bounds import Bounds, lies
+from benchmarks.certificates.brute import best, naive, plans
+from benchmarks.certificates.fleets import draw, size
+from benchmarks.certificates.judge import NEAR, certified, features, judge
+from benchmarks.certificates.space import pipelines, shapes
+from planner.placement import build
+from planner.question import Question, Wishes
+from planner.verify import fits, step
+from sim import costs
+from sim.documents import parse
+from sim.errors import PlanError
+from sim.topology import from_document
+
+SEEDS = range(60)
+SMALL = 3_000
+"""Pipelines of a question here: `python -m benchmarks certificates` judges 1,000 larger ones."""
+LATE: tuple[int, ...] = ()
+"""Seeds whose certified plan may take more than `NEAR` longer than the best, each with its reason: none."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_bound_is_above_the_best_plan_and_certified_is_near_it(seed):
+    verdict = judge(seed, SMALL)
+    assert not {"bound", "order", "feasible"} & set(verdict.faults), verdict
+    if math.isfinite(verdict.best_s) and seed not in LATE:
+        assert verdict.step_s <= verdict.best_s * (1 + NEAR), verdict
+
+
+def test_the_seeds_exercise_every_axis():
+    found = {feature for seed in SEEDS for feature in features(draw(seed, SMALL))}
+    assert found >= {
+        "1 classes", "2 classes", "3 classes", "tied", "untied", "several buckets", "one bucket", "NIC faster than inside",
+        "some pair without common RDMA", "memory binds", "interleaved fits", "ZeRO 2 or 3 fits", "tensor parallel fits",
+        "microbatch size 3 fits", "microbatch size 5 or 6 fits", "pinned",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_the_brute_force_finds_what_simulating_every_plan_finds(seed):
+    question = draw(seed, 120)
+    assert best(question).seconds == pytest.approx(naive(question), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(2000, 2006))
+def test_quick_bounds_are_no_higher_than_closed_forms_and_memory_is_the_plans(seed):
+    question = draw(seed, SMALL)
+    bounds = Bounds(question)
+    every = ((shape, stages) for shape in shapes(question) for stages in pipelines(question, shape))
+    for shape, stages in itertools.islice(every, 0, None, 1 + size(question) // 100):
+        for evenly in lies(question.topology.fleet.cluster(stages[0][0]), shape, stages):
+            try:
+                plan = build(question, shape, stages, "by hand", evenly)
+            except PlanError:
+                continue
+            assert bounds.fits(shape, stages) == fits(plan)
+            seconds = costs.step_seconds(plan) * (1 + 1e-9)
+            assert bounds.of_shape(shape) <= seconds
+            assert bounds.of(shape, stages) <= seconds
+
+
+def test_the_space_of_two_machines_counted_by_hand():
+    """Two devices in two nodes, two layers, two sequences."""
+    question = _on_two_nodes(1, {"layers": 2}, 2, Wishes(recompute="none"))
+    found = [(shape, stages) for shape in shapes(question) for stages in pipelines(question, shape)]
+    # dp 1, sizes 1 and 2: three plain schedules with one place or two, interleaved with two chunks of one place
+    alone = 2 * (3 * 2 + 1)
+    # dp 2, size 1: one place, under four schedules (interleaved with two chunks), ZeRO 1 and 2 with both overlaps, and ZeRO 3
+    both = 4 * 5
+    assert len(found) == len(set(found)) == alone + both
+    assert size(question) == alone + both
+
+
+@pytest.mark.parametrize("wishes", [Wishes(pp=8, microbatch_size=1, schedule="1f1b"), Wishes(pp=8, schedule="1f1b")])
+def test_a_bound_is_not_above_a_plan_that_was_pinned(wishes):
+    """Two servers of four PCIe cards without peer-to-peer, each card with a NIC faster than its way to the next card."""
+    facts = {"layers": 42, "hidden": 3584, "heads": 16, "kv_heads": 8, "head_dim": 256, "ffn_hidden": 14336, "mlp": "swiglu"}
+    question = _on_two_nodes(4, facts, 32, Wishes())
+    free, pinned = certified(question), certified(replace(question, wishes=wishes))
+    assert free is not None and free.certificate is not None and pinned is not None
+    assert free.certificate.lower_bound_s <= step(pinned) * (1 + 1e-9)
+    assert step(free) <= step(pinned) * (1 + NEAR)
+
+
+def test_plans_of_one_place_lie_evenly_too():
+    """Of six replicas on two nodes of four, four lie on the first node, or three."""
+    question = _on_two_nodes(4, {"layers": 2}, 6, Wishes(dp=6, recompute="none", schedule="1f1b", zero_stage=1))
+    shape = next(shapes(question))
+    standing = [tuple(device.node for device in plan.placement) for plan in plans(question, shape, (("a", 2),))]
+    assert standing == [(0, 0, 0, 0, 1, 1), (0, 0, 0, 1, 1, 1)]
+
+
+def _on_two_nodes(count: int, shape: dict[str, object], batch: int, wishes: Wishes) -> Question:
+    """Two nodes of A100 PCIe cards on PCIe of 6 GB/s, with four InfiniBand NICs of 400 Gbit/s each."""
+    shares = {"all_reduce": 0.58, "all_gather": 0.59, "reduce_scatter": 0.52, "all_to_all": 0.38, "send_recv": 0.64}
+    inside = {
+        "bandwidth": "6 GB/s", "latency": "1.25 us", "overhead": "4.89 us", "efficiency": shares, "interference": 0.02,
+    }  # fmt: skip
+    node = {
+        "devices": {"type": "a100-pcie-40gb", "count": count},
+        "intra_node": inside,
+        "nics": [{"type": "infiniband", "bandwidth": "400 Gbit/s", "count": 4}],
+    }
+    model = {"hidden": 256, "heads": 4, "ffn_hidden": 1024, "vocab": 256_000, "tied_embeddings": True} | shape
+    document = {
+        "format": "holmes-sim/topology/1",
+        "name": "two-servers",
+        "clusters": {"a": {"nodes": 2, "node": node}},
+        "workload": {"model": model, "global_batch_size": batch, "seq_len": 2048, "precision": "bf16"},
+    }
+    topology = from_document(parse("two-servers", json.dumps(document)))
+    assert topology.workload is not None
+    return Question(topology, topology.workload, wishes, 60.0)
