@@ -13,12 +13,16 @@ from dataclasses import replace
 
 from planner.leaves import oversubscribed
 from planner.question import Question
-from planner.shapes import Shape, slots
+from planner.shapes import Shape, slots, splitting
 from planner.workshop import Workshop
 from sim import memory, schedules
 from sim.cluster import Cluster
 from sim.costs import StageCost
 from sim.plan import ParallelConfig
+
+
+KEPT = 256
+"""Shapes whose options a search keeps at hand; older ones are made anew (a guess: a few megabytes)."""
 
 
 class ClassOption:
@@ -30,7 +34,6 @@ class ClassOption:
         self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.plain = replace(self.config, vpp=1, schedule="1f1b")  # for guesses: with virtual stages begin and tail are bounds
         self.costs = workshop.costs(cluster, shape)
         self._least = workshop.least(cluster, shape)
         self._workshop, self._others = workshop, others
@@ -39,6 +42,11 @@ class ClassOption:
         self._costs: dict[tuple[str, int], StageCost] = {}
         self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
         self._rooms: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+
+    @functools.cached_property
+    def plain(self) -> ParallelConfig:
+        """The configuration without virtual stages, with which begin and tail are guesses and not bounds."""
+        return replace(self.config, vpp=1, schedule="1f1b")
 
     @functools.cached_property
     def crossing(self) -> float:
@@ -98,13 +106,8 @@ class ClassOption:
                 ends = role in ("first", "only"), role in ("last", "only")
                 self._least[role, layers] = _least([costs.of(layers, *ends) for costs in self.costs])
             cost = self._least[role, layers]
-            self._with_messages[key] = replace(
-                cost,
-                weight=cost.weight if self.splits else 0.0,
-                send_forward=ahead if self.waits else 0.0,
-                send_backward=back if self.waits else 0.0,
-                lane=0.0 if self.waits else ahead * self.shape.vpp,
-            )
+            sends = (ahead, back, 0.0) if self.waits else (0.0, 0.0, ahead * self.shape.vpp)
+            self._with_messages[key] = cost.sending(*sends, cost.weight if self.splits else 0.0)
         return self._with_messages[key]
 
     def held(self, role: str, layers: int) -> float:
@@ -123,15 +126,29 @@ class ClassOption:
     def room(self, role: str, in_flight: tuple[tuple[int, int], ...]) -> int:
         """Most layers of a place that fit beside what it holds in flight (`schedules.in_flight`); at most all there are."""
         if (role, in_flight) not in self._rooms:
-            ends = role in ("first", "only"), role in ("last", "only")
-            config = shape_alone(self.config) if role == "only" else self.config
-            left = self.cluster.node.device.memory - memory.outside_torch(config)
+            left = self.cluster.node.device.memory - memory.outside_torch(self.config)
             most = self.workload.model.layers
             for held, deferred in in_flight:
-                one, two = (memory.place_bytes(self.workload, config, k, held, *ends, deferred) for k in (1, 2))
+                one, two = (fixed + held * each + deferred * waiting for fixed, each, waiting in self._bytes(role))
                 most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
             self._rooms[role, in_flight] = max(most, 0)
         return self._rooms[role, in_flight]
+
+    def _bytes(self, role: str) -> tuple[tuple[float, float, float], ...]:
+        """Bytes of a place of one layer and of two: without activations, for each microbatch in flight, and for each deferred.
+
+        `sim.memory.place_bytes` is linear in the layers, and for given layers in either number of microbatches."""
+        key = splitting(self.shape), self.shape.vpp, role
+        if key not in self._workshop.bytes:
+            ends = role in ("first", "only"), role in ("last", "only")
+            config = shape_alone(self.config) if role == "only" else self.config
+            place = functools.partial(memory.place_bytes, self.workload, config)
+            fixed = [place(k, 0.0, *ends) for k in (1, 2)]
+            self._workshop.bytes[key] = tuple(
+                (none, place(k, 1.0, *ends) - none, place(k, 0.0, *ends, 1) - none)
+                for k, none in zip((1, 2), fixed, strict=True)
+            )
+        return self._workshop.bytes[key]
 
     @property
     def least_held(self) -> int:
@@ -200,8 +217,12 @@ def shape_alone(config: ParallelConfig) -> ParallelConfig:
 
 def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
     """Classes that can hold at least one stage of a shape."""
-    fitting = [cluster for cluster in workshop.question.clusters() if holds(workshop.question, cluster, shape)]
-    return [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]
+    if shape not in workshop.options:
+        fitting = [cluster for cluster in workshop.question.clusters() if holds(workshop.question, cluster, shape)]
+        while len(workshop.options) >= KEPT:
+            del workshop.options[next(iter(workshop.options))]
+        workshop.options[shape] = [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]
+    return workshop.options[shape]
 
 
 def holds(question: Question, cluster: Cluster, shape: Shape) -> bool:

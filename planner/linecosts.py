@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -95,7 +96,7 @@ class LineCosts:
 
     def own_passes(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[tuple[float, float], tuple[float, float]]:
         """The same, forward and backward apart."""
-        width = replace(shape, dp=1, zero_shard_size=None) if shape.ep == 1 else shape
+        width = _narrow(shape) if shape.ep == 1 else shape
         stand = (Run(run.cluster, run.first, shape.cp),)
         key = width, _geometry(stand, shape.tp), ends
         if key not in self._own:
@@ -156,6 +157,12 @@ class LineCosts:
             nic, _ = common_transport(self.fleet, (a, b))
             self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.workshop.capacities)
         return self._pairs[key]
+
+
+@functools.lru_cache(maxsize=4096)
+def _narrow(shape: Shape) -> Shape:
+    """The shape with one replica."""
+    return replace(shape, dp=1, zero_shard_size=None)
 
 
 def _geometry(stand: Stand, tp: int) -> tuple[tuple[str, int, int], ...]:

@@ -94,6 +94,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def splitting(shape: Shape) -> Shape:
     """The shape under a schedule that splits the backward and overlaps its messages: the least that any schedule costs."""
     name = next(name for name in schedules.names() if schedules.get(name).SPLITS_BACKWARD)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from planner.lines import Run, rows
 from planner.question import Question
@@ -41,6 +42,8 @@ class Workshop:
         # nodes may be chosen so that messages need not cross the spine: none of them is charged for it before that
         self.open = replace(self.fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in self.fleet.clusters))
         self.open_capacities = Capacities(self.open)
+        self.options: dict[Shape, list[Any]] = {}  # of the last shapes that were looked at (planner.classes.options)
+        self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float, float], ...]] = {}  # of stages by role
         self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
         self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
@@ -99,7 +102,7 @@ class Workshop:
 
     def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer; without cp and ep the same for any number of replicas."""
-        one = replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
+        one = _alone(shape)
         key = cluster.name, one
         if key not in self._layers:
             ones, twos = ([costs.work(k, False, False) for costs in self.costs(cluster, one)] for k in (1, 2))
@@ -306,6 +309,12 @@ Stages: TypeAlias = tuple[Cluster, int, int]
 """Neighbouring stages of a cluster: the first of them, and how many there are."""
 Hop: TypeAlias = tuple[Device, Device, str, int]
 """Two devices, the NIC type between them where it is not a node's inside, and how many pairs like them there are on trunks."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _alone(shape: Shape) -> Shape:
+    """The shape with one replica, under a schedule that splits the backward."""
+    return replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
 
 
 def _first_pace(fleet: Fleet, hops: list[Hop], capacities: Capacities, in_step: bool) -> Pace:

@@ -70,6 +70,13 @@ class StageCost:
         Messages of one way go one behind the other; behind the last one come the next stage's work and the way back."""
         return max(self.busy, self.traffic, self.lane)
 
+    def sending(self, ahead: Seconds, back: Seconds, lane: Seconds, weight: Seconds) -> StageCost:
+        """The same stage with other messages, and with so much of its backward split off as W."""
+        return StageCost(
+            self.forward, self.backward, self.reduce, self.gather, self.optimizer, self.parts, ahead, back,
+            self.traffic, weight, self.received, lane,
+        )  # fmt: skip
+
     def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
         """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
 

@@ -85,6 +85,7 @@ def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
     return sum(k.saved + float(k.count * k.m * k.n * nbytes) for k in kernels if isinstance(k, Gemm))
 
 
+@functools.lru_cache(maxsize=65536)
 def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
     """Parameters of one stage on one rank; a tied embedding is stored on both end stages of a pipeline."""
     model = workload.model

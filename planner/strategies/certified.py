@@ -201,7 +201,10 @@ def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
     of = {splitting(base): base for base in bases}
     promising = _ranked(search, of, BASES, tails=False)
-    _draft(search, _ranked(search, (v for shape in promising for v in variants(search.question, of[shape])), SKETCHED))
+    found = [(variant, of[shape]) for shape in promising for variant in variants(search.question, of[shape])]
+    _draft(search, _ranked(search, (variant for variant, base in found if variant.zero_stage == base.zero_stage), SKETCHED))
+    if search.best is None:  # the lighter states of ZeRO 2 and 3 take longer to simulate, and only the proof asks for them else
+        _draft(search, _ranked(search, (variant for variant, _ in found), SKETCHED))
     idle = 0
     for seconds, plan in mixed(search.workshop, "certified", search.cutoff, search.deadline) if search.left > 0 else ():
         if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
