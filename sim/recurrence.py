@@ -11,9 +11,13 @@ Of n buckets of weights gathered ahead of a forward of f, each in g, the forward
 k g + (n - k + 1) f / n, of which only the first and the last can be the most; reductions behind a backward alike. Where a
 link's interference slows compute, buckets are reckoned one by one.
 
+ZeRO 2 reduces so behind every backward, and reductions of one microbatch slow the next. A turn of ZeRO 3 begins with a gather
+that waits for its place and its stream, and all else of it follows: from then on it takes one number (`sim.shards`).
+
 In a loop of equal blocks, a candidate whose clocks have all grown by one number over a block grows so for ever. The recurrence
 is monotone, and adding a number to all clocks adds it to the next ones; so no difference between two states ever widens, and
-what rounding leaves, at most `SETTLED` of a block in every block left out, is all that the answer can be off by.
+what rounding leaves, at most `SETTLED` of a block in every block left out, is all that the answer can be off by. A stream that
+no turn waits for may grow by more than the rest, if it never rests (`_settled`).
 
 Exact where replicas and the ranks of a tensor-parallel group are alike and no flow meets another on a link, but for those that
 `sim.costs` counts as side by side; not above the engine where they meet. Flows of unlike replicas that count as side by side
@@ -147,7 +151,7 @@ class _Player:
         """
         if not state.slowed[place]:
             return now + whole
-        share = self.slows[state.slowed[place]][place]
+        share: Floats = self.slows[state.slowed[place]][place]
         lost = (state.streams[place] - now) * (share / (1.0 + share))
         if not (lost > 0.0).any():
             state.slowed[place] = ""

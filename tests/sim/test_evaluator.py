@@ -393,8 +393,9 @@ def test_alike_replicas_are_never_slower_than_in_the_engine(data: st.DataObject,
 
 @given(data=st.data())
 def test_it_is_never_below_the_looser_closed_form(data: st.DataObject, plans: Make) -> None:
+    """Where every microbatch is reduced, the closed form lets messages wait for reductions and may be above the engine."""
     plan = data.draw(plans(ranks=32))
-    assume(held(plan))
+    assume(held(plan) and not plan.config.reduces_each_microbatch)
     assert evaluate([plan])[0] >= costs.step_seconds(plan) * (1 - 1e-9)
 
 
