@@ -38,6 +38,7 @@ class Bounds:
         self.clusters = {cluster.name: cluster for cluster in question.clusters()}
         self._capacities = Capacities(self.fleet)
         self._costs: dict[object, StageCosts] = {}
+        self._paces: dict[object, Paces] = {}
         self._stages: dict[object, StageCost] = {}
         self._peaks: dict[object, Bytes] = {}
         self._hops: dict[object, Seconds] = {}
@@ -143,9 +144,11 @@ class Bounds:
     def _at(self, shape: Shape, seat: Seat) -> StageCosts:
         key = _alike_in_time(shape), self._standing(shape, seat)
         if key not in self._costs:
-            rows = Rows.of(self.fleet, self._devices(shape, (seat[0], key[1][1])))
-            config = self._config(key[0])
-            self._costs[key] = StageCosts(self.workload, config, Paces(self.fleet, config, rows, self._capacities))
+            config, where = self._config(key[0]), (key[1], shape.tp, shape.dp)
+            if where not in self._paces:  # the same for every microbatch size, schedule and ZeRO stage
+                rows = Rows.of(self.fleet, self._devices(shape, key[1]))
+                self._paces[where] = Paces(self.fleet, config, rows, self._capacities)
+            self._costs[key] = StageCosts(self.workload, config, self._paces[where])
         return self._costs[key]
 
     def _standing(self, shape: Shape, seat: Seat) -> Seat:
