@@ -4,7 +4,7 @@
 every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks planning` plans fleets of up
 to a hundred thousand devices. `python -m benchmarks lab` measures the lab's links against the model, a minute, and `python -m
 benchmarks scenarios` plays plans there, fourteen minutes; both need torch, and root or user namespaces. `python -m benchmarks
-certificates` judges certified plans and their bounds by brute force, an hour of one core; it alone takes options
+certificates` judges certified plans and their bounds by brute force, 50 minutes of one core; it alone takes options
 (`benchmarks.certificates.run`). None of them is among what runs unasked.
 """
 

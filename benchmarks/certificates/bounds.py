@@ -26,6 +26,8 @@ from sim.units import Bytes, Seconds
 
 Seat = tuple[str, int]
 """A cluster and the number of a stage on it, in pipeline order."""
+Way = tuple[tuple[Seconds, ...], tuple[Seconds, ...], Seconds]
+"""Messages of a replica ahead and back, and the sum of its tied embedding's gradient."""
 
 
 class Bounds:
@@ -36,6 +38,7 @@ class Bounds:
         self.clusters = {cluster.name: cluster for cluster in question.clusters()}
         self._capacities = Capacities(self.fleet)
         self._costs: dict[object, StageCosts] = {}
+        self._paces: dict[object, Paces] = {}
         self._stages: dict[object, StageCost] = {}
         self._peaks: dict[object, Bytes] = {}
         self._hops: dict[object, Seconds] = {}
@@ -72,14 +75,33 @@ class Bounds:
 
     def of(self, shape: Shape, stages: Stages) -> Seconds:
         """A lower bound on one pipeline: `sim.costs.step_seconds` with each message alone and the best collectives."""
-        schedule, config = schedules.get(shape.schedule), self._config(shape)
         if len(stages) == 1:  # its devices may lie evenly on their nodes: only its own work is counted
             costs = self._at(shape, (stages[0][0], 0))
             return shape.microbatches(self.workload) * sum(costs.work(stages[0][1], True, True))
+        return max(self._of_chain(shape, stages, way) for way in self._ways(shape, stages))
+
+    def alike(self, shape: Shape, stages: Stages) -> bool:
+        """Whether the messages of all replicas take equally long: else the closed forms of a plan need not be lower bounds."""
+        return len(self._ways(shape, stages)) == 1
+
+    def _ways(self, shape: Shape, stages: Stages) -> frozenset[Way]:
+        """The messages of each replica, equal ones once."""
+        seats = self._seats(shape, stages)
+        hops = list(itertools.pairwise(seats))
+        nbytes = message_bytes(self.workload, self._config(shape))
+        ends = tied_bytes(self.workload, self._config(shape, len(stages)))
+        found = []
+        for replica in range(shape.dp):
+            ahead = tuple(self._hop(shape, replica, a, b, nbytes, "send_recv") for a, b in hops)
+            back = tuple(self._hop(shape, replica, b, a, nbytes, "send_recv") for a, b in hops)
+            tied = self._hop(shape, replica, seats[0], seats[-1], ends, "all_reduce") if ends else 0.0
+            found.append((ahead, back, tied))
+        return frozenset(found)
+
+    def _of_chain(self, shape: Shape, stages: Stages, way: Way) -> Seconds:
+        """`of` one replica, whose messages each run alone."""
+        (hops, backs, tied), schedule, config = way, schedules.get(shape.schedule), self._config(shape)
         seats, counts = self._seats(shape, stages), (shape.microbatches(self.workload), shape.vpp)
-        hops = [self._hop(shape, a, b) for a, b in itertools.pairwise(seats)]
-        backs = [self._hop(shape, b, a) for a, b in itertools.pairwise(seats)]
-        tied = self._tied(shape, seats)
         there = back = latest = first_tail = 0.0
         for place, (_, layers) in enumerate(stages):
             first, last = place == 0, place == len(stages) - 1
@@ -102,8 +124,8 @@ class Bounds:
             there, back = there + entry.forward, back + entry.inputs
         return latest
 
-    def _config(self, shape: Shape) -> ParallelConfig:
-        return shape.config(self.workload, 2)
+    def _config(self, shape: Shape, pp: int = 2) -> ParallelConfig:
+        return shape.config(self.workload, pp)
 
     def _seats(self, shape: Shape, stages: Stages) -> list[Seat]:
         taken: Counter[str] = Counter()
@@ -122,9 +144,11 @@ class Bounds:
     def _at(self, shape: Shape, seat: Seat) -> StageCosts:
         key = _alike_in_time(shape), self._standing(shape, seat)
         if key not in self._costs:
-            rows = Rows.of(self.fleet, self._devices(shape, (seat[0], key[1][1])))
-            config = self._config(key[0])
-            self._costs[key] = StageCosts(self.workload, config, Paces(self.fleet, config, rows, self._capacities))
+            config, where = self._config(key[0]), (key[1], shape.tp, shape.dp)
+            if where not in self._paces:  # the same for every microbatch size, schedule and ZeRO stage
+                rows = Rows.of(self.fleet, self._devices(shape, key[1]))
+                self._paces[where] = Paces(self.fleet, config, rows, self._capacities)
+            self._costs[key] = StageCosts(self.workload, config, self._paces[where])
         return self._costs[key]
 
     def _standing(self, shape: Shape, seat: Seat) -> Seat:
@@ -142,21 +166,12 @@ class Bounds:
             found.append(tuple(Device(seat[0], node, place * shape.tp + rank) for rank in range(shape.tp)))
         return tuple(found)
 
-    def _hop(self, shape: Shape, source: Seat, target: Seat) -> Seconds:
-        """The latest message from one stage to another, each of them alone."""
-        nbytes = message_bytes(self.workload, self._config(shape))
-        return self._latest(shape, source, target, nbytes, "send_recv")
-
-    def _tied(self, shape: Shape, seats: list[Seat]) -> Seconds:
-        """The latest sum of a tied embedding's gradient between the end stages, each of them alone."""
-        nbytes = tied_bytes(self.workload, self._config(shape))
-        return self._latest(shape, seats[0], seats[-1], nbytes, "all_reduce") if nbytes else 0.0
-
-    def _latest(self, shape: Shape, source: Seat, target: Seat, nbytes: Bytes, operation: str) -> Seconds:
-        key = source, target, shape.tp, shape.dp, nbytes, operation
+    def _hop(self, shape: Shape, replica: int, source: Seat, target: Seat, nbytes: Bytes, operation: str) -> Seconds:
+        """Seconds of a message, or of a sum, between two stages of a replica that runs alone."""
+        key = source, target, replica, shape.tp, shape.dp, nbytes, operation
         if key not in self._hops:
-            both = (self._devices(shape, seat) for seat in (source, target))
-            self._hops[key] = max(self._pair(a[0], b[0], nbytes, operation) for a, b in zip(*both, strict=True))
+            a, b = (self._devices(shape, seat)[replica][0] for seat in (source, target))
+            self._hops[key] = self._pair(a, b, nbytes, operation)
         return self._hops[key]
 
     def _pair(self, source: Device, target: Device, nbytes: Bytes, operation: str) -> Seconds:

@@ -61,13 +61,14 @@ def best(question: Question) -> Found:
             if item.prediction is not None:
                 return Found(item, built, simulated, tuple(broken))
             played, simulated = play(item), simulated + 1
-            if step(played) < least * (1 - STRICT):
+            if step(played) < closed_form(item) * (1 - STRICT):
                 broken.append(played)
             heapq.heappush(queue, (step(played), next(numbers), played))
         elif len(item) == 2:
             for plan in plans(question, *item):
                 built += 1
-                heapq.heappush(queue, (max(least, closed_form(plan)), next(numbers), plan))
+                seconds = closed_form(plan) if bounds.alike(*item) else least
+                heapq.heappush(queue, (max(least, seconds), next(numbers), plan))
         else:
             for stages in pipelines(question, item[0]):
                 if bounds.fits(item[0], stages):

@@ -1,6 +1,6 @@
 """`python -m benchmarks certificates [--fleets N] [--first SEED] [--results FILE]`: many seeds judged, on all cores.
 
-A seed takes some three and a half seconds of one core, 1,000 of them an hour of one core. With a file of results each verdict
+A seed takes some three seconds of one core, 1,000 of them 50 minutes of it. With a file of results each verdict
 is written to it as a line of JSON, and seeds that it already holds are not judged again.
 """
 

@@ -23,7 +23,7 @@ from sim.errors import PlanError
 from sim.topology import from_document
 
 SEEDS = range(60)
-SMALL = 3_000
+SMALL = 1_500
 """Pipelines of a question here: `python -m benchmarks certificates` judges 1,000 larger ones."""
 LATE: tuple[int, ...] = ()
 """Seeds whose certified plan may take more than `NEAR` longer than the best, each with its reason: none."""
