@@ -71,9 +71,36 @@ def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float, 
         return []
     if len(classes) > CLASSES:
         return [whole]
-    sets = (some for size in range(1, len(classes) + 1) for some in combinations(classes, size))
-    every = (Reach(workshop, order, seconds, either) for some in sets for order in permutations(some))
+    every = (Reach(workshop, order, seconds, either) for order in _ordered(classes))
     return [test for test in every if test.within(seconds)]
+
+
+def any_within(
+    workshop: Workshop, classes: Sequence[ClassOption], holders: Sequence[ClassOption], seconds: float,
+    names: tuple[str, ...] = (),
+) -> bool:  # fmt: skip
+    """Whether some pipeline of two or more stages might finish within `seconds` under some ZeRO stage.
+
+    `classes` are of the first ZeRO stage and of one schedule, or of one that splits the backward, for all of `names`; `holders`
+    are the same classes under the ZeRO stage that needs least memory."""
+    if not AnyOrder(holders).within(seconds):
+        return False
+    if len(classes) > CLASSES:
+        return True
+    for order in _ordered(classes):
+        test: Reach = AnyState(workshop, order, holders, seconds)
+        if names:
+            test = AnySchedule(workshop, order, holders, seconds, names)
+        if test.within(seconds):
+            return True
+    return False
+
+
+def _ordered(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
+    """Every set of classes in every order."""
+    for size in range(1, len(classes) + 1):
+        for some in combinations(classes, size):
+            yield from permutations(some)
 
 
 class AnyOrder:
@@ -161,7 +188,7 @@ class _Sizes:
         reach, m = self._reach, self._reach.m
         cost = reach.cost(self._i, self._role, layers)
         begin = cost.begin(-math.inf, reach.config) if not reach.either else -math.inf
-        tail = cost.tail(reach.config, reach.tied if self._role != "middle" else 0.0)
+        tail = reach.tail(cost, self._role)
         own = m * cost.slot + tail
         return _Size(begin, own, max(begin, 0.0) + own, m * cost.busy, m * cost.lane, cost.weight, tail)
 
@@ -188,6 +215,8 @@ class Reach:
         self.tied = workshop.least_tied(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self._capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
         self._sizes: dict[tuple[int, str], _Sizes] = {}
+        self.holders: tuple[ClassOption, ...] = order
+        """The classes as they hold memory."""
         self.exact = not any(oversubscribed(cluster) for cluster in self.clusters)
         """Whether the evaluator's seconds are a bound: stages on an oversubscribed fabric may lie better than as listed."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
@@ -206,6 +235,28 @@ class Reach:
         ahead = min([*self._inner(i), *self.borders[i : i + 1]], default=0.0) if role != "last" else 0.0
         return self.order[i].with_messages(role, layers, ahead, self.back(i) if role != "first" else 0.0)
 
+    def tail(self, cost: StageCost, role: str) -> float:
+        """Seconds of a stage behind its last backward."""
+        return cost.tail(self.config, self.tied if role != "middle" else 0.0)
+
+    def room(self, i: int, role: str, after: int, pp: int | None) -> int:
+        """Most layers for which a stage has memory, with so many stages behind it, of `pp` where that is given."""
+        return self._room_under(self.shape.schedule, i, role, after, pp)
+
+    def _room_under(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> int:
+        shape, stages = self.shape, pp or after + 1
+        if self.chunked and pp is None:
+            return self.holders[i].room(role, ((shape.vpp, 0),))
+        held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.enough(self.m, stages), shape.vpp)
+        return self.holders[i].room(role, held)
+
+    def owed(self, stage: int, stages: int) -> int:
+        """Most weight gradients that a stage may leave behind its last backward."""
+        return self._owed_under(self.shape.schedule, stage, stages)
+
+    def _owed_under(self, schedule: str, stage: int, stages: int) -> int:
+        return schedules.weights_behind(schedule, stage, stages, self.shape.enough(self.m, stages), self.shape.vpp)
+
     def back(self, i: int) -> float:
         """Least seconds of a message from a stage of a class to the one before it."""
         return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)
@@ -223,7 +274,10 @@ class Reach:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         if not self.possible or any(option.layer_seconds * self.m > seconds for option in self.order):
             return False
-        return self._fill(self._capacities, seconds) and self._fill(self._carriable(seconds), seconds)
+        if not self._fill(self._capacities, seconds):
+            return False
+        counts = self._carriable(seconds)
+        return counts == self._capacities or self._fill(counts, seconds)
 
     def _fill(self, counts: list[int], seconds: float) -> bool:
         """Whether all layers find a stage in time, with at most so many stages of each class."""
@@ -327,6 +381,58 @@ class Reach:
         return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]
 
 
+class AnyState(Reach):
+    """The deadline test of pipelines under every ZeRO stage from 1 on, however weights are gathered: `order` is of ZeRO 1.
+
+    ZeRO 2 and 3 add reductions and gathers, which are left out; ZeRO 3, with a bucket for each layer, has the shortest tail
+    and the least memory."""
+
+    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], holders: Sequence[ClassOption], horizon: float):
+        super().__init__(workshop, order, horizon, True)
+        named = {option.cluster.name: option for option in holders}
+        self.holders = tuple(named[option.cluster.name] for option in order)
+
+    def cost(self, i: int, role: str, layers: int) -> StageCost:
+        """Least costs of a stage with a bucket for each layer."""
+        return super().cost(i, role, layers).bucketed(layers)
+
+
+class AnySchedule(AnyState):
+    """`AnyState` under each of several schedules too, none of which has virtual stages; `order` is of one that splits B.
+
+    Messages count only where they travel on an idle pipeline, and each stage may hold as little and owe as many weight gradients
+    as under any of the schedules."""
+
+    def __init__(
+        self, workshop: Workshop, order: tuple[ClassOption, ...], holders: Sequence[ClassOption], horizon: float,
+        names: tuple[str, ...],
+    ):  # fmt: skip
+        super().__init__(workshop, order, holders, horizon)
+        self._names = names
+        self._kept: dict[tuple[object, ...], int] = {}
+
+    def cost(self, i: int, role: str, layers: int) -> StageCost:
+        """Least costs of a stage that waits for no message."""
+        return self.order[i].with_messages(role, layers, 0.0, 0.0).bucketed(layers)
+
+    def tail(self, cost: StageCost, role: str) -> float:
+        """That of a whole backward, behind whose end less is left to reduce than behind a weight gradient's."""
+        return super().tail(cost.sending(0.0, 0.0, 0.0, 0.0), role)
+
+    def room(self, i: int, role: str, after: int, pp: int | None) -> int:
+        """The most under any of the schedules."""
+        key = i, role, after, pp
+        if key not in self._kept:
+            self._kept[key] = max(self._room_under(name, i, role, after, pp) for name in self._names)
+        return self._kept[key]
+
+    def owed(self, stage: int, stages: int) -> int:
+        """The most under any of the schedules."""
+        if (stage, stages) not in self._kept:
+            self._kept[stage, stages] = max(self._owed_under(name, stage, stages) for name in self._names)
+        return self._kept[stage, stages]
+
+
 class _Filling:
     """Layers on the stages of a pipeline in a given time, from the last stage to the first.
 
@@ -385,7 +491,7 @@ class _Filling:
         for after, i in enumerate(reversed(stages)):
             before = (len(stages) - 1 - after) * least
             role = "last" if not after else "middle" if before else "first"
-            k = min(self.caps[i], self._room(i, role, after))
+            k = min(self.caps[i], self.reach.room(i, role, after, self.pp))
             while k > 0 and not self._holds(i, role, k, max(left, k + before) if before else k, after):
                 k -= 1
             if k < least:
@@ -396,23 +502,14 @@ class _Filling:
 
     def _most(self, i: int, role: str, left: int, after: int) -> int:
         """Most layers that the next stage holds in time, with `left` layers in it and before it."""
-        k = min(self.caps[i], left - max(i, 1), self._room(i, role, after))
+        k = min(self.caps[i], left - max(i, 1), self.reach.room(i, role, after, self.pp))
         while k > 0 and not self._holds(i, role, k, left, after):
             k -= 1
         return k
 
     def _fits(self, i: int, role: str, k: int, left: int, after: int) -> bool:
         """Whether a stage has time and memory for k layers."""
-        return k <= min(self.caps[i], self._room(i, role, after)) and self._holds(i, role, k, left, after)
-
-    def _room(self, i: int, role: str, after: int) -> int:
-        """Most layers for which a stage has memory, with so many stages behind it."""
-        shape, stages = self.reach.shape, self.pp or after + 1
-        if self.reach.chunked and self.pp is None:
-            return self.reach.order[i].room(role, ((shape.vpp, 0),))
-        enough = shape.enough(self.reach.m, stages)
-        held = schedules.in_flight(shape.schedule, stages - 1 - after, stages, enough, shape.vpp)
-        return self.reach.order[i].room(role, held)
+        return k <= min(self.caps[i], self.reach.room(i, role, after, self.pp)) and self._holds(i, role, k, left, after)
 
     def _holds(self, i: int, role: str, k: int, left: int, after: int, monotone: bool = True) -> bool:
         """Whether a stage with k layers, and `left` - k before it, may finish in time; by the envelope where `monotone`."""
@@ -433,10 +530,8 @@ class _Filling:
 
     def _owed(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with so many layers before it may leave behind its last backward."""
-        shape = self.reach.shape
         stage = min(before, sum(self.counts[: i + 1]) - 1)
-        stages = stage + 1 + after
-        return schedules.weights_behind(shape.schedule, stage, stages, shape.enough(self.reach.m, stages), shape.vpp)
+        return self.reach.owed(stage, stage + 1 + after)
 
     def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:
         """Least seconds of forwards, and with inputs' gradients, and least messages, of layers before a stage."""

@@ -77,6 +77,13 @@ class StageCost:
             self.traffic, weight, self.received, lane,
         )  # fmt: skip
 
+    def bucketed(self, parts: int) -> StageCost:
+        """The same stage with so many buckets, and without collectives of every microbatch."""
+        return StageCost(
+            self.forward, self.backward, self.reduce, self.gather, self.optimizer, parts, self.send_forward, self.send_backward,
+            0.0, self.weight, self.received, self.lane,
+        )  # fmt: skip
+
     def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
         """When the first forward could have begun to end where it does, with activations at hand after `fill` seconds.
 

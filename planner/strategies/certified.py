@@ -23,7 +23,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -37,7 +37,7 @@ from planner.mixed import is_mixed, layouts, mixed, work_bound
 from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
-from planner.reach import AnyOrder, Reach, reach_bound, reaches
+from planner.reach import AnyOrder, Reach, any_within, reach_bound, reaches
 from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
 from planner.space import axes, outside
 from planner.stages import alone, orders, solve
@@ -259,41 +259,78 @@ def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = Tr
 
 
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
-    """Bounds of all that was not solved; what was is in `search.bounds`. Better plans that are found on the way are played."""
-    workshop, numbers = search.workshop, itertools.count()
-    heap: list[tuple[float, int, Shape, Tests | None]] = []
+    """Bounds of all that was not settled; those of the rest are in `search.bounds`. Better plans found on the way are kept.
 
-    def claim(bound: float, shape: Shape, orders: Tests | None = None) -> None:
-        heapq.heappush(heap, (bound, next(numbers), shape, orders))
+    Each entry of the heap is a bound with what it holds for: a base (a shape under any schedule and ZeRO stage), a state (under
+    any ZeRO stage), a variant, or the deadline tests of a variant's orders. The least is opened until none is below the target."""
+    workshop, numbers = search.workshop, itertools.count()
+    heap: list[tuple[float, int, Shape, str | Tests]] = []
+
+    def claim(bound: float, shape: Shape, what: str | Tests) -> None:
+        heapq.heappush(heap, (bound, next(numbers), shape, what))
 
     for base in bases:
-        claim(quick_bound(workshop, base, options(workshop, base), True), base)
-    opened: set[Shape] = set()
+        claim(quick_bound(workshop, base, options(workshop, base), True), base, "base")
     while heap and heap[0][0] < search.target and search.left > 0 and search.priced < PRICED:
-        bound, _, shape, orders = heapq.heappop(heap)
-        if orders is not None:
-            closer, settled = _closer(search, shape, orders, bound)
-            if settled or closer >= search.target:
-                search.bounds.append(closer)
-            else:
-                claim(closer, shape, orders)
-            search.tell(f"{len(search.bounds)} layouts settled")
-        elif shape in opened:
-            if len(overlaps(shape)) > 1 and not _reachable(search, shape):
-                search.bounds.append(search.target)
-                continue
-            for one in overlaps(shape):
+        bound, _, shape, what = heapq.heappop(heap)
+        if what == "base":
+            for state in _states(search, shape):
+                claim(max(bound, quick_bound(workshop, state, options(workshop, state))), state, "state")
+        elif what == "state":
+            for variant in _variants(search, shape):
+                claim(bound, variant, "variant")
+        elif what == "variant":
+            for one in overlaps(shape) if _reachable(search, shape) else ():
                 reaching = _reaching(search, one, bound)
                 if reaching[0] < search.target:
                     claim(*reaching)
-                else:
-                    search.bounds.append(search.target)
-        else:
-            for variant in variants(search.question, shape):
-                opened.add(variant)
-                claim(max(bound, quick_bound(workshop, variant, options(workshop, variant))), variant)
+            search.bounds.append(search.target)
+        elif not isinstance(what, str):
+            closer, settled = _closer(search, shape, what, bound)
+            if settled or closer >= search.target:
+                search.bounds.append(closer)
+            else:
+                claim(closer, shape, what)
+            search.tell(f"{len(search.bounds)} layouts settled")
     _play(search, lambda draft: True, LAST_PLAYS)
     return [bound for bound, *_ in heap]
+
+
+def _states(search: _Search, base: Shape) -> Iterator[Shape]:
+    """A base under every schedule and vpp that is not ruled out, with its first ZeRO stage for all."""
+    every = tuple(variants(search.question, base))
+    first = [variant for variant in every if variant.zero_stage == every[0].zero_stage]
+    plain = tuple(variant.schedule for variant in first if variant.vpp == 1)
+    if len(plain) > 1 and not _family(search, splitting(first[0]), every, plain):
+        search.bounds.append(search.target)
+        first = [variant for variant in first if variant.vpp > 1]
+    yield from first
+
+
+def _variants(search: _Search, state: Shape) -> Iterator[Shape]:
+    """A state under every ZeRO stage, unless no stage can be worth it."""
+    every = tuple(variants(search.question, state))
+    if len({variant.zero_stage for variant in every}) > 1 and not _family(search, state, every, ()):
+        search.bounds.append(search.target)
+        return
+    for zero in dict.fromkeys(variant.zero_stage for variant in every):
+        yield replace(state, zero_stage=zero)
+
+
+def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], names: tuple[str, ...]) -> bool:
+    """Whether some pipeline of a shape may be worth it under any of the ZeRO stages (and schedules) of its variants."""
+    classes = options(search.workshop, shape)
+    lightest = options(search.workshop, replace(shape, zero_stage=max(variant.zero_stage for variant in every)))
+    if _may_be_alone(search, classes):
+        return True
+    return any_within(search.workshop, classes, lightest, search.target, names)
+
+
+def _may_be_alone(search: _Search, classes: Sequence[ClassOption]) -> bool:
+    """Whether a pipeline of one stage may be worth it, by its compute alone."""
+    layers = search.question.workload.model.layers
+    asked = search.question.wishes.pp in (None, 1)
+    return asked and any(option.microbatches * layers * option.layer_seconds < search.cutoff for option in classes)
 
 
 Tests: TypeAlias = tuple[Reach | AnyOrder, ...]
@@ -305,11 +342,7 @@ def _reachable(search: _Search, shape: Shape) -> bool:
     classes = options(search.workshop, shape)
     if _adds_nothing(search, shape):
         return False
-    layers = search.question.workload.model.layers
-    alone = search.question.wishes.pp in (None, 1)
-    if alone and any(option.microbatches * layers * option.layer_seconds < search.cutoff for option in classes):
-        return True
-    return bool(reaches(search.workshop, classes, search.target, True))
+    return _may_be_alone(search, classes) or bool(reaches(search.workshop, classes, search.target, True))
 
 
 def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, Tests]:
