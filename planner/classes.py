@@ -14,12 +14,11 @@ from dataclasses import replace
 from planner.leaves import oversubscribed
 from planner.question import Question
 from planner.shapes import Shape, slots, splitting
-from planner.workshop import Workshop
+from planner.workshop import Workshop, single
 from sim import memory, schedules
 from sim.cluster import Cluster
 from sim.costs import StageCost
 from sim.plan import ParallelConfig
-
 
 KEPT = 256
 """Shapes whose options a search keeps at hand; older ones are made anew (a guess: a few megabytes)."""
@@ -103,12 +102,23 @@ class ClassOption:
         key = role, layers, ahead, back
         if key not in self._with_messages:
             if (role, layers) not in self._least:
-                ends = role in ("first", "only"), role in ("last", "only")
-                self._least[role, layers] = _least([costs.of(layers, *ends) for costs in self.costs])
+                ends, times = (role in ("first", "only"), role in ("last", "only")), self._passes(role, layers)
+                self._least[role, layers] = _least([costs.of(layers, *ends, times=times) for costs in self.costs])
             cost = self._least[role, layers]
             sends = (ahead, back, 0.0) if self.waits else (0.0, 0.0, ahead * self.shape.vpp)
             self._with_messages[key] = cost.sending(*sends, cost.weight if self.splits else 0.0)
         return self._with_messages[key]
+
+    def _passes(self, role: str, layers: int) -> tuple[float, float] | None:
+        """(forward, backward) seconds of a microbatch, linear in the layers; None under cp and ep, where neighbours count."""
+        if max(self.shape.cp, self.shape.ep) > 1:
+            return None
+        key = self.cluster.name, single(self.shape), role
+        if key not in self._workshop.passes:
+            ends = role in ("first", "only"), role in ("last", "only")
+            self._workshop.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
+        one, two = self._workshop.passes[key]
+        return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
@@ -129,26 +139,36 @@ class ClassOption:
             left = self.cluster.node.device.memory - memory.outside_torch(self.config)
             most = self.workload.model.layers
             for held, deferred in in_flight:
-                one, two = (fixed + held * each + deferred * waiting for fixed, each, waiting in self._bytes(role))
+                one, two = (fixed + held * each for fixed, each in self._bytes(role))
+                if deferred:
+                    one, two = (total + deferred * each for total, each in zip((one, two), self._deferred(role), strict=True))
                 most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
             self._rooms[role, in_flight] = max(most, 0)
         return self._rooms[role, in_flight]
 
-    def _bytes(self, role: str) -> tuple[tuple[float, float, float], ...]:
-        """Bytes of a place of one layer and of two: without activations, for each microbatch in flight, and for each deferred.
+    def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
+        """Bytes of a place of one layer and of two: without activations, and for each microbatch in flight.
 
-        `sim.memory.place_bytes` is linear in the layers, and for given layers in either number of microbatches."""
+        `sim.memory.place_bytes` is linear in the layers, and for given layers in the microbatches in flight and in those deferred."""
         key = splitting(self.shape), self.shape.vpp, role
         if key not in self._workshop.bytes:
-            ends = role in ("first", "only"), role in ("last", "only")
-            config = shape_alone(self.config) if role == "only" else self.config
-            place = functools.partial(memory.place_bytes, self.workload, config)
-            fixed = [place(k, 0.0, *ends) for k in (1, 2)]
-            self._workshop.bytes[key] = tuple(
-                (none, place(k, 1.0, *ends) - none, place(k, 0.0, *ends, 1) - none)
-                for k, none in zip((1, 2), fixed, strict=True)
-            )
+            none, held = ([self._place_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
+            self._workshop.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
         return self._workshop.bytes[key]
+
+    def _deferred(self, role: str) -> tuple[float, ...]:
+        """Bytes of a place of one layer and of two for each microbatch whose weight gradients wait."""
+        key = splitting(self.shape), self.shape.vpp, role
+        if key not in self._workshop.deferred:
+            self._workshop.deferred[key] = tuple(
+                self._place_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
+            )
+        return self._workshop.deferred[key]
+
+    def _place_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
+        ends = role in ("first", "only"), role in ("last", "only")
+        config = shape_alone(self.config) if role == "only" else self.config
+        return memory.place_bytes(self.workload, config, layers, held, *ends, deferred)
 
     @property
     def least_held(self) -> int:

@@ -23,6 +23,7 @@ from planner.question import Question
 from planner.shapes import Shape, searched, slots, splitting, variants
 from planner.shortlist import shortlist
 from planner.verify import fits
+from planner.work import Work
 from planner.workshop import Workshop
 from sim import schedules
 from sim.cluster import Cluster, Device
@@ -60,7 +61,9 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf, deadline: 
     looked for than one.
     """
     question = workshop.question
-    costs, places = LineCosts(workshop), itertools.takewhile(lambda _: time.monotonic() < deadline, layouts(question))
+    costs, work = LineCosts(workshop), Work(workshop)
+    able = (place for place in layouts(question) if work.bound(place[0]) < below)
+    places = itertools.takewhile(lambda _: time.monotonic() < deadline, able)
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
     rough = ((layout.seconds, place) for layout, place in laid if layout.seconds < below)
     best = shortlist(rough, lambda place: _whole(costs, *place), LAID, deadline)
@@ -98,27 +101,6 @@ def is_mixed(plan: Plan) -> bool:
         len({device.cluster for device in plan.placement[first : first + width]}) > 1
         for first in range(0, len(plan.placement), width)
     )
-
-
-def work_bound(workshop: Workshop) -> float:
-    """A lower bound on the step of every plan: all layers of all microbatches on all devices, none of which ever rests.
-
-    A slot that takes t seconds for a layer does at most T / t of them in T seconds, and all together microbatches x layers.
-    """
-    question, bound, seen, costs = workshop.question, math.inf, set[Shape](), LineCosts(workshop)
-    for shape in searched(question, across=True):
-        one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
-        if one in seen:
-            continue
-        seen.add(one)
-        able = [c for c in question.clusters() if c.node.count >= one.tp and slots(c, one.tp) >= one.cp]
-        rate = sum(
-            slots(c, one.tp) / one.cp / costs.least_seconds(one, Run(c, 0, slots(c, one.tp)), (False, False))[1] for c in able
-        )
-        if rate:
-            total = question.workload.global_batch_size / shape.microbatch_size * question.workload.model.layers
-            bound = min(bound, total / rate)
-    return bound
 
 
 def layouts(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:

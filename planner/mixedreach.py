@@ -20,6 +20,7 @@ from planner.linecosts import LineCosts
 from planner.lines import Run, Stand, replicas, unlike
 from planner.reach import PRECISE
 from planner.shapes import Shape, slots, splitting
+from planner.work import Work
 from planner.workshop import Workshop
 from sim.errors import NoRoute, NotModelled
 
@@ -28,10 +29,12 @@ def mixed_bound(
     workshop: Workshop, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float, deadline: float = math.inf
 ) -> float | None:
     """A lower bound on the step of all plans that stand so, at most `cutoff`; None where time ends before."""
-    costs, bound, shares = LineCosts(workshop), cutoff, dict[Shape, float]()
+    costs, bound, shares, work = LineCosts(workshop), cutoff, dict[Shape, float](), Work(workshop)
     for shape, stands in layouts:
         if time.monotonic() > deadline:
             return None
+        if work.bound(shape) >= bound:
+            continue
         one = splitting(shape)
         with suppress(NoRoute, NotModelled):  # such layouts are not laid out either (planner.mixed)
             layout = _Layout(costs, one, stands)

@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from planner.linecosts import LineCosts
 from planner.lines import Run
-from planner.mixed import work_bound
 from planner.question import Question
 from planner.shapes import Shape, searched, slots, splitting
+from planner.work import work_bound
 from planner.workshop import Workshop
 from sim import compute
 from sim.cluster import Cluster

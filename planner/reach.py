@@ -526,7 +526,8 @@ class _Filling:
         own = reach.back(i) if reach.waits else 0.0
         owed = self._owed(i, before, after) * size.weight if reach.splits else 0.0
         busy = max(fill, size.begin) + max(size.busy - owed - own, size.lane)
-        return busy + both - forward + ahead + reach.first_tail <= self.seconds
+        back = busy + both - forward + ahead
+        return back <= self.seconds and back + reach.first_tail <= self.seconds  # the tail takes long to find
 
     def _owed(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with so many layers before it may leave behind its last backward."""

@@ -43,7 +43,9 @@ class Workshop:
         self.open = replace(self.fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in self.fleet.clusters))
         self.open_capacities = Capacities(self.open)
         self.options: dict[Shape, list[Any]] = {}  # of the last shapes that were looked at (planner.classes.options)
-        self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float, float], ...]] = {}  # of stages by role
+        self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}  # of 1 and 2 layers
+        self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}  # of stages of 1 and 2 layers, by role
+        self.deferred: dict[tuple[Shape, int, str], tuple[float, ...]] = {}
         self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
         self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
@@ -102,7 +104,7 @@ class Workshop:
 
     def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer; without cp and ep the same for any number of replicas."""
-        one = _alone(shape)
+        one = single(shape)
         key = cluster.name, one
         if key not in self._layers:
             ones, twos = ([costs.work(k, False, False) for costs in self.costs(cluster, one)] for k in (1, 2))
@@ -312,7 +314,7 @@ Hop: TypeAlias = tuple[Device, Device, str, int]
 
 
 @functools.lru_cache(maxsize=4096)
-def _alone(shape: Shape) -> Shape:
+def single(shape: Shape) -> Shape:
     """The shape with one replica, under a schedule that splits the backward."""
     return replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
 

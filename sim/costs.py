@@ -158,12 +158,17 @@ class StageCosts:
     config: ParallelConfig
     paces: Paces
 
-    def of(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> StageCost:
-        """Costs of a stage of `layers` layers at an end of the pipeline or in its middle; the slowest of `specs` decides."""
+    def of(
+        self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
+        times: tuple[Seconds, Seconds] | None = None,
+    ) -> StageCost:  # fmt: skip
+        """Costs of a stage of `layers` layers at an end of the pipeline or in its middle; the slowest of `specs` decides.
+
+        `times` are its `passes`, where they are known."""
         config = self.config
         shape = (self.workload, config, layers, first, last)
         specs = specs or self.paces.specs
-        times = self.passes(layers, first, last, specs)
+        times = times or self.passes(layers, first, last, specs)
         sync: dict[str, list[Seconds]] = {}
         for group, operation, nbytes, count in synchronisation(*shape):
             seconds = sync.setdefault(group, [0.0, 0.0])

@@ -33,7 +33,7 @@ from planner.classes import ClassOption, options
 from planner.cures import why_none
 from planner.drafts import Draft, Row, Sketch, priced, sketches, too_large
 from planner.fitting import fitting
-from planner.mixed import is_mixed, layouts, mixed, work_bound
+from planner.mixed import is_mixed, layouts, mixed
 from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
@@ -43,6 +43,7 @@ from planner.space import axes, outside
 from planner.stages import alone, orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
+from planner.work import work_bound
 from planner.workshop import Workshop
 from sim import schedules
 from sim.costs import step_seconds
