@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, islice, pairwise, permutations, product
@@ -76,24 +76,20 @@ def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float, 
 
 
 def any_within(
-    workshop: Workshop, classes: Sequence[ClassOption], holders: Sequence[ClassOption], seconds: float,
-    names: tuple[str, ...] = (),
-) -> bool:  # fmt: skip
-    """Whether some pipeline of two or more stages might finish within `seconds` under some ZeRO stage.
+    test: Callable[..., AnyState],
+    workshop: Workshop,
+    classes: Sequence[ClassOption],
+    holders: Sequence[ClassOption],
+    seconds: float,
+) -> bool:
+    """Whether some pipeline of two or more stages of a family of shapes might finish within `seconds`.
 
-    `classes` are of the first ZeRO stage and of one schedule, or of one that splits the backward, for all of `names`; `holders`
-    are the same classes under the ZeRO stage that needs least memory."""
+    `test` is made for each order of `classes`; `holders` are the same classes under the ZeRO stage that needs least memory."""
     if not AnyOrder(holders).within(seconds):
         return False
     if len(classes) > CLASSES:
         return True
-    for order in _ordered(classes):
-        test: Reach = AnyState(workshop, order, holders, seconds)
-        if names:
-            test = AnySchedule(workshop, order, holders, seconds, names)
-        if test.within(seconds):
-            return True
-    return False
+    return any(test(workshop, order, holders, seconds).within(seconds) for order in _ordered(classes))
 
 
 def _ordered(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
@@ -198,6 +194,9 @@ class Reach:
 
     `horizon` is the longest time in seconds that will be asked about. With `either` it holds whether weights are gathered
     ahead of the next step's forwards (as in the shape) or behind the optimizer: then no work waits for them, and no tail does."""
+
+    whole_chunks = True
+    """Whether the first virtual stage of a stage of k layers has k // vpp layers at least, and not one."""
 
     def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], horizon: float = math.inf, either: bool = False):
         self.either = either
@@ -382,10 +381,10 @@ class Reach:
 
 
 class AnyState(Reach):
-    """The deadline test of pipelines under every ZeRO stage from 1 on, however weights are gathered: `order` is of ZeRO 1.
+    """The deadline test of pipelines under every ZeRO stage, however weights are gathered: `order` is of the first stage.
 
-    ZeRO 2 and 3 add reductions and gathers, which are left out; ZeRO 3, with a bucket for each layer, has the shortest tail
-    and the least memory."""
+    ZeRO 2 and 3 add reductions and gathers to ZeRO 1, which are left out here; ZeRO 3, with a bucket for each layer, has the
+    shortest tail, and the least memory (`holders`)."""
 
     def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], holders: Sequence[ClassOption], horizon: float):
         super().__init__(workshop, order, horizon, True)
@@ -397,11 +396,23 @@ class AnyState(Reach):
         return super().cost(i, role, layers).bucketed(layers)
 
 
-class AnySchedule(AnyState):
-    """`AnyState` under each of several schedules too, none of which has virtual stages; `order` is of one that splits B.
+class AnyChunks(AnyState):
+    """`AnyState` for this number of virtual stages and all larger ones.
 
-    Messages count only where they travel on an idle pipeline, and each stage may hold as little and owe as many weight gradients
-    as under any of the schedules."""
+    Work waits for one layer of each stage before it at least, and a stage holds the activations of one microbatch at least."""
+
+    whole_chunks = False
+
+    def room(self, i: int, role: str, after: int, pp: int | None) -> int:
+        """Most layers beside one microbatch."""
+        return self.holders[i].room(role, ((self.shape.vpp, 0),))
+
+
+class AnySchedule(AnyState):
+    """`AnyState` for each of several schedules without virtual stages; `order` is of one that splits the backward.
+
+    Ranks wait for no message to leave, and each stage may hold as little, and owe as many weight gradients, as under any of the
+    schedules."""
 
     def __init__(
         self, workshop: Workshop, order: tuple[ClassOption, ...], holders: Sequence[ClassOption], horizon: float,
@@ -543,7 +554,7 @@ class _Filling:
         fewest = most if self.exact else max(i, -(-layers // self.longest[i]))
         if vpp == 1:
             return self._least(i, layers, 0), self._least(i, layers, 1), fewest
-        chunks = max((layers - most * (vpp - 1)) / vpp, fewest)
+        chunks = max((layers - most * (vpp - 1)) / vpp, fewest) if self.reach.whole_chunks else fewest
         return chunks * self.by_rate[0][i][0][0], chunks * self.by_rate[1][i][0][0], fewest
 
     def _least(self, i: int, layers: int, which: int) -> float:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from planner.bounds import quick_bound, quick_estimate, relaxed_bound
-from planner.classes import ClassOption, options
+from planner.classes import ClassOption, options, shape_alone
 from planner.cures import why_none
 from planner.drafts import Draft, Row, Sketch, priced, sketches, too_large
 from planner.fitting import fitting
@@ -37,7 +37,7 @@ from planner.mixed import is_mixed, layouts, mixed
 from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
-from planner.reach import AnyOrder, Reach, any_within, reach_bound, reaches
+from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Reach, any_within, reach_bound, reaches
 from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
 from planner.space import axes, outside
 from planner.stages import alone, orders, solve
@@ -53,6 +53,8 @@ from sim.plan import Certificate, MadeBy, Plan
 
 BASES = 24
 """Shapes that are looked at under every schedule for a first plan, the best estimates first."""
+FIRST_CHUNKS = 4
+"""Most virtual stages of a place that a first plan has: more take longer to simulate (a guess)."""
 SKETCHED = 12
 """Of their variants, those that are sketched."""
 DRAFTED = 4
@@ -203,8 +205,9 @@ def _find(search: _Search, bases: list[Shape]) -> None:
     of = {splitting(base): base for base in bases}
     promising = _ranked(search, of, BASES, tails=False)
     found = [(variant, of[shape]) for shape in promising for variant in variants(search.question, of[shape])]
-    _draft(search, _ranked(search, (variant for variant, base in found if variant.zero_stage == base.zero_stage), SKETCHED))
-    if search.best is None:  # the lighter states of ZeRO 2 and 3 take longer to simulate, and only the proof asks for them else
+    usual = (one for one, base in found if one.zero_stage == base.zero_stage and one.vpp <= max(FIRST_CHUNKS, base.vpp))
+    _draft(search, _ranked(search, usual, SKETCHED))
+    if search.best is None:  # what takes longer to simulate is else left to the proof
         _draft(search, _ranked(search, (variant for variant, _ in found), SKETCHED))
     idle = 0
     for seconds, plan in mixed(search.workshop, "certified", search.cutoff, search.deadline) if search.left > 0 else ():
@@ -301,30 +304,35 @@ def _states(search: _Search, base: Shape) -> Iterator[Shape]:
     """A base under every schedule and vpp that is not ruled out, with its first ZeRO stage for all."""
     every = tuple(variants(search.question, base))
     first = [variant for variant in every if variant.zero_stage == every[0].zero_stage]
-    plain = tuple(variant.schedule for variant in first if variant.vpp == 1)
-    if len(plain) > 1 and not _family(search, splitting(first[0]), every, plain):
+    plain = [variant for variant in first if variant.vpp == 1]
+    cut = [variant for variant in first if variant.vpp > 1]
+    names = tuple(variant.schedule for variant in plain)
+    if len(plain) > 1 and not _family(search, splitting(base), every, functools.partial(AnySchedule, names=names)):
         search.bounds.append(search.target)
-        first = [variant for variant in first if variant.vpp > 1]
-    yield from first
+        plain = []
+    if len(cut) > 1 and not _family(search, min(cut, key=lambda one: one.vpp), every, AnyChunks):
+        search.bounds.append(search.target)
+        cut = []
+    yield from (*plain, *cut)
 
 
 def _variants(search: _Search, state: Shape) -> Iterator[Shape]:
     """A state under every ZeRO stage, unless no stage can be worth it."""
     every = tuple(variants(search.question, state))
-    if len({variant.zero_stage for variant in every}) > 1 and not _family(search, state, every, ()):
+    if len({variant.zero_stage for variant in every}) > 1 and not _family(search, state, every, AnyState):
         search.bounds.append(search.target)
         return
     for zero in dict.fromkeys(variant.zero_stage for variant in every):
         yield replace(state, zero_stage=zero)
 
 
-def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], names: tuple[str, ...]) -> bool:
-    """Whether some pipeline of a shape may be worth it under any of the ZeRO stages (and schedules) of its variants."""
+def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], test: Callable[..., AnyState]) -> bool:
+    """Whether some pipeline may be worth it of a family: a shape under any of the ZeRO stages of `every`, as `test` has it."""
     classes = options(search.workshop, shape)
     lightest = options(search.workshop, replace(shape, zero_stage=max(variant.zero_stage for variant in every)))
     if _may_be_alone(search, classes):
         return True
-    return any_within(search.workshop, classes, lightest, search.target, names)
+    return any_within(test, search.workshop, classes, lightest, search.target)
 
 
 def _may_be_alone(search: _Search, classes: Sequence[ClassOption]) -> bool:
@@ -372,8 +380,13 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
         return least
     try:
         ways = option.alone if _fits_alone(option, shape) else ()
-        drafts = [priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0] for way in ways]
-        seconds = min((draft.seconds for draft in drafts), default=math.inf)
+        seconds = math.inf
+        for way in ways:
+            cost = way.cost("only", layers)
+            closed = option.microbatches * cost.slot + cost.tail(shape_alone(way.config))
+            if closed < search.cutoff:
+                closed = priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0].seconds
+            seconds = min(seconds, closed)
     except NotModelled:  # what the evaluator does not hold
         singles = filter(None, (alone(way, search.cutoff) for way in option.alone))
         seconds = min((single.seconds for single in singles), default=math.inf)
