@@ -10,6 +10,7 @@ import copy
 import functools
 import math
 from dataclasses import replace
+from typing import Any
 
 from planner.leaves import oversubscribed
 from planner.question import Question
@@ -40,6 +41,8 @@ class ClassOption:
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
         self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
+        self.shared: dict[tuple[object, ...], Any] = {}
+        """What deadline tests of several orders share (`planner.reach`)."""
         self._rooms: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
 
     @functools.cached_property

@@ -164,8 +164,10 @@ class _Sizes:
 
     def envelope(self, layers: int) -> _Size:
         """The least seconds of it and of all larger stages."""
-        self._down_to(layers)
-        return self._envelope[self._largest - layers]
+        index = self._largest - layers
+        if index >= len(self._envelope):
+            self._down_to(layers)
+        return self._envelope[index]
 
     def _down_to(self, layers: int) -> None:
         for k in range(self._largest - len(self._exact), layers - 1, -1):
@@ -231,8 +233,12 @@ class Reach:
 
     def cost(self, i: int, role: str, layers: int) -> StageCost:
         """Least costs of a stage of a class, with the least messages that one of its role sends in these pipelines."""
+        return self.order[i].with_messages(role, layers, *self.sends(i, role))
+
+    def sends(self, i: int, role: str) -> tuple[float, float]:
+        """Least seconds of the messages that a stage sends to the next one and to the one before."""
         ahead = min([*self._inner(i), *self.borders[i : i + 1]], default=0.0) if role != "last" else 0.0
-        return self.order[i].with_messages(role, layers, ahead, self.back(i) if role != "first" else 0.0)
+        return ahead, self.back(i) if role != "first" else 0.0
 
     def tail(self, cost: StageCost, role: str) -> float:
         """Seconds of a stage behind its last backward."""
@@ -264,9 +270,14 @@ class Reach:
         return [self.messages[i]] if self.order[i].capacity > 1 else []
 
     def sizes(self, i: int, role: str) -> _Sizes:
-        """Seconds of the stages of a class in a role, by layers."""
+        """Seconds of the stages of a class in a role, by layers; tests of one kind share them where their messages are equal."""
         if (i, role) not in self._sizes:
-            self._sizes[i, role] = _Sizes(self, i, role, max(self.caps(self.horizon)[i], 1))
+            kind = type(self).__name__, self.either, self.horizon
+            key = *kind, role, *self.sends(i, role), self.tied if role != "middle" else 0.0
+            shared = self.order[i].shared
+            if key not in shared:
+                shared[key] = _Sizes(self, i, role, max(_cap(self.order[i], self.horizon), 1))
+            self._sizes[i, role] = shared[key]
         return self._sizes[i, role]
 
     def within(self, seconds: float) -> bool:
@@ -422,9 +433,9 @@ class AnySchedule(AnyState):
         self._names = names
         self._kept: dict[tuple[object, ...], int] = {}
 
-    def cost(self, i: int, role: str, layers: int) -> StageCost:
-        """Least costs of a stage that waits for no message."""
-        return self.order[i].with_messages(role, layers, 0.0, 0.0).bucketed(layers)
+    def sends(self, i: int, role: str) -> tuple[float, float]:
+        """Nothing: some of the schedules overlap their messages, others have no lane."""
+        return 0.0, 0.0
 
     def tail(self, cost: StageCost, role: str) -> float:
         """That of a whole backward, behind whose end less is left to reduce than behind a weight gradient's."""
@@ -452,6 +463,7 @@ class _Filling:
     def __init__(self, reach: Reach, seconds: float, counts: list[int], pp: int | None):
         self.reach, self.seconds, self.counts, self.pp = reach, seconds, counts, pp
         self.caps = reach.caps(seconds)
+        self._limits: dict[tuple[int, str], int] = {}
         self.exact = sum(counts) == pp
         classes = range(len(counts))
         self.borders = [sum(reach.borders[:i]) for i in classes]
@@ -513,10 +525,19 @@ class _Filling:
 
     def _most(self, i: int, role: str, left: int, after: int) -> int:
         """Most layers that the next stage holds in time, with `left` layers in it and before it."""
-        k = min(self.caps[i], left - max(i, 1), self.reach.room(i, role, after, self.pp))
+        k = min(self._limit(i, role), left - max(i, 1), self.reach.room(i, role, after, self.pp))
         while k > 0 and not self._holds(i, role, k, left, after):
             k -= 1
         return k
+
+    def _limit(self, i: int, role: str) -> int:
+        """Most layers of a stage by its own end alone, with nothing before it."""
+        if (i, role) not in self._limits:
+            k, sizes = self.caps[i], self.reach.sizes(i, role)
+            while k > 0 and sizes.envelope(k).both > self.seconds:
+                k -= 1
+            self._limits[i, role] = k
+        return self._limits[i, role]
 
     def _fits(self, i: int, role: str, k: int, left: int, after: int) -> bool:
         """Whether a stage has time and memory for k layers."""

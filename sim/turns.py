@@ -9,14 +9,17 @@ later (under virtual stages pp x vpp passes are, pp microbatches later). Loops n
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, overload
 
 from sim import lowering, schedules
 
 Key: TypeAlias = tuple[str, int, int]
 """A message: "F" or "B", the stage that sends it, the microbatch."""
 
+LISTED = 4
+"""Times (pp + `BLOCK`) microbatches are listed one by one: enough for the fill, three blocks of the steady state and the drain."""
 BLOCK = 12
 """Passes of a loop's block. Where a round trip of several microbatches sets the pace, increments are equal only from one round
 to the next; 12 is a multiple of the short ones."""
@@ -48,17 +51,55 @@ class Turn(NamedTuple):
 Pass: TypeAlias = tuple[Turn, ...]
 
 
+class Repeated(Sequence[tuple[Turn, ...]]):
+    """`count` blocks of turns, each the first one so many microbatches `later`; a block is made when it is asked for."""
+
+    def __init__(self, first: tuple[Turn, ...], count: int, later: int):
+        self._first, self._count, self._later = first, count, later
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Turn, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[tuple[Turn, ...], ...]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[Turn, ...] | tuple[tuple[Turn, ...], ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(self._count)))
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        return tuple(turn.later(index % self._count * self._later) for turn in self._first)
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """Blocks of passes, each like the one before, `later` microbatches later. A block that stands alone is no repetition."""
 
-    blocks: tuple[tuple[Turn, ...], ...]
+    blocks: Sequence[tuple[Turn, ...]]
     later: int = 0
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def walk(schedule: str, pp: int, microbatches: int, vpp: int) -> tuple[Loop, ...]:
-    """All turns of a step in an order in which each stands behind all that it depends on."""
+    """All turns of a step in an order in which each stands behind all that it depends on.
+
+    Of many microbatches only some are listed; where these have one loop, the others make it longer and what follows it later."""
+    period = BLOCK if vpp == 1 else pp
+    more = max(microbatches - LISTED * (pp + BLOCK), 0) // period
+    loops = walk_at_length(schedule, pp, microbatches - more * period, vpp)
+    if not more:
+        return loops
+    if len(loops) != 3 or loops[1].later != period:
+        return walk_at_length(schedule, pp, microbatches, vpp)
+    head, loop, rest = loops
+    longer = Loop(Repeated(loop.blocks[0], len(loop.blocks) + more, period), period)
+    return head, longer, Loop((tuple(turn.later(more * period) for turn in rest.blocks[0]),))
+
+
+def walk_at_length(schedule: str, pp: int, microbatches: int, vpp: int) -> tuple[Loop, ...]:
+    """The same with every microbatch listed."""
     passes = _passes([_turns(schedule, place, pp, microbatches, vpp) for place in range(pp)])
     period, later, blocks = (1, 1, BLOCK) if vpp == 1 else (pp * vpp, pp, 1)
     alike = [_like(a, b, later) for a, b in zip(passes, passes[period:], strict=False)]
