@@ -230,7 +230,7 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
     drafted[:BETTERED] = [draft.bettered() for draft in drafted[:BETTERED]]
     idle = 0
     for draft in sorted(drafted, key=lambda draft: draft.guess):
-        if draft.seconds >= search.cutoff:
+        if draft.seconds >= search.cutoff * (1 - OPTIMAL_GAP):
             continue
         if idle >= BETTERED or (search.left <= 0 and search.best is not None):
             break
@@ -284,11 +284,11 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
             for variant in _variants(search, shape):
                 claim(bound, variant, "variant")
         elif what == "variant":
-            for one in overlaps(shape) if _reachable(search, shape) else ():
-                reaching = _reaching(search, one, bound)
-                if reaching[0] < search.target:
-                    claim(*reaching)
-            search.bounds.append(search.target)
+            reaching = _reaching(search, shape, bound)
+            if reaching[0] < search.target:
+                claim(*reaching)
+            else:
+                search.bounds.append(reaching[0])
         elif not isinstance(what, str):
             closer, settled = _closer(search, shape, what, bound)
             if settled or closer >= search.target:
@@ -346,22 +346,14 @@ Tests: TypeAlias = tuple[Reach | AnyOrder, ...]
 """Deadline tests of the orders of a variant's classes."""
 
 
-def _reachable(search: _Search, shape: Shape) -> bool:
-    """Whether some pipeline of two or more stages, or of one, may be worth it, however weights are gathered."""
-    classes = options(search.workshop, shape)
-    if _adds_nothing(search, shape):
-        return False
-    return _may_be_alone(search, classes) or bool(reaches(search.workshop, classes, search.target, True))
-
-
 def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, Tests]:
-    """A variant, with a bound of its pipelines (`planner.reach`), and the orders of its classes that are not ruled out."""
-    classes = options(search.workshop, shape)
+    """A bound on the pipelines of a variant, however weights are gathered, and the orders of its classes not ruled out."""
+    classes, ways = options(search.workshop, shape), overlaps(shape)
     if _adds_nothing(search, shape):
         return search.target, shape, ()
     if search.question.wishes.pp in (None, 1):
-        search.bounds += [_single(search, shape, option) for option in classes]
-    orders = reaches(search.workshop, classes, search.target)
+        search.bounds += [_single(search, one, option) for one in ways for option in options(search.workshop, one)]
+    orders = reaches(search.workshop, classes, search.target, len(ways) > 1)
     return reach_bound(orders, bound, search.target), shape, tuple(orders)
 
 
@@ -384,7 +376,7 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
         for way in ways:
             cost = way.cost("only", layers)
             closed = option.microbatches * cost.slot + cost.tail(shape_alone(way.config))
-            if closed < search.cutoff:
+            if closed < search.cutoff * (1 - OPTIMAL_GAP):
                 closed = priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0].seconds
             seconds = min(seconds, closed)
     except NotModelled:  # what the evaluator does not hold
@@ -457,10 +449,15 @@ def _closer(search: _Search, shape: Shape, orders: Tests, bound: float) -> tuple
             break
     search.priced += sum(map(len, filter(None, rows)))
     found: list[Draft] = []
-    with suppress(NotModelled):
+    try:
         for order, some in zip(orders, rows, strict=True):
-            found += priced(search.workshop, shape, order.order, some, KEPT) if some else []
-    if any(some is None for some in rows) or (any(rows) and not found):
+            if some is None:
+                raise NotModelled(f"more than {most} pipelines")
+            for one in overlaps(shape) if some else ():
+                named = {option.cluster.name: option for option in options(search.workshop, one)}
+                classes = tuple(named[option.cluster.name] for option in order.order)
+                found += priced(search.workshop, one, classes, some, KEPT)
+    except NotModelled:
         _solve(search, shape)
         return bound, True
     search.pool += [draft for draft in found if draft.seconds < search.cutoff]
