@@ -152,7 +152,8 @@ class ClassOption:
     def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
         """Bytes of a place of one layer and of two: without activations, and for each microbatch in flight.
 
-        `sim.memory.place_bytes` is linear in the layers, and for given layers in the microbatches in flight and in those deferred."""
+        `sim.memory.place_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in those that
+        are deferred."""
         key = splitting(self.shape), self.shape.vpp, role
         if key not in self._workshop.bytes:
             none, held = ([self._place_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))

@@ -58,7 +58,9 @@ def mixed_bound(
 
 
 class _Layout:
-    """Stages that stand somewhere, and how fast each group of alike replicas does them. Raises NoRoute or NotModelled where it cannot be."""
+    """Stages that stand somewhere, and how fast each group of alike replicas does them.
+
+    Raises NoRoute or NotModelled where it cannot be."""
 
     def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]):
         self.costs, self.shape, self.stands = costs, shape, stands

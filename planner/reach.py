@@ -195,7 +195,7 @@ class Reach:
     """The deadline test of pipelines over classes in an order, each of which has one stage or more.
 
     `horizon` is the longest time in seconds that will be asked about. With `either` it holds whether weights are gathered
-    ahead of the next step's forwards (as in the shape) or behind the optimizer: then no work waits for them, and no tail does."""
+    ahead of the next step's forwards (as in the shape) or behind the optimizer: then neither work nor tail waits for them."""
 
     whole_chunks = True
     """Whether the first virtual stage of a stage of k layers has k // vpp layers at least, and not one."""
@@ -270,7 +270,7 @@ class Reach:
         return [self.messages[i]] if self.order[i].capacity > 1 else []
 
     def sizes(self, i: int, role: str) -> _Sizes:
-        """Seconds of the stages of a class in a role, by layers; tests of one kind share them where their messages are equal."""
+        """Seconds of the stages of a class in a role, by layers. Tests of one kind share them where messages are equal."""
         if (i, role) not in self._sizes:
             kind = type(self).__name__, self.either, self.horizon
             key = *kind, role, *self.sends(i, role), self.tied if role != "middle" else 0.0
@@ -381,7 +381,7 @@ class Reach:
 
     @functools.cached_property
     def first_tail(self) -> float:
-        """Least seconds of the first stage behind its last backward, whatever its size: with buckets, more layers may take less."""
+        """Least seconds of the first stage behind its last backward, over all sizes: buckets of more layers may hide more."""
         return self.sizes(0, "first").least_tail()
 
     @functools.cached_property

@@ -102,7 +102,7 @@ def splitting(shape: Shape) -> Shape:
 
 
 def variants(question: Question, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule, number of virtual stages and ZeRO stage that is searched, as far as they are not pinned."""
+    """The shape under every schedule, vpp and ZeRO stage that is searched, as far as they are not pinned."""
     zeros = (1, 2, 3) if question.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
     for zero in zeros:
         for name, vpp in _schedules(question):
@@ -124,7 +124,7 @@ def _schedules(question: Question) -> list[tuple[str, int]]:
 
 
 def chunks(layers: int) -> list[int]:
-    """Numbers of virtual stages of a place that are searched: divisors of the layers up to `MOST_CHUNKS`, and the usual ones."""
+    """Searched values of vpp: divisors of the model's layers up to `MOST_CHUNKS`, and the usual ones."""
     return [v for v in range(2, min(MOST_CHUNKS, layers) + 1) if layers % v == 0 or v in USUAL_CHUNKS]
 
 

@@ -1,7 +1,7 @@
 """The total work of a step: a lower bound on every plan, from the speed of all devices that never rest.
 
-A slot (tensor-parallel group) that takes t seconds for a layer computes at most T / t layers in T seconds; all slots together must
-compute every layer of every microbatch.
+A slot (tensor-parallel group) that takes t seconds for a layer computes at most T / t layers in T seconds; all slots together
+must compute every layer of every microbatch.
 """
 
 from __future__ import annotations

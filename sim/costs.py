@@ -271,15 +271,19 @@ def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
 
 
 def replicas(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """dp_cp indices by class: alike have equally many microbatches and, place by place, equal devices joined alike."""
+    """dp_cp indices by class: alike have equally many microbatches and, place by place, equal devices joined alike.
+
+    Hosts are numbered through a replica's whole pipeline, so that the messages of alike replicas leave their nodes at the same
+    borders of stages."""
     config = plan.config
     kinds: dict[DeviceSpec, int] = {}
     kind = {cluster.name: kinds.setdefault(cluster.node.device, len(kinds)) for cluster in plan.fleet.clusters}
     classes: dict[object, list[int]] = {}
     for dp_cp in range(config.dp_cp):
         key: list[object] = [config.microbatches_of(dp_cp)]
+        hosts = dict[tuple[str, int], int]()
         for first in range(config.tp * dp_cp, config.world_size, config.tp * config.dp_cp):
-            ring, hosts = plan.placement[first : first + config.tp], dict[tuple[str, int], int]()
+            ring = plan.placement[first : first + config.tp]
             key += [(kind[d.cluster], hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
         classes.setdefault(tuple(key), []).append(dp_cp)
     return tuple(tuple(alike) for alike in classes.values())

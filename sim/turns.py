@@ -19,7 +19,8 @@ Key: TypeAlias = tuple[str, int, int]
 """A message: "F" or "B", the stage that sends it, the microbatch."""
 
 LISTED = 4
-"""Times (pp + `BLOCK`) microbatches are listed one by one: enough for the fill, three blocks of the steady state and the drain."""
+"""Times (pp + `BLOCK`) microbatches are listed one by one: enough for the fill, three blocks of the steady state and the
+drain."""
 BLOCK = 12
 """Passes of a loop's block. Where a round trip of several microbatches sets the pace, increments are equal only from one round
 to the next; 12 is a multiple of the short ones."""
@@ -85,7 +86,9 @@ class Loop:
 def walk(schedule: str, pp: int, microbatches: int, vpp: int) -> tuple[Loop, ...]:
     """All turns of a step in an order in which each stands behind all that it depends on.
 
-    Of many microbatches only some are listed; where these have one loop, the others make it longer and what follows it later."""
+    Of many microbatches only some are listed; where these have one loop, the others make it longer and the rest later."""
+    if vpp == 1 and schedules.get(schedule).CHUNKED:  # its blocks and its rounds of pp microbatches seldom agree
+        return walk_at_length(schedule, pp, microbatches, vpp)
     period = BLOCK if vpp == 1 else pp
     more = max(microbatches - LISTED * (pp + BLOCK), 0) // period
     loops = walk_at_length(schedule, pp, microbatches - more * period, vpp)

@@ -265,8 +265,9 @@ def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = Tr
 def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     """Bounds of all that was not settled; those of the rest are in `search.bounds`. Better plans found on the way are kept.
 
-    Each entry of the heap is a bound with what it holds for: a base (a shape under any schedule and ZeRO stage), a state (under
-    any ZeRO stage), a variant, or the deadline tests of a variant's orders. The least is opened until none is below the target."""
+    Each entry of the heap is a bound and what it holds for: a base (a shape under any schedule and ZeRO stage), a state (under
+    any ZeRO stage), a variant, or the deadline tests of a variant's orders. The entry with the least bound is opened until
+    none is below the target."""
     workshop, numbers = search.workshop, itertools.count()
     heap: list[tuple[float, int, Shape, str | Tests]] = []
 
@@ -388,7 +389,7 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
 
 
 def _lighter(search: _Search, shape: Shape) -> Shape | None:
-    """The variant that beats each pipeline of this one wherever it fits: ZeRO 1 in place of 2, which only reduces more often."""
+    """The variant that is as fast on each pipeline that fits it: ZeRO 1 in place of 2, which reduces more often."""
     free = shape.zero_stage == 2 and search.question.wishes.zero_stage is None
     return replace(shape, zero_stage=1) if free else None
 

@@ -1,4 +1,4 @@
-"""The deadline test: monotone sizes, the least tail, errors that are not swallowed, families of shapes, prices of real fleets."""
+"""The deadline test: monotone sizes, the least tail, errors that propagate, families of shapes, prices of real fleets."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ def asked(node: dict[str, object], nodes: int, model: object, batch: int, seq_le
     """A question about one cluster, `a`."""
     workload = {"model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": "bf16"}
     document = {
-        "format": "holmes-sim/topology/1", "name": "one", "clusters": {"a": {"nodes": nodes, "node": node}}, "workload": workload,
-    }  # fmt: skip
+        "format": "holmes-sim/topology/1",
+        "name": "one",
+        "clusters": {"a": {"nodes": nodes, "node": node}},
+        "workload": workload,
+    }
     topology = from_document(parse("one", json.dumps(document)))
     assert topology.workload is not None
     return Question(topology, topology.workload, Wishes(**wishes))
@@ -92,7 +95,7 @@ def test_two_servers_of_pcie_cards_have_a_bound_below_their_best_pipeline(tied_o
 
 
 def test_the_least_tail_of_a_first_stage_is_not_that_of_one_layer():
-    """Llama-3-8B on 8 H100, dp 4: reductions hide better behind the buckets of three layers than behind the one of one layer."""
+    """Llama-3-8B on 8 H100, dp 4: reductions hide better behind the buckets of three layers than behind that of one."""
     question = asked(EIGHT_H100, 1, "llama-3-8b", 64, 8192)
     workshop = Workshop(question)
     (option,) = options(workshop, Shape(1, 4, 1, "none", "1f1b", 1, 1))

@@ -24,7 +24,7 @@ from sim.plan import Plan
 from sim.program import COMPUTE
 from sim.recurrence import steps
 from sim.shards import Bucket
-from sim.turns import walk
+from sim.turns import walk, walk_at_length
 
 Make = Callable[..., Any]
 FREE = 1e40
@@ -170,9 +170,17 @@ def test_a_steady_state_is_found() -> None:
     assert (len(lone.blocks), len(loop.blocks), loop.later, len(rest.blocks)) == (1, 14, 12, 1)
 
 
+@given(st.sampled_from([*CASES, ("interleaved", 12)]), st.integers(1, 9), st.integers(1, 300))
+def test_a_long_walk_is_the_one_with_every_microbatch_listed(case: tuple[str, int], pp: int, units: int) -> None:
+    schedule, vpp = case
+    microbatches = pp * (units // 8 + 1) if schedule == "interleaved" else units
+    short, whole = walk(schedule, pp, microbatches, vpp), walk_at_length(schedule, pp, microbatches, vpp)
+    assert [(loop.later, tuple(loop.blocks)) for loop in short] == [(loop.later, tuple(loop.blocks)) for loop in whole]
+
+
 @pytest.mark.parametrize(("schedule", "vpp"), CASES)
 @pytest.mark.parametrize("pp", [1, 2, 5])
-@pytest.mark.parametrize("units", [1, 3, 40])
+@pytest.mark.parametrize("units", [1, 3, 40, 101])
 def test_the_walk_is_every_place_s_program_with_nothing_before_what_it_waits_for(
     schedule: str, vpp: int, pp: int, units: int
 ) -> None:
