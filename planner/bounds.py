@@ -104,7 +104,7 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
             return math.inf
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option and messages)
-        border = max((workshop.message(option.cluster, other, shape) for other in others), default=0.0)
+        border = max((workshop.message(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
         crossed.append(border)
         between = max(border, through) if option.waits else max(border, through) * shape.vpp
         both = forward + backward

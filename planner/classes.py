@@ -57,8 +57,9 @@ class ClassOption:
 
     @functools.cached_property
     def message(self) -> float:
-        """Least seconds of a message between neighbouring stages; 0 where there is none."""
-        inside = self._workshop.message(self.cluster, self.cluster, self.shape) if self.capacity > 1 else math.inf
+        """An estimate of the least seconds of a message between neighbouring stages; 0 where there is none."""
+        one = self.cluster, self.cluster, self.shape
+        inside = self._workshop.message(*one, in_step=True) if self.capacity > 1 else math.inf
         least = min(inside, self.crossing)
         return least if math.isfinite(least) else 0.0
 

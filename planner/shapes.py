@@ -18,6 +18,8 @@ from sim.errors import Infeasible
 from sim.model import Workload
 from sim.plan import USUAL_GRADIENTS, ParallelConfig
 
+USUAL_SIZES = (1, 2, 4, 8, 16)
+"""Microbatch sizes that the published strategies try; certified tries every divisor of a replica's batch."""
 MOST_CHUNKS = 12
 """Most virtual stages of a pipeline place (vpp) that are searched. The bubble falls as 1 / vpp, so more would take away less
 than a twelfth of it (a guess at what is worth the search)."""
@@ -173,23 +175,24 @@ def searched(question: Question, across: bool = False) -> Iterator[Shape]:
     for cp in _context_degrees(question):
         for ep in _expert_degrees(question):
             with suppress(Infeasible):
-                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across):
+                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across, True):
                     found = True
                     yield shape
     if not found:
         raise Infeasible(_why_none(question))
 
 
-def shapes(question: Question, across: bool = False) -> Iterator[Shape]:
+def shapes(question: Question, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
     """All shapes with cp and ep as pinned, else 1; replicas of a stage stand in one cluster, or anywhere if `across`.
 
-    Raises Infeasible for none."""
+    Microbatch sizes are those of `USUAL_SIZES` that divide a replica's batch, or all divisors (`every_size`). Raises Infeasible
+    for none."""
     found = False
     cp, ep, shards = question.wishes.cp or 1, question.wishes.ep or 1, question.wishes.zero_shard_size
     _check_degrees(question.workload, cp, ep)
     for tp in _tensor_degrees(question):
         for dp in _data_degrees(question, tp, across):
-            for size in _sizes(question, dp):
+            for size in _sizes(question, dp, every_size):
                 for recompute in (question.wishes.recompute,) if question.wishes.recompute else RECOMPUTE:
                     found = True
                     schedule = question.wishes.schedule or ("interleaved" if (question.wishes.vpp or 1) > 1 else "1f1b")
@@ -245,10 +248,11 @@ def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
         raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
 
 
-def _sizes(question: Question, dp: int) -> list[int]:
+def _sizes(question: Question, dp: int, every_size: bool) -> list[int]:
     share = question.workload.global_batch_size // dp
     wished = question.wishes.microbatch_size
-    return [size for size in ((wished,) if wished else range(1, share + 1)) if share % size == 0]
+    able = range(1, share + 1) if every_size else USUAL_SIZES
+    return [size for size in ((wished,) if wished else able) if share % size == 0]
 
 
 def _why_none(question: Question) -> str:

@@ -129,14 +129,15 @@ class Workshop:
         return [cluster for cluster in self.question.clusters() if slots(cluster, shape.tp) >= shape.slots]
 
     def message(
-        self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = ()
-    ) -> float:
+        self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = (),
+        in_step: bool = False,
+    ) -> float:  # fmt: skip
         """Least seconds of the messages between neighbouring stages on two clusters, wherever they lie on their nodes.
 
-        Over a NIC type, or the best of all that can join them; in a pipeline on `clusters`, or on any. Infinite where nothing
-        joins them. The seconds are those of the first rank of the first replica (`hop`).
-        """
-        in_step = self.in_step(clusters or self._able(shape), shape)
+        Over a NIC type, or the best of all that can join them. They are those of the first rank of the first replica (`hop`) in
+        a pipeline on `clusters`, or on any: a bound. Where replicas are taken to keep step in any case (`in_step`), they are an
+        estimate. Infinite where nothing joins the two."""
+        in_step = in_step or self.in_step(clusters or self._able(shape), shape)
         key = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
         if key not in self._messages:
             self._messages[key] = tuple(self._message_paces(source, target, shape, nic, in_step))
@@ -257,16 +258,16 @@ class Workshop:
         return pace.seconds(nbytes) if pace is not None else 0.0
 
     def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
-        """Least seconds of a message of a stage on `source` in a pipeline that also stands on other clusters.
+        """An estimate of the least seconds of a message of a stage on `source` in a pipeline that leaves the cluster.
 
         A pipeline group speaks over one NIC type that all its members have, so its messages inside the cluster use it too.
         """
         best = math.inf
         for other in others:
             for nic in joint_nics(self.fleet, (source.name, other.name)) if other != source else ():
-                best = min(best, self.message(source, other, shape, nic.kind))
+                best = min(best, self.message(source, other, shape, nic.kind, in_step=True))
                 if slots(source, shape.tp) >= 2 * shape.slots:
-                    best = min(best, self.message(source, source, shape, nic.kind))
+                    best = min(best, self.message(source, source, shape, nic.kind, in_step=True))
         return best
 
     def tied(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> float:
