@@ -31,7 +31,8 @@ then B's, and the second form leaves the stage's W's out. Memory counts what wai
 
 Each step bound is a statement about every 1F1B pipeline, so the optimum is a lower bound on the step time, on an idle network,
 of all plans of this shape whose classes stand in this order and whose middle stages grow along the pipeline within a class
-(larger stages further back need less memory, and wait less for those behind them). Other orders are not searched.
+(larger stages further back need less memory, and wait less for those behind them). Other orders are not searched, so
+`certified` takes plans from the model and no bound.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""certified: drafts of every shape under every schedule, the best of them played, and a certificate of how far the plan can
-be from the best.
+"""certified: candidates of every shape under every schedule, the best of them simulated, and a certificate of how far the plan
+can be from the best.
 
 First a plan, soon: all variants of all shapes are put in the order of a quick estimate, the first are sketched, the best of
-these drafted (`planner.drafts`), the best drafts are played by the engine; what the engine says is the plan's promise. Plans
-with mixed stages (`planner.mixed`) are tried besides. Then the proof, which finds plans too. Shapes, the least bound first,
-pass ever closer questions: a quick bound under any schedule and under each (`planner.bounds`); how far pipelines reach in the
-time of the best plan (`planner.reach`); and where that leaves a doubt, all pipelines that are not ruled out are priced by the
-evaluator, a few thousand at once, and the best guesses among them are played. Where they are too many, or the evaluator does
-not hold the shape, the stage model (`planner.stages`) is solved.
+these drafted (`planner.drafts`), and the best drafts are simulated; what the engine says is the plan's promise. Plans with
+mixed stages (`planner.mixed`) are tried besides.
+
+Then the proof, which finds plans too. Entries of a heap, the least bound first, pass ever closer tests: a quick bound
+(`planner.bounds`); the deadline test (`planner.reach`) of a shape under all schedules and ZeRO stages together, then under all
+ZeRO stages, then of each variant; and where that leaves a doubt, the evaluator prices all pipelines that are not ruled out, a
+few thousand at once, and the best guesses among them are simulated. Where pipelines are too many the bound of the deadline
+test stays, and the stage model (`planner.stages`) looks for a faster plan.
 
 The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network, that fill one
-node after the other; those of one place may lie evenly on their nodes too. Every pipeline that is played was priced both ways
-(`planner.placement`). Plans with mixed stages have a bound of their own (`planner.mixedreach`). The work is counted in
-sketches, pipelines, programmes and simulations, not in seconds, so that the same question has the same answer on any machine;
-the time limit is a safety beyond that."""
+node after the other; those of one stage may lie evenly on their nodes too. `planner.space` names the space. Plans with mixed
+stages have a bound of their own (`planner.mixedreach`). The work is counted in sketches, pipelines, programmes and
+simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a safety beyond
+that."""
 
 from __future__ import annotations
 
@@ -507,7 +509,7 @@ def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None
         objective_s=objective,
         lower_bound_s=bound,
         gap=gap,
-        solver="+".join(sorted(search.solvers)) or "closed form",
+        solver="+".join(["closed form", *sorted(search.solvers)]),
         seconds=search.question.time_limit,
         mixed_lower_bound_s=mixed_least,
         space=axes(search.question),
