@@ -190,7 +190,7 @@ def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
 def _relaxed(where: Topology) -> Seconds:
     """Seconds a token of the programme's relaxation."""
     question = Question(where, commands.workload_of(where), Wishes(), math.inf)
-    return relaxed_bound(question, Workshop(question)) / question.workload.tokens
+    return relaxed_bound(question, Workshop(question), usual=True) / question.workload.tokens
 
 
 def _promise(now: Plan, price: float, played: Prediction | None) -> float:

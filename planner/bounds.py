@@ -9,7 +9,7 @@ from itertools import permutations
 
 from planner.classes import ClassOption, options
 from planner.question import Question
-from planner.shapes import MOST_CHUNKS, Shape, searched
+from planner.shapes import MOST_CHUNKS, USUAL_SIZES, Shape, searched
 from planner.workshop import Workshop
 from sim import schedules
 from sim.errors import NoRoute
@@ -26,7 +26,8 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
 
     Either the pipeline stays in one class, where it must also fill and drain; or it crosses, and the stages at
     both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds
-    a layer, and one such stage holds a layer at least."""
+    a layer, and one such stage holds a layer at least. Under a given
+    schedule one microbatch is also seen to pass all layers there and back."""
     question = workshop.question
     layers, m, pinned = question.workload.model.layers, shape.microbatches(question.workload), question.wishes.pp
     bound = math.inf
@@ -43,17 +44,21 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
         border = min(workshop.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
-    return bound
+    if any_schedule:
+        return bound
+    return max(bound, layers * min((option.passed for option in classes), default=math.inf))
 
 
-def relaxed_bound(question: Question, workshop: Workshop) -> Seconds:
+def relaxed_bound(question: Question, workshop: Workshop, usual: bool = False) -> Seconds:
     """What the stage model gives without its whole numbers: the least quick bound of all shapes whose layers find room beside
     one microbatch each, under any schedule.
 
     By how much it falls where a machine, memory or work is changed is what that change is worth to the programme: its shadow
     price, for the whole change and not a small part of it. Links are no constraint of the programme, and have no price here.
-    Infinite where no shape fits."""
-    layers, found = question.workload.model.layers, [options(workshop, shape) for shape in searched(question)]
+    Infinite where no shape fits. With `usual` microbatch sizes it is such a price, and no bound: the largest sizes leave so few
+    microbatches that the relaxation forgets what the machines are worth."""
+    every = (shape for shape in searched(question) if not usual or shape.microbatch_size in USUAL_SIZES)
+    layers, found = question.workload.model.layers, [options(workshop, shape) for shape in every]
     bounds = ((quick_bound(workshop, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
     rooms = (
         (bound, sum(option.capacity * option.room("middle", ONE_MICROBATCH) for option in found[index]))

@@ -18,7 +18,7 @@ from planner.shapes import Shape, slots, splitting
 from planner.workshop import Workshop, single
 from sim import memory, schedules
 from sim.cluster import Cluster
-from sim.costs import StageCost
+from sim.costs import StageCost, weight_seconds
 from sim.plan import ParallelConfig
 
 KEPT = 256
@@ -197,6 +197,15 @@ class ClassOption:
         ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
         forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
         return forward, backward
+
+    @functools.cached_property
+    def passed(self) -> float:
+        """Seconds in which a microbatch passes a layer there and back: its forward and the gradients of its inputs."""
+        return self.layer_seconds - weight_seconds(self.cluster.node.device, self.workload, self._splitting, 1, False)
+
+    @functools.cached_property
+    def _splitting(self) -> ParallelConfig:
+        return splitting(self.shape).config(self.workload, 2)
 
     @property
     def layer_seconds(self) -> float:

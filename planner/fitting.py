@@ -87,7 +87,7 @@ def nearest(question: Question) -> Shortage | None:
 
 
 def _leanest(question: Question) -> list[Shape]:
-    """Shapes that need least memory: the smallest microbatches, wide tensor groups first; with weights sharded too."""
+    """Shapes that need least memory: the smallest microbatches, wide tensor groups first; under ZeRO 2 and 3 too."""
     found: dict[tuple[object, ...], Shape] = {}
     with suppress(Infeasible):
         for shape in searched(question):
@@ -95,8 +95,8 @@ def _leanest(question: Question) -> list[Shape]:
             key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, chunked and shape.microbatch_size
             found.setdefault(key, shape)
     first = sorted(found.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
-    sharded = [replace(s, zero_stage=3) for s in first if question.wishes.zero_stage is None and s.slots > 1]
-    return first + sharded
+    able = [shape for shape in first if question.wishes.zero_stage is None and shape.slots > 1]
+    return first + [replace(shape, zero_stage=zero) for zero in (2, 3) for shape in able]
 
 
 def _able(question: Question, shape: Shape) -> tuple[Cluster, ...]:

@@ -66,7 +66,7 @@ def test_a_shipped_topology(name):
         if row.plan is None:
             assert row.reason
         else:
-            assert step(row.plan) >= step(plan), f"{row.name} is faster"
+            assert step(row.plan) >= step(plan) * (1 - 1e-12), f"{row.name} is faster"
     if name in HOLMES:
         only_the_pipeline_crosses_clusters(answer)
 

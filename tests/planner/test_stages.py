@@ -280,7 +280,7 @@ def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_
         question = asked(machines, make_model(2, tied_embeddings=tied), 1)
         workshop = Workshop(question)
         classes = options(workshop, shape)
-        message, summed = workshop.message(*clusters, shape), workshop.tied(*clusters, shape)
+        message, summed = workshop.message(*clusters, shape), workshop.least_tied(*clusters, shape, 1)
         assert message > 0
         assert (summed > 0) is tied
         crossing = _estimate(workshop, shape, classes, False, True)
