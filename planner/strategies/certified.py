@@ -73,7 +73,7 @@ MOST = 20_000
 """Those that are priced at once otherwise, all that might take little more than the bound; of more the stage model gives it."""
 CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
-PRICED = 150_000
+PRICED = 400_000
 """Pipelines that are priced for the proof, in all."""
 FOLLOWING = 3
 """Plans that are built or played after the search: those of two other strategies, and the best one for the report."""
