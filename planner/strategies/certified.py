@@ -42,7 +42,7 @@ from planner.question import Question
 from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Reach, any_within, reach_bound, reaches
 from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
 from planner.space import axes, outside
-from planner.stages import alone, orders, solve
+from planner.stages import orders, solve
 from planner.strategies import get
 from planner.verify import fits, play, step
 from planner.work import work_bound
@@ -373,18 +373,14 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
     least = option.microbatches * layers * option.layer_seconds
     if least >= search.cutoff:
         return least
-    try:
-        ways = option.alone if _fits_alone(option, shape) else ()
-        seconds = math.inf
-        for way in ways:
-            cost = way.cost("only", layers)
-            closed = option.microbatches * cost.slot + cost.tail(shape_alone(way.config))
-            if closed < search.cutoff * (1 - OPTIMAL_GAP):
+    seconds = math.inf
+    for way in option.alone if _fits_alone(option, shape) else ():
+        cost = way.cost("only", layers)
+        closed = option.microbatches * cost.slot + cost.tail(shape_alone(way.config))
+        if closed < search.cutoff * (1 - OPTIMAL_GAP):
+            with suppress(NotModelled):  # the closed form is a bound of what the evaluator does not hold
                 closed = priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0].seconds
-            seconds = min(seconds, closed)
-    except NotModelled:  # what the evaluator does not hold
-        singles = filter(None, (alone(way, search.cutoff) for way in option.alone))
-        seconds = min((single.seconds for single in singles), default=math.inf)
+        seconds = min(seconds, closed)
     if seconds < search.cutoff:
         search.offer(shape, ((option.cluster.name, layers),))
     return seconds
