@@ -124,6 +124,11 @@ class ClassOption:
         one, two = self._workshop.passes[key]
         return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])
 
+    def single_seconds(self) -> float:
+        """Closed form of the step of a pipeline of one stage: a lower bound of what the evaluator says."""
+        cost, config = self.cost("only", self.workload.model.layers), shape_alone(self.config)
+        return cost.begin(0.0, config) + self.microbatches * cost.slot + cost.tail(config)
+
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
         empty, one = (self.bytes_at(role, layers, held) for held in (0, 1))

@@ -42,7 +42,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from planner.classes import ClassOption, shape_alone
+from planner.classes import ClassOption
 from planner.milp import Expression, Programme, Variable, count, total
 from planner.workshop import Workshop
 from sim.costs import StageCost
@@ -83,18 +83,6 @@ def _greedy_order(classes: list[ClassOption], price: Callable[[tuple[ClassOption
     for option in classes:
         path = min(((*path[:i], option, *path[i:]) for i in range(len(path) + 1)), key=price)
     return path
-
-
-def alone(option: ClassOption, cutoff: float) -> Assignment | None:
-    """The pipeline of one place, where it fits: its step is a closed form."""
-    layers = option.workload.model.layers
-    if option.held("only", layers) < option.least_held or option.shape.vpp > 1:
-        return None
-    cost, config = option.cost("only", layers), shape_alone(option.config)
-    seconds = cost.begin(0.0, config) + option.microbatches * cost.slot + cost.tail(config)
-    if seconds >= cutoff:
-        return None
-    return Assignment(((option.cluster.name, layers),), seconds, seconds, True, "closed form")
 
 
 def solve(

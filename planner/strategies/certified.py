@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from planner.bounds import quick_bound, quick_estimate, relaxed_bound
-from planner.classes import ClassOption, options, shape_alone
+from planner.classes import ClassOption, options
 from planner.cures import why_none
 from planner.drafts import Draft, Row, Sketch, priced, sketches, too_large
 from planner.fitting import fitting
@@ -375,8 +375,7 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
         return least
     seconds = math.inf
     for way in option.alone if _fits_alone(option, shape) else ():
-        cost = way.cost("only", layers)
-        closed = option.microbatches * cost.slot + cost.tail(shape_alone(way.config))
+        closed = way.single_seconds()
         if closed < search.cutoff * (1 - OPTIMAL_GAP):
             with suppress(NotModelled):  # the closed form is a bound of what the evaluator does not hold
                 closed = priced(search.workshop, shape, (way,), [((0, layers),)], 1)[0].seconds

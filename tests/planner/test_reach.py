@@ -24,7 +24,7 @@ from planner.workshop import Workshop
 from sim import costs
 from sim.costs import StageCosts
 from sim.documents import parse
-from sim.errors import NoRoute, PlanError
+from sim.errors import Infeasible, NoRoute, NotModelled, PlanError
 from sim.evaluator import evaluate
 from sim.topology import from_document, load
 
@@ -162,6 +162,24 @@ def test_an_unexpected_error_inside_a_bound_is_not_swallowed(monkeypatch, tied_o
     monkeypatch.setattr(StageCosts, "of", broken)
     with pytest.raises(PlanError, match="a fault of the model"):
         strategies.get("certified").plan(question, Workshop(question))
+
+
+@pytest.mark.parametrize("seed", range(400, 412))
+def test_what_the_evaluator_does_not_hold_is_not_ruled_out(monkeypatch, seed):
+    """Without the evaluator no bound is above the plan that is found with it; interleaved pipelines of one stage included."""
+    question = draw(seed, 1_500)
+    try:
+        with_it = strategies.get("certified").plan(question, Workshop(question))
+    except Infeasible:
+        return
+
+    def refuse(config):
+        raise NotModelled("not held")
+
+    monkeypatch.setattr("sim.evaluator.check", refuse)
+    without = strategies.get("certified").plan(question, Workshop(question))
+    assert without.certificate is not None
+    assert without.certificate.lower_bound_s <= step(with_it) * (1 + 1e-9)
 
 
 def test_where_nothing_joins_clusters_no_pipeline_crosses(monkeypatch, tied_on_pcie):

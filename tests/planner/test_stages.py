@@ -13,11 +13,11 @@ from dataclasses import replace
 import pytest
 
 from planner.bounds import _estimate, quick_bound
-from planner.classes import options
+from planner.classes import ClassOption, options
 from planner.placement import build
 from planner.question import Question, Wishes
 from planner.shapes import Shape, slots
-from planner.stages import Assignment, alone, orders, solve
+from planner.stages import Assignment, orders, solve
 from planner.verify import fits
 from planner.workshop import Workshop
 from sim import costs, memory
@@ -140,12 +140,19 @@ def price(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...])
     return costs.step_seconds(plan) if fits(plan) else math.inf
 
 
+def single(option: ClassOption) -> Assignment:
+    """The pipeline of one stage on a class."""
+    stages, seconds = ((option.cluster.name, option.workload.model.layers),), option.single_seconds()
+    return Assignment(stages, seconds, seconds, True, "closed form")
+
+
 @functools.cache
 def answers(question: Question, shape: Shape, pp: int | None = None, cutoff: float = NEVER) -> list[Assignment]:
     """What the stage model says for a shape, over all orders of classes, and for pipelines of one place."""
     workshop = Workshop(question)
     classes = options(workshop, shape)
-    found = [alone(option, cutoff) for option in classes] if pp in (None, 1) else []
+    singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and option.single_seconds() < cutoff]
+    found = [single(option) for option in singles if option.held("only", option.workload.model.layers) >= option.least_held]
     if pp != 1:
         found += [solve(workshop, order, pp, cutoff, 30.0) for order in orders(workshop, classes)]
     return [assignment for assignment in found if assignment is not None]
