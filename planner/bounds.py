@@ -9,7 +9,7 @@ from itertools import permutations
 
 from planner.classes import ClassOption, options
 from planner.question import Question
-from planner.shapes import MOST_CHUNKS, USUAL_SIZES, Shape, searched
+from planner.shapes import MOST_CHUNKS, Shape, searched
 from planner.workshop import Workshop
 from sim import schedules
 from sim.errors import NoRoute
@@ -57,7 +57,7 @@ def relaxed_bound(question: Question, workshop: Workshop, usual: bool = False) -
     price, for the whole change and not a small part of it. Links are no constraint of the programme, and have no price here.
     Infinite where no shape fits. With `usual` microbatch sizes it is such a price, and no bound: the largest sizes leave so few
     microbatches that the relaxation forgets what the machines are worth."""
-    every = (shape for shape in searched(question) if not usual or shape.microbatch_size in USUAL_SIZES)
+    every = searched(question, every_size=not usual)
     layers, found = question.workload.model.layers, [options(workshop, shape) for shape in every]
     bounds = ((quick_bound(workshop, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
     rooms = (

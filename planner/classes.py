@@ -127,7 +127,19 @@ class ClassOption:
     def single_seconds(self) -> float:
         """Closed form of the step of a pipeline of one stage: a lower bound of what the evaluator says."""
         cost, config = self.cost("only", self.workload.model.layers), shape_alone(self.config)
-        return cost.begin(0.0, config) + self.microbatches * cost.slot + cost.tail(config)
+        closed = cost.begin(0.0, config) + self.microbatches * cost.slot + cost.tail(config)
+        return max(closed, self.single_bound)
+
+    @property
+    def single_bound(self) -> float:
+        """A lower bound of the step of a pipeline of one stage under any schedule, and any ZeRO stage but 0 unless it is 0.
+
+        The virtual stages of a microbatch go forward, and backward, one behind the other: all gathers end before the first
+        microbatch's forward does, or follow the optimizer, and no reduction begins before the last one's backward. ZeRO 2 and 3
+        reduce and gather as much besides."""
+        cost = self.cost("only", self.workload.model.layers)
+        waits = max(cost.gather - cost.forward, 0.0) + max(cost.reduce - cost.backward, 0.0)
+        return waits + self.microbatches * cost.both + cost.optimizer
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""

@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.classes import ClassOption
+from planner.classes import ClassOption, options
 from planner.placement import virtual
-from planner.shapes import Shape
+from planner.shapes import Shape, overlaps
 from planner.stages import orders
 from planner.workshop import Workshop
 from sim import schedules
@@ -37,7 +37,7 @@ LEVELS = 3
 """Levels of the slowest slot that are tried, from the lowest at which the layers fit."""
 CROWDED = 0.5
 """What of the time of all messages on the fullest link a step is thought to take longer, since they meet (a guess)."""
-ROUNDS = 4
+ROUNDS = 40
 """Times that one layer is moved."""
 GIVERS = 4
 """Slowest places that may give a layer; so may the first and the last."""
@@ -79,8 +79,9 @@ class Sketch:
     drawing: _Drawing
     row: Row
 
-    def drafted(self) -> Draft:
-        """The pipeline with the step that the evaluator gives it, or the rough one where it does not hold it."""
+    def drafted(self) -> Iterator[Draft]:
+        """The pipeline, its weights gathered either way (`overlaps`), with the step that the evaluator gives it, or the rough
+        one where it does not hold it."""
         return self.drawing.drafted(self)
 
 
@@ -368,13 +369,20 @@ class _Drawing:
         runs = tuple((self.some[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in row))
         return self.m * self.workshop.fullest(runs, self.shape, self.nic)
 
-    def drafted(self, sketch: Sketch) -> Draft:
-        """A sketch, priced by the evaluator."""
-        try:
-            seconds = self.priced([sketch.row])[0][0]
-        except NotModelled:  # what the evaluator does not hold
-            seconds = sketch.seconds
-        return self.draft(seconds, sketch.row)
+    def drafted(self, sketch: Sketch) -> Iterator[Draft]:
+        """A sketch, priced by the evaluator, for each way to gather weights."""
+        for shape in overlaps(self.shape):
+            drawing = self if shape == self.shape else self.otherwise(shape)
+            try:
+                seconds = drawing.priced([sketch.row])[0][0]
+            except NotModelled:  # what the evaluator does not hold
+                seconds = sketch.seconds
+            yield drawing.draft(seconds, sketch.row)
+
+    def otherwise(self, shape: Shape) -> _Drawing:
+        """Drafts of another shape over the same classes."""
+        named = {option.cluster.name: option for option in options(self.workshop, shape)}
+        return _Drawing(self.workshop, shape, tuple(named[option.cluster.name] for option in self.some))
 
     def bettered(self, draft: Draft) -> Draft:
         """A draft after single layers have moved for the better, one at a time."""

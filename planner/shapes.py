@@ -105,10 +105,14 @@ def splitting(shape: Shape) -> Shape:
 
 def variants(question: Question, shape: Shape) -> Iterator[Shape]:
     """The shape under every schedule, vpp and ZeRO stage that is searched, as far as they are not pinned."""
-    zeros = (1, 2, 3) if question.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
-    for zero in zeros:
+    for zero in zero_stages(question, shape):
         for name, vpp in _schedules(question):
             yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
+
+
+def zero_stages(question: Question, shape: Shape) -> tuple[int, ...]:
+    """ZeRO stages that are searched."""
+    return (1, 2, 3) if question.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
 
 
 def _schedules(question: Question) -> list[tuple[str, int]]:
@@ -166,7 +170,7 @@ def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], .
     return tuple(tuple(Device(cluster.name, node, place * tp + i) for i in range(tp)) for node, place in places)
 
 
-def searched(question: Question, across: bool = False) -> Iterator[Shape]:
+def searched(question: Question, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
     """`shapes` under every cp and ep that is searched: powers of two, and all that divide the experts.
 
     Raises Infeasible for none."""
@@ -175,7 +179,7 @@ def searched(question: Question, across: bool = False) -> Iterator[Shape]:
     for cp in _context_degrees(question):
         for ep in _expert_degrees(question):
             with suppress(Infeasible):
-                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across, True):
+                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size):
                     found = True
                     yield shape
     if not found:

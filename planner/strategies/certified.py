@@ -23,6 +23,7 @@ import functools
 import heapq
 import itertools
 import math
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +41,7 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.question import Question
 from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Reach, any_within, reach_bound, reaches
-from planner.shapes import Shape, overlaps, searched, splitting, uneven, variants
+from planner.shapes import USUAL_SIZES, Shape, overlaps, searched, splitting, uneven, variants, zero_stages
 from planner.space import axes, outside
 from planner.stages import orders, solve
 from planner.strategies import get
@@ -57,12 +58,14 @@ BASES = 24
 """Shapes that are looked at under every schedule for a first plan, the best estimates first."""
 FIRST_CHUNKS = 4
 """Most virtual stages of a place that a first plan has: more take longer to simulate (a guess)."""
-SKETCHED = 12
+SKETCHED = 48
 """Of their variants, those that are sketched."""
-DRAFTED = 4
+DRAFTED = 48
 """Sketches that are drafted."""
-BETTERED = 2
-"""Of these, drafts that are bettered; and those that are played without finding a faster plan."""
+BETTERED = 12
+"""Of these, drafts that are bettered."""
+IDLE = 2
+"""Drafts that are played, the best guesses first and then the fastest on an idle network, without finding a faster plan."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
 NEAR = 0.005
@@ -89,7 +92,7 @@ LATE = 30.0
 """Seconds by which a search may be late and still ask other strategies for their plans."""
 MIXED_PROOF = 3.0
 """Seconds that the bound of plans with mixed stages has in any case; then a simpler one has to do."""
-LAST_PLAYS = 20
+LAST_PLAYS = 8
 """Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
@@ -204,11 +207,12 @@ def _ask_others(search: _Search) -> None:
 
 def _find(search: _Search, bases: list[Shape]) -> None:
     """Estimate, sketch, draft and play."""
-    of = {splitting(base): base for base in bases}
+    usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
+    of = {splitting(base): base for base in usual or bases}
     promising = _ranked(search, of, BASES, tails=False)
     found = [(variant, of[shape]) for shape in promising for variant in variants(search.question, of[shape])]
-    usual = (one for one, base in found if one.zero_stage == base.zero_stage and one.vpp <= max(FIRST_CHUNKS, base.vpp))
-    _draft(search, _ranked(search, usual, SKETCHED))
+    few = (one for one, base in found if one.zero_stage == base.zero_stage and one.vpp <= max(FIRST_CHUNKS, base.vpp))
+    _draft(search, _ranked(search, few, SKETCHED))
     if search.best is None:  # what takes longer to simulate is else left to the proof
         _draft(search, _ranked(search, (variant for variant, _ in found), SKETCHED))
     idle = 0
@@ -228,17 +232,17 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
         sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
     sketched.sort(key=lambda sketch: sketch.seconds)
     search.tell(f"{len(sketched)} sketches")
-    drafted = sorted((sketch.drafted() for sketch in sketched[:DRAFTED]), key=lambda draft: draft.guess)
-    drafted[:BETTERED] = [draft.bettered() for draft in drafted[:BETTERED]]
-    idle = 0
-    for draft in sorted(drafted, key=lambda draft: draft.guess):
-        if draft.seconds >= search.cutoff * (1 - OPTIMAL_GAP):
-            continue
-        if idle >= BETTERED or (search.left <= 0 and search.best is not None):
-            break
-        better = [search.offer(shape, draft.stages) for shape in overlaps(draft.shape)]
-        idle = 0 if any(better) else idle + 1
-        search.tell("playing drafts")
+    drafted = sorted((draft for sketch in sketched[:DRAFTED] for draft in sketch.drafted()), key=lambda draft: draft.seconds)
+    drafted = [draft.bettered() for draft in drafted[:BETTERED]]
+    for order in ("guess", "seconds"):
+        idle = 0
+        for draft in sorted(drafted, key=operator.attrgetter(order)):
+            if draft.seconds >= search.cutoff * (1 - OPTIMAL_GAP):
+                continue
+            if idle >= IDLE or (search.left <= 0 and search.best is not None):
+                break
+            idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+            search.tell("playing drafts")
 
 
 def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
@@ -321,12 +325,11 @@ def _states(search: _Search, base: Shape) -> Iterator[Shape]:
 
 def _variants(search: _Search, state: Shape) -> Iterator[Shape]:
     """A state under every ZeRO stage, unless no stage can be worth it."""
-    every = tuple(variants(search.question, state))
-    if len({variant.zero_stage for variant in every}) > 1 and not _family(search, state, every, AnyState):
+    every = tuple(replace(state, zero_stage=zero) for zero in zero_stages(search.question, state))
+    if len(every) > 1 and not _family(search, state, every, AnyState):
         search.bounds.append(search.target)
         return
-    for zero in dict.fromkeys(variant.zero_stage for variant in every):
-        yield replace(state, zero_stage=zero)
+    yield from every
 
 
 def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], test: Callable[..., AnyState]) -> bool:
@@ -339,10 +342,9 @@ def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], test: Calla
 
 
 def _may_be_alone(search: _Search, classes: Sequence[ClassOption]) -> bool:
-    """Whether a pipeline of one stage may be worth it, by its compute alone."""
-    layers = search.question.workload.model.layers
+    """Whether a pipeline of one stage may be worth it, under any schedule and ZeRO stage."""
     asked = search.question.wishes.pp in (None, 1)
-    return asked and any(option.microbatches * layers * option.layer_seconds < search.cutoff for option in classes)
+    return asked and any(way.single_bound < search.cutoff for option in classes for way in option.alone)
 
 
 Tests: TypeAlias = tuple[Reach | AnyOrder, ...]
@@ -363,6 +365,9 @@ def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape
 def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
     """The least that a pipeline of one place takes, which is played if it might be the fastest; infinite where it does not."""
     layers = option.workload.model.layers
+    least = option.microbatches * layers * option.layer_seconds
+    if least >= search.cutoff:
+        return least
     lighter = _lighter(search, shape)
     if (
         lighter
@@ -370,9 +375,6 @@ def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
         and any(_fits_alone(other, lighter) for other in options(search.workshop, lighter) if other.cluster == option.cluster)
     ):
         return math.inf
-    least = option.microbatches * layers * option.layer_seconds
-    if least >= search.cutoff:
-        return least
     seconds = math.inf
     for way in option.alone if _fits_alone(option, shape) else ():
         closed = way.single_seconds()

@@ -41,7 +41,7 @@ def _ranked(question: Question, workshop: Workshop) -> list[tuple[float, Shape, 
     """(seconds, shape, pp) of every even layout over all devices, as if all devices were the slowest."""
     layers, found = question.workload.model.layers, []
     clusters = list(question.clusters())
-    for shape in searched(question, across=True):
+    for shape in searched(question, across=True, every_size=False):
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
