@@ -134,12 +134,13 @@ class ClassOption:
     def single_bound(self) -> float:
         """A lower bound of the step of a pipeline of one stage under any schedule, and any ZeRO stage but 0 unless it is 0.
 
-        The virtual stages of a microbatch go forward, and backward, one behind the other: all gathers end before the first
-        microbatch's forward does, or follow the optimizer, and no reduction begins before the last one's backward. ZeRO 2 and 3
-        reduce and gather as much besides."""
+        The virtual stages of a microbatch go forward, and backward, one behind the other: gathers ahead of the forwards end
+        before the first microbatch's does, and no reduction begins before the last one's backward. ZeRO 2 and 3 reduce and
+        gather as much besides."""
         cost = self.cost("only", self.workload.model.layers)
-        waits = max(cost.gather - cost.forward, 0.0) + max(cost.reduce - cost.backward, 0.0)
-        return waits + self.microbatches * cost.both + cost.optimizer
+        gathers = max(cost.gather - cost.forward, 0.0) if self.config.gathers_ahead else cost.gather
+        reductions = max(cost.reduce - cost.backward, 0.0) if self.config.reduces_behind else cost.reduce
+        return gathers + self.microbatches * cost.both + reductions + cost.optimizer
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""

@@ -35,8 +35,6 @@ EVERY = 60
 """Pipelines of a shape over a set of classes, up to which all of them are priced."""
 LEVELS = 3
 """Levels of the slowest slot that are tried, from the lowest at which the layers fit."""
-CROWDED = 0.5
-"""What of the time of all messages on the fullest link a step is thought to take longer, since they meet (a guess)."""
 ROUNDS = 40
 """Times that one layer is moved."""
 GIVERS = 4
@@ -49,10 +47,10 @@ Row: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A pipeline of a shape, its step on an idle network, and a guess at what it is where messages meet."""
+    """A pipeline of a shape, its step on an idle network, and what of it all messages take on the fullest link."""
 
     seconds: float
-    guess: float
+    through: float
     drawing: _Drawing
     row: Row
 
@@ -409,7 +407,7 @@ class _Drawing:
     def draft(self, seconds: float, row: Row) -> Draft:
         """A pipeline that takes so many seconds by the evaluator."""
         through = self._through(row)
-        return Draft(max(seconds, through), max(seconds, through) + CROWDED * through, self, row)
+        return Draft(max(seconds, through), through, self, row)
 
 
 def _roles(pp: int) -> list[str]:

@@ -1,15 +1,15 @@
 """certified: candidates of every shape under every schedule, the best of them simulated, and a certificate of how far the plan
 can be from the best.
 
-First a plan, soon: all variants of all shapes are put in the order of a quick estimate, the first are sketched, the best of
-these drafted (`planner.drafts`), and the best drafts are simulated; what the engine says is the plan's promise. Plans with
-mixed stages (`planner.mixed`) are tried besides.
+First a plan, soon: variants of the shapes with usual microbatch sizes are put in the order of a quick estimate, the first are
+sketched, the best of these drafted and bettered (`planner.drafts`), and drafts are simulated in the order of what is expected
+of them (`planner.pool`); what the engine says is the plan's promise. Plans with mixed stages (`planner.mixed`) are tried besides.
 
 Then the proof, which finds plans too. Entries of a heap, the least bound first, pass ever closer tests: a quick bound
 (`planner.bounds`); the deadline test (`planner.reach`) of a shape under all schedules and ZeRO stages together, then under all
 ZeRO stages, then of each variant; and where that leaves a doubt, the evaluator prices all pipelines that are not ruled out, a
-few thousand at once, and the best guesses among them are simulated. Where pipelines are too many the bound of the deadline
-test stays, and the stage model (`planner.stages`) looks for a faster plan.
+few thousand at once. Where pipelines are too many the bound of the deadline test stays. From then on variants whose bound is not
+lower are only looked at for a faster plan: by their own drafts, and by the stage model (`planner.stages`).
 
 The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network, that fill one
 node after the other; those of one stage may lie evenly on their nodes too. `planner.space` names the space. Plans with mixed
@@ -23,10 +23,9 @@ import functools
 import heapq
 import itertools
 import math
-import operator
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -39,6 +38,7 @@ from planner.fitting import fitting
 from planner.mixed import is_mixed, layouts, mixed
 from planner.mixedreach import mixed_bound
 from planner.placement import build
+from planner.pool import Pool
 from planner.question import Question
 from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Reach, any_within, reach_bound, reaches
 from planner.shapes import USUAL_SIZES, Shape, overlaps, searched, splitting, uneven, variants, zero_stages
@@ -64,8 +64,10 @@ DRAFTED = 48
 """Sketches that are drafted."""
 BETTERED = 12
 """Of these, drafts that are bettered."""
-IDLE = 2
-"""Drafts that are played, the best guesses first and then the fastest on an idle network, without finding a faster plan."""
+FIRST_PLAYS = 6
+"""Of these, drafts that are simulated, one after the other, without finding a faster plan."""
+CROWDED = 0.5
+"""Share of its messages for which a draft is thought to wait where none of its kind was simulated (a guess)."""
 MIXED_PLAYS = 4
 """Plans with mixed stages that are played without finding a faster one."""
 NEAR = 0.005
@@ -77,7 +79,7 @@ MOST = 20_000
 CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
 PRICED = 400_000
-"""Pipelines that are priced for the proof, in all."""
+"""Pipelines that are priced for the proof."""
 FOLLOWING = 3
 """Plans that are built or played after the search: those of two other strategies, and the best one for the report."""
 KEPT = 4
@@ -92,7 +94,15 @@ LATE = 30.0
 """Seconds by which a search may be late and still ask other strategies for their plans."""
 MIXED_PROOF = 3.0
 """Seconds that the bound of plans with mixed stages has in any case; then a simpler one has to do."""
-LAST_PLAYS = 8
+LOOKED = 3
+"""Sketches of a variant, and drafts of these, that are looked at where its pipelines are too many to price."""
+LOOKS = 300
+"""Variants that are looked at without a use for the proof, in all."""
+ROUND = 20
+"""Of these, variants after which drafts are simulated."""
+ROUND_PLAYS = 2
+"""Drafts that are then simulated without finding a faster plan."""
+LAST_PLAYS = 12
 """Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
@@ -109,8 +119,9 @@ class _Search:
     bounds: list[float] = field(default_factory=list)
     solvers: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
-    pool: list[Draft] = field(default_factory=list)
+    pool: Pool = field(default_factory=Pool)
     vain: int = 0
+    looks: int = 0
     priced: int = 0
     longest: float = 0.0
 
@@ -143,6 +154,14 @@ class _Search:
             return False
         better = self.keep(play(plan))
         self.spare(time.monotonic() - begun)
+        return better
+
+    def simulate(self, draft: Draft) -> bool:
+        """Play a draft, and learn from it what others of its kind may take."""
+        before = len(self.workshop.played)
+        better = self.offer(draft.shape, draft.stages)
+        if len(self.workshop.played) > before:
+            self.pool.learn(draft, step(self.workshop.played[-1]))
         return better
 
     def laid(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> Plan | None:
@@ -233,16 +252,8 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
     sketched.sort(key=lambda sketch: sketch.seconds)
     search.tell(f"{len(sketched)} sketches")
     drafted = sorted((draft for sketch in sketched[:DRAFTED] for draft in sketch.drafted()), key=lambda draft: draft.seconds)
-    drafted = [draft.bettered() for draft in drafted[:BETTERED]]
-    for order in ("guess", "seconds"):
-        idle = 0
-        for draft in sorted(drafted, key=operator.attrgetter(order)):
-            if draft.seconds >= search.cutoff * (1 - OPTIMAL_GAP):
-                continue
-            if idle >= IDLE or (search.left <= 0 and search.best is not None):
-                break
-            idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
-            search.tell("playing drafts")
+    search.pool.add([draft.bettered() for draft in drafted[:BETTERED]], search.cutoff * (1 - OPTIMAL_GAP))
+    _play(search, FIRST_PLAYS)
 
 
 def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
@@ -282,7 +293,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
 
     for base in bases:
         claim(quick_bound(workshop, base, options(workshop, base), True), base, "base")
-    while heap and heap[0][0] < search.target and search.left > 0 and search.priced < PRICED:
+    while heap and heap[0][0] < search.target and search.left > 0 and search.looks < LOOKS:
         bound, _, shape, what = heapq.heappop(heap)
         if what == "base":
             for state in _states(search, shape):
@@ -303,7 +314,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
             else:
                 claim(closer, shape, what)
             search.tell(f"{len(search.bounds)} layouts settled")
-    _play(search, lambda draft: True, LAST_PLAYS)
+    _play(search, LAST_PLAYS)
     return [bound for bound, *_ in heap]
 
 
@@ -336,15 +347,16 @@ def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], test: Calla
     """Whether some pipeline may be worth it of a family: a shape under any of the ZeRO stages of `every`, as `test` has it."""
     classes = options(search.workshop, shape)
     lightest = options(search.workshop, replace(shape, zero_stage=max(variant.zero_stage for variant in every)))
-    if _may_be_alone(search, classes):
+    if _may_be_alone(search, shape):
         return True
     return any_within(test, search.workshop, classes, lightest, search.target)
 
 
-def _may_be_alone(search: _Search, classes: Sequence[ClassOption]) -> bool:
-    """Whether a pipeline of one stage may be worth it, under any schedule and ZeRO stage."""
+def _may_be_alone(search: _Search, shape: Shape) -> bool:
+    """Whether a pipeline of one stage may be worth it, under any schedule and ZeRO stage; the shape's is the first."""
     asked = search.question.wishes.pp in (None, 1)
-    return asked and any(way.single_bound < search.cutoff for option in classes for way in option.alone)
+    every = (option for one in overlaps(shape) for option in options(search.workshop, one))
+    return asked and any(way.single_bound < search.cutoff for option in every for way in option.alone)
 
 
 Tests: TypeAlias = tuple[Reach | AnyOrder, ...]
@@ -440,44 +452,85 @@ def _rows(search: _Search, shape: Shape, test: Reach | AnyOrder, seconds: float,
 def _closer(search: _Search, shape: Shape, orders: Tests, bound: float) -> tuple[float, bool]:
     """A closer bound of pipelines that are not ruled out, and whether there is no closer one.
 
-    The evaluator prices all that might take little more than the bound; where they are too many, the stage model looks for a
-    faster plan, and the bound stays: it orders the stages of a class by size, so what it proves is not said of all pipelines.
-    """
-    for seconds, most in ((search.target, FEW), (min(search.target, bound * (1 + CLOSER)), MOST)):
-        rows = [_rows(search, shape, order, seconds, most) for order in orders]
-        if all(found is not None for found in rows):
-            break
-    search.priced += sum(map(len, filter(None, rows)))
-    found: list[Draft] = []
+    The evaluator prices those that are listed. Where they are too many, or another bound is settled that is not higher, the
+    bound stays, and what is left to do is to look for a faster plan."""
+    helps = bound < min(search.bounds, default=math.inf) and search.priced < PRICED
+    search.looks += not helps
+    if not helps and search.looks % ROUND == 0:
+        _play(search, ROUND_PLAYS)
     try:
-        for order, some in zip(orders, rows, strict=True):
-            if some is None:
-                raise NotModelled(f"more than {most} pipelines")
-            for one in overlaps(shape) if some else ():
-                named = {option.cluster.name: option for option in options(search.workshop, one)}
-                classes = tuple(named[option.cluster.name] for option in order.order)
-                found += priced(search.workshop, one, classes, some, KEPT)
+        seconds, rows = _listed(search, shape, orders, bound, helps)
+        found = list(_priced(search, shape, orders, rows))
     except NotModelled:
-        _solve(search, shape)
+        _look(search, shape)
         return bound, True
-    search.pool += [draft for draft in found if draft.seconds < search.cutoff]
-    _play(search, lambda draft: draft.guess < search.cutoff, 1)
+    _add(search, found)
     if not all(order.exact for order in orders):
-        _solve(search, shape)
+        _look(search, shape)
         return bound, True
     least = min((draft.seconds for draft in found), default=math.inf)
     return min(least, seconds), least <= seconds
 
 
-def _play(search: _Search, worth: Callable[[Draft], bool], plays: int) -> None:
-    """Play drafts of the pool, the best guesses first, until so many were not faster than the best plan."""
-    idle = 0
-    search.pool.sort(key=lambda draft: draft.guess)
-    late = LATE_PLAYS if search.longest < LONG else 0
-    while search.pool and idle < (plays if search.left > 0 else min(plays, late)) and worth(search.pool[0]):
-        draft = search.pool.pop(0)
-        if draft.seconds < search.cutoff:
-            idle = 0 if search.offer(draft.shape, draft.stages) else idle + 1
+def _listed(search: _Search, shape: Shape, orders: Tests, bound: float, closely: bool) -> tuple[float, list[list[Row]]]:
+    """Pipelines of each order that are not ruled out to take so many seconds: all that might be faster than the best plan, or,
+    where those are too many, `closely` those that might take little more than the bound.
+
+    Raises NotModelled where these are too many as well."""
+
+    def every(seconds: float, most: int) -> list[list[Row]] | None:
+        rows = [some for order in orders if (some := _rows(search, shape, order, seconds, most)) is not None]
+        return rows if len(rows) == len(orders) else None
+
+    found = (search.target, few) if (few := every(search.target, FEW)) is not None else None
+    share = CLOSER if found is None and closely else math.inf
+    while share < math.inf:
+        seconds = min(search.target, bound * (1 + share))
+        if (some := every(seconds, MOST)) is not None:
+            found = seconds, some
+        enough = some is None or sum(map(len, some)) >= FEW or seconds == search.target
+        share = math.inf if enough else 2 * share
+    if found is None:
+        raise NotModelled("too many pipelines")
+    return found
+
+
+def _priced(search: _Search, shape: Shape, orders: Tests, rows: list[list[Row]]) -> Iterator[Draft]:
+    """The fastest pipelines of each order's, priced by the evaluator. Raises NotModelled for what it does not hold."""
+    search.priced += sum(map(len, rows))
+    for order, some in zip(orders, rows, strict=True):
+        for one in overlaps(shape) if some else ():
+            named = {option.cluster.name: option for option in options(search.workshop, one)}
+            yield from priced(search.workshop, one, tuple(named[option.cluster.name] for option in order.order), some, KEPT)
+
+
+def _look(search: _Search, shape: Shape) -> None:
+    """Look for a faster plan of a variant without a proof: by drafts, and by the stage model.
+
+    The stage model has the stages of a class in order of their size, so what it proves is not said of all pipelines."""
+    found = sketches(search.workshop, shape, options(search.workshop, shape))[:LOOKED]
+    drafts = sorted((draft for sketch in found for draft in sketch.drafted()), key=lambda draft: draft.seconds)
+    _add(search, [draft.bettered() for draft in drafts[:LOOKED]])
+    _solve(search, shape)
+
+
+def _play(search: _Search, plays: int) -> None:
+    """Simulate drafts of the pool, until so many in a row were not faster than the best plan."""
+    idle, late = 0, LATE_PLAYS if search.longest < LONG else 0
+    while idle < (plays if search.left > 0 or search.best is None else min(plays, late)):
+        draft = search.pool.take(search.cutoff)
+        if draft is None:
+            return
+        idle = 0 if search.simulate(draft) else idle + 1
+        search.tell("simulating drafts")
+
+
+def _add(search: _Search, found: list[Draft]) -> None:
+    """Keep drafts that might be faster than the best plan, and simulate the one that most likely is."""
+    search.pool.add(found, search.cutoff)
+    likely = min(found, key=lambda draft: search.pool.expected(draft, CROWDED), default=None)
+    if likely is not None and search.pool.expected(likely, CROWDED) < search.cutoff:
+        search.simulate(likely)
 
 
 def _solve(search: _Search, shape: Shape) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -227,6 +228,25 @@ def _classes(
         named = {option.cluster.name: option for option in options(workshop, of)}
         found.append(tuple(named[option.cluster.name] for option in test.order))
     return found[0], found[1]
+
+
+@pytest.mark.parametrize("seed", range(300, 340))
+def test_no_pipeline_of_one_stage_is_faster_than_its_bounds(seed):
+    """The closed form of its own variant, and the bound for all schedules and ZeRO stages, of any that can be evaluated."""
+    question = draw(seed, 2_000)
+    workshop = Workshop(question)
+    for base in list(searched(question))[:8]:
+        every = list(variants(question, base))
+        ways = [{o.cluster.name: o.alone for o in options(workshop, one)} for one in overlaps(splitting(every[0]))]
+        for shape in (one for variant in every for one in overlaps(variant)):
+            for option in options(workshop, shape):
+                name = option.cluster.name
+                for evenly, own in enumerate(option.alone):
+                    with suppress(NotModelled, PlanError):
+                        stages = ((name, question.workload.model.layers),)
+                        (seconds,) = evaluate([build(question, shape, stages, "by hand", bool(evenly))]) * (1 + 1e-9)
+                        assert own.single_seconds() <= seconds
+                        assert min(classes[name][evenly].single_bound for classes in ways) <= seconds
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from sim.cluster import Fleet, Trunk
 from sim.errors import Infeasible
 from sim.model import Workload
 from sim.plan import Plan
-from sim.topology import Topology
+from sim.topology import Topology, load
 
 LIMIT = 20.0
 """Seconds that no search here takes: it ends by what it has done, on a busy machine too."""
@@ -197,6 +197,14 @@ def test_megatron_uses_all_devices_in_order_and_even_layers(question, name):
     assert len({stage.layers for stage in plan.stages}) == 1
     in_order = [(c.name, node, index) for c in machines.clusters for node in range(c.nodes) for index in range(c.node.count)]
     assert [(d.cluster, d.node, d.index) for d in plan.placement] == in_order
+
+
+def test_megatron_tries_powers_of_two_as_microbatch_sizes():
+    """Among every divisor, more even layouts than are played would look alike, and the best would not be among them."""
+    read = load("topologies/holmes-39b-4.yaml")
+    question = Question(read, read.workload)
+    plan = strategies.get("megatron").plan(question, Workshop(question))
+    assert (plan.config.tp, plan.config.pp, plan.config.dp, plan.config.microbatch_size) == (4, 2, 4, 4)
 
 
 @pytest.mark.parametrize(
