@@ -3,13 +3,13 @@ can be from the best.
 
 First a plan, soon: variants of the shapes with usual microbatch sizes are put in the order of a quick estimate, the first are
 sketched, the best of these drafted and bettered (`planner.drafts`), and drafts are simulated in the order of what is expected
-of them (`planner.pool`); what the engine says is the plan's promise. Plans with mixed stages (`planner.mixed`) are tried besides.
+of them (`planner.pool`); what the engine says is the plan's promise. Plans with mixed stages (`planner.mixed`) are tried, too.
 
 Then the proof, which finds plans too. Entries of a heap, the least bound first, pass ever closer tests: a quick bound
 (`planner.bounds`); the deadline test (`planner.reach`) of a shape under all schedules and ZeRO stages together, then under all
 ZeRO stages, then of each variant; and where that leaves a doubt, the evaluator prices all pipelines that are not ruled out, a
-few thousand at once. Where pipelines are too many the bound of the deadline test stays. From then on variants whose bound is not
-lower are only looked at for a faster plan: by their own drafts, and by the stage model (`planner.stages`).
+few thousand at once. Where pipelines are too many the bound of the deadline test stays. From then on variants whose bound is
+not lower are only looked at for a faster plan: by their own drafts, and by the stage model (`planner.stages`).
 
 The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network, that fill one
 node after the other; those of one stage may lie evenly on their nodes too. `planner.space` names the space. Plans with mixed
