@@ -13,6 +13,7 @@ import functools
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby, pairwise, permutations, product
 from typing import TypeAlias
@@ -64,6 +65,10 @@ class Draft:
         """(cluster, layers) of every place."""
         return tuple((self.drawing.some[i].cluster.name, layers) for i, layers in self.row)
 
+    def either(self) -> Iterator[Draft]:
+        """The draft, and the same pipeline with its weights gathered the other way (`overlaps`), as far as it is evaluated."""
+        return self.drawing.either(self)
+
     def bettered(self) -> Draft:
         """The draft after single layers have moved for the better."""
         return self.drawing.bettered(self)
@@ -77,9 +82,8 @@ class Sketch:
     drawing: _Drawing
     row: Row
 
-    def drafted(self) -> Iterator[Draft]:
-        """The pipeline, its weights gathered either way (`overlaps`), with the step that the evaluator gives it, or the rough
-        one where it does not hold it."""
+    def drafted(self) -> Draft:
+        """The pipeline with the step that the evaluator gives it, or the rough one where it does not hold it."""
         return self.drawing.drafted(self)
 
 
@@ -367,20 +371,22 @@ class _Drawing:
         runs = tuple((self.some[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in row))
         return self.m * self.workshop.fullest(runs, self.shape, self.nic)
 
-    def drafted(self, sketch: Sketch) -> Iterator[Draft]:
-        """A sketch, priced by the evaluator, for each way to gather weights."""
-        for shape in overlaps(self.shape):
-            drawing = self if shape == self.shape else self.otherwise(shape)
-            try:
-                seconds = drawing.priced([sketch.row])[0][0]
-            except NotModelled:  # what the evaluator does not hold
-                seconds = sketch.seconds
-            yield drawing.draft(seconds, sketch.row)
+    def drafted(self, sketch: Sketch) -> Draft:
+        """A sketch, priced by the evaluator."""
+        try:
+            seconds = self.priced([sketch.row])[0][0]
+        except NotModelled:  # what the evaluator does not hold
+            seconds = sketch.seconds
+        return self.draft(seconds, sketch.row)
 
-    def otherwise(self, shape: Shape) -> _Drawing:
-        """Drafts of another shape over the same classes."""
-        named = {option.cluster.name: option for option in options(self.workshop, shape)}
-        return _Drawing(self.workshop, shape, tuple(named[option.cluster.name] for option in self.some))
+    def either(self, draft: Draft) -> Iterator[Draft]:
+        """A draft with its weights gathered either way."""
+        yield draft
+        for shape in overlaps(self.shape)[1:]:
+            named = {option.cluster.name: option for option in options(self.workshop, shape)}
+            other = _Drawing(self.workshop, shape, tuple(named[option.cluster.name] for option in self.some))
+            with suppress(NotModelled):
+                yield other.draft(other.priced([draft.row])[0][0], draft.row)
 
     def bettered(self, draft: Draft) -> Draft:
         """A draft after single layers have moved for the better, one at a time."""

@@ -62,6 +62,8 @@ SKETCHED = 48
 """Of their variants, those that are sketched."""
 DRAFTED = 48
 """Sketches that are drafted."""
+ROUGH = 0.02
+"""Share by which a sketch may be slower than the fastest draft and still be drafted (a guess)."""
 BETTERED = 12
 """Of these, drafts that are bettered."""
 FIRST_PLAYS = 6
@@ -95,7 +97,7 @@ LATE = 30.0
 MIXED_PROOF = 3.0
 """Seconds that the bound of plans with mixed stages has in any case; then a simpler one has to do."""
 LOOKED = 3
-"""Sketches of a variant, and drafts of these, that are looked at where its pipelines are too many to price."""
+"""Sketches of a variant that are drafted where its pipelines are too many to price; the fastest is bettered."""
 LOOKS = 300
 """Variants that are looked at without a use for the proof, in all."""
 ROUND = 20
@@ -251,9 +253,19 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
         sketched += sketches(search.workshop, shape, options(search.workshop, shape))[:3]
     sketched.sort(key=lambda sketch: sketch.seconds)
     search.tell(f"{len(sketched)} sketches")
-    drafted = sorted((draft for sketch in sketched[:DRAFTED] for draft in sketch.drafted()), key=lambda draft: draft.seconds)
-    search.pool.add([draft.bettered() for draft in drafted[:BETTERED]], search.cutoff * (1 - OPTIMAL_GAP))
+    drafted: list[Draft] = []
+    for sketch in sketched[:DRAFTED]:
+        if sketch.seconds > min((draft.seconds for draft in drafted), default=math.inf) * (1 + ROUGH):
+            break
+        drafted.append(sketch.drafted())
+    search.pool.add(_bettered(drafted, BETTERED), search.cutoff * (1 - OPTIMAL_GAP))
     _play(search, FIRST_PLAYS)
+
+
+def _bettered(drafted: list[Draft], most: int) -> list[Draft]:
+    """The fastest drafts, their weights gathered either way, after layers have moved for the better."""
+    fastest = sorted(drafted, key=lambda draft: draft.seconds)[:most]
+    return [way.bettered() for draft in fastest for way in draft.either()]
 
 
 def _ranked(search: _Search, found: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
@@ -509,8 +521,7 @@ def _look(search: _Search, shape: Shape) -> None:
 
     The stage model has the stages of a class in order of their size, so what it proves is not said of all pipelines."""
     found = sketches(search.workshop, shape, options(search.workshop, shape))[:LOOKED]
-    drafts = sorted((draft for sketch in found for draft in sketch.drafted()), key=lambda draft: draft.seconds)
-    _add(search, [draft.bettered() for draft in drafts[:LOOKED]])
+    _add(search, _bettered([sketch.drafted() for sketch in found], 1))
     _solve(search, shape)
 
 
