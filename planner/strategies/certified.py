@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from planner.bounds import quick_bound, quick_estimate, relaxed_bound
 from planner.classes import ClassOption, options
@@ -58,9 +57,9 @@ BASES = 24
 """Shapes that are looked at under every schedule for a first plan, the best estimates first."""
 FIRST_CHUNKS = 4
 """Most virtual stages of a place that a first plan has: more take longer to simulate (a guess)."""
-SKETCHED = 48
+SKETCHED = 32
 """Of their variants, those that are sketched."""
-DRAFTED = 48
+DRAFTED = 32
 """Sketches that are drafted."""
 ROUGH = 0.02
 """Share by which a sketch may be slower than the fastest draft and still be drafted (a guess)."""
@@ -80,7 +79,7 @@ MOST = 20_000
 """Those that are priced at once otherwise, all that might take little more than the bound; of more the stage model gives it."""
 CLOSER = 0.02
 """All pipelines that might take no more than the bound and this share of it are priced together."""
-PRICED = 400_000
+PRICED = 800_000
 """Pipelines that are priced for the proof."""
 FOLLOWING = 3
 """Plans that are built or played after the search: those of two other strategies, and the best one for the report."""
@@ -298,9 +297,9 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     any ZeRO stage), a variant, or the deadline tests of a variant's orders. The entry with the least bound is opened until
     none is below the target."""
     workshop, numbers = search.workshop, itertools.count()
-    heap: list[tuple[float, int, Shape, str | Tests]] = []
+    heap: list[tuple[float, int, Shape, str | _Doubt]] = []
 
-    def claim(bound: float, shape: Shape, what: str | Tests) -> None:
+    def claim(bound: float, shape: Shape, what: str | _Doubt) -> None:
         heapq.heappush(heap, (bound, next(numbers), shape, what))
 
     for base in bases:
@@ -371,19 +370,25 @@ def _may_be_alone(search: _Search, shape: Shape) -> bool:
     return asked and any(way.single_bound < search.cutoff for option in every for way in option.alone)
 
 
-Tests: TypeAlias = tuple[Reach | AnyOrder, ...]
-"""Deadline tests of the orders of a variant's classes."""
+@dataclass(slots=True, eq=False)
+class _Doubt:
+    """Deadline tests of the orders of a variant's classes that rule out too little, and what was priced of their pipelines.
+
+    `known` holds, by shape and place of the order, the pipelines that were priced and the fastest of them."""
+
+    orders: tuple[Reach | AnyOrder, ...]
+    known: dict[tuple[Shape, int], tuple[set[Row], list[Draft]]] = field(default_factory=dict)
 
 
-def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, Tests]:
+def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, _Doubt]:
     """A bound on the pipelines of a variant, however weights are gathered, and the orders of its classes not ruled out."""
     classes, ways = options(search.workshop, shape), overlaps(shape)
     if _adds_nothing(search, shape):
-        return search.target, shape, ()
+        return search.target, shape, _Doubt(())
     if search.question.wishes.pp in (None, 1):
         search.bounds += [_single(search, one, option) for one in ways for option in options(search.workshop, one)]
     orders = reaches(search.workshop, classes, search.target, len(ways) > 1)
-    return reach_bound(orders, bound, search.target), shape, tuple(orders)
+    return reach_bound(orders, bound, search.target), shape, _Doubt(tuple(orders))
 
 
 def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
@@ -461,7 +466,7 @@ def _rows(search: _Search, shape: Shape, test: Reach | AnyOrder, seconds: float,
     return too_large(search.workshop, lighter, some, found) if len(some) == len(able) else found
 
 
-def _closer(search: _Search, shape: Shape, orders: Tests, bound: float) -> tuple[float, bool]:
+def _closer(search: _Search, shape: Shape, doubt: _Doubt, bound: float) -> tuple[float, bool]:
     """A closer bound of pipelines that are not ruled out, and whether there is no closer one.
 
     The evaluator prices those that are listed. Where they are too many, or another bound is settled that is not higher, the
@@ -471,20 +476,22 @@ def _closer(search: _Search, shape: Shape, orders: Tests, bound: float) -> tuple
     if not helps and search.looks % ROUND == 0:
         _play(search, ROUND_PLAYS)
     try:
-        seconds, rows = _listed(search, shape, orders, bound, helps)
-        found = list(_priced(search, shape, orders, rows))
+        seconds, rows = _listed(search, shape, doubt.orders, bound, helps)
+        found = list(_priced(search, shape, doubt, rows))
     except NotModelled:
         _look(search, shape)
         return bound, True
     _add(search, found)
-    if not all(order.exact for order in orders):
+    if not all(order.exact for order in doubt.orders):
         _look(search, shape)
         return bound, True
     least = min((draft.seconds for draft in found), default=math.inf)
     return min(least, seconds), least <= seconds
 
 
-def _listed(search: _Search, shape: Shape, orders: Tests, bound: float, closely: bool) -> tuple[float, list[list[Row]]]:
+def _listed(
+    search: _Search, shape: Shape, orders: tuple[Reach | AnyOrder, ...], bound: float, closely: bool
+) -> tuple[float, list[list[Row]]]:
     """Pipelines of each order that are not ruled out to take so many seconds: all that might be faster than the best plan, or,
     where those are too many, `closely` those that might take little more than the bound.
 
@@ -507,13 +514,18 @@ def _listed(search: _Search, shape: Shape, orders: Tests, bound: float, closely:
     return found
 
 
-def _priced(search: _Search, shape: Shape, orders: Tests, rows: list[list[Row]]) -> Iterator[Draft]:
+def _priced(search: _Search, shape: Shape, doubt: _Doubt, rows: list[list[Row]]) -> Iterator[Draft]:
     """The fastest pipelines of each order's, priced by the evaluator. Raises NotModelled for what it does not hold."""
-    search.priced += sum(map(len, rows))
-    for order, some in zip(orders, rows, strict=True):
+    for place, (order, some) in enumerate(zip(doubt.orders, rows, strict=True)):
         for one in overlaps(shape) if some else ():
-            named = {option.cluster.name: option for option in options(search.workshop, one)}
-            yield from priced(search.workshop, one, tuple(named[option.cluster.name] for option in order.order), some, KEPT)
+            known, fastest = doubt.known.get((one, place), (set(), []))
+            fresh = [row for row in some if row not in known]
+            if fresh:
+                search.priced += len(fresh)
+                named = {option.cluster.name: option for option in options(search.workshop, one)}
+                fastest += priced(search.workshop, one, tuple(named[c.cluster.name] for c in order.order), fresh, KEPT)
+                doubt.known[one, place] = known.union(fresh), fastest
+            yield from fastest
 
 
 def _look(search: _Search, shape: Shape) -> None:
