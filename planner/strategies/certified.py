@@ -63,7 +63,7 @@ DRAFTED = 32
 """Sketches that are drafted."""
 ROUGH = 0.02
 """Share by which a sketch may be slower than the fastest draft and still be drafted (a guess)."""
-BETTERED = 12
+BETTERED = 6
 """Of these, drafts that are bettered."""
 FIRST_PLAYS = 6
 """Of these, drafts that are simulated, one after the other, without finding a faster plan."""
