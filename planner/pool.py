@@ -1,9 +1,9 @@
-"""Drafts that wait to be simulated, in the order of what the engine is expected to say of them.
+"""Candidates that wait for their simulation, ordered by an estimate of what the simulation will say.
 
-The evaluator prices a pipeline on an idle network. What is added where messages meet is learned from drafts that have been
-simulated: another draft of the same kind (degrees and number of stages) is expected to wait for the same share of what its
-messages take on the fullest link, and a kind of which none has been simulated for nothing. That is a guess at an order, and no
-bound.
+The evaluator prices a pipeline on an idle network. The simulation adds contention: messages that share a link. Its amount is
+learned from the candidates simulated so far: a candidate is expected to lose the same fraction of its busiest link's message
+time as the best simulated one of its kind (equal degrees and number of stages), and nothing where there is none. This is a
+heuristic order and no bound.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ Pipeline: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
 
 @dataclass(slots=True)
 class Pool:
-    """Drafts by their pipeline, and the least share of its messages that a draft of a kind has waited for."""
+    """Candidates by their pipeline; contention of each kind: the least fraction seen of the busiest link's message time."""
 
     drafts: dict[Pipeline, Draft] = field(default_factory=dict)
-    waits: dict[Kind, float] = field(default_factory=dict)
+    contention: dict[Kind, float] = field(default_factory=dict)
 
     def add(self, found: Iterable[Draft], cutoff: Seconds) -> None:
-        """Keep drafts that take less than `cutoff` on an idle network."""
+        """Keep candidates whose step on an idle network is below `cutoff`."""
         self.drafts |= {(draft.shape, draft.stages): draft for draft in found if draft.seconds < cutoff}
 
     def expected(self, draft: Draft, unknown: float = 0.0) -> Seconds:
-        """What the engine may say of a draft; `unknown` is the share of its messages where none of its kind was simulated."""
-        return draft.seconds + self.waits.get(_kind(draft), unknown) * draft.through
+        """Estimate of the simulated step; `unknown` is the contention of a kind of which none was simulated."""
+        return draft.seconds + self.contention.get(_kind(draft), unknown) * draft.through
 
     def take(self, cutoff: Seconds) -> Draft | None:
-        """The draft of which least is expected, of those below `cutoff` on an idle network; it waits no longer."""
+        """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network."""
         self.drafts = {pipeline: draft for pipeline, draft in self.drafts.items() if draft.seconds < cutoff}
         least = min(self.drafts, key=lambda pipeline: self.expected(self.drafts[pipeline]), default=None)
         return self.drafts.pop(least) if least is not None else None
 
     def learn(self, draft: Draft, seconds: Seconds) -> None:
-        """Remember what the engine said of a draft."""
+        """Record the simulated step of a candidate."""
         if draft.through > 0:
-            share = max(seconds - draft.seconds, 0.0) / draft.through
-            self.waits[_kind(draft)] = min(share, self.waits.get(_kind(draft), share))
+            fraction = max(seconds - draft.seconds, 0.0) / draft.through
+            self.contention[_kind(draft)] = min(fraction, self.contention.get(_kind(draft), fraction))
 
 
 def _kind(draft: Draft) -> Kind:

@@ -54,57 +54,58 @@ from sim.evaluator import evaluate
 from sim.plan import Certificate, MadeBy, Plan
 
 BASES = 24
-"""Shapes that are looked at under every schedule for a first plan, the best estimates first."""
+"""Shapes considered for the first plan, under every schedule, in the order of a quick estimate."""
 FIRST_CHUNKS = 4
-"""Most virtual stages of a place that a first plan has: more take longer to simulate (a guess)."""
+"""Largest vpp of the first plan: larger ones take longer to simulate (a guess)."""
 SKETCHED = 32
-"""Of their variants, those that are sketched."""
+"""Variants of these shapes of which pipelines are sketched."""
 DRAFTED = 32
-"""Sketches that are drafted."""
+"""Sketches that are priced by the evaluator."""
 ROUGH = 0.02
-"""Share by which a sketch may be slower than the fastest draft and still be drafted (a guess)."""
-BETTERED = 6
-"""Of these, drafts that are bettered."""
-FIRST_PLAYS = 6
-"""Of these, drafts that are simulated, one after the other, without finding a faster plan."""
-CROWDED = 0.5
-"""Share of its messages for which a draft is thought to wait where none of its kind was simulated (a guess)."""
-MIXED_PLAYS = 4
-"""Plans with mixed stages that are played without finding a faster one."""
+"""A sketch whose rough estimate is above the fastest draft by more than this fraction is not priced (a guess)."""
+IMPROVED = 6
+"""Fastest drafts whose layers are moved for a faster step."""
+FIRST_TRIES = 6
+"""Simulations in a row without improvement after which the first plan stands."""
+CONTENTION = 0.5
+"""Contention expected of a kind of draft of which none was simulated, as a fraction of its busiest link's message time (a
+guess). The best draft of a variant is simulated at once where its estimate with this contention is below the best step."""
+MIXED_TRIES = 4
+"""Simulations of plans with mixed stages in a row without improvement after which no more are tried."""
 NEAR = 0.005
-"""No programme is solved for the proof that less than this share could be gained."""
+"""The search ends where no plan of the space can be faster than the best one by more than this fraction."""
 FEW = 1_000
-"""Pipelines of a variant in one order of its classes that are priced at once, all that might be faster than the best plan."""
+"""Most pipelines of a variant, in one order of its classes, that are priced where they are all that might be the fastest."""
 MOST = 20_000
-"""Those that are priced at once otherwise, all that might take little more than the bound; of more the stage model gives it."""
+"""Most pipelines of a variant, in one order of its classes, that are priced where they are all a little above its bound."""
 CLOSER = 0.02
-"""All pipelines that might take no more than the bound and this share of it are priced together."""
+"""First step of a variant's bound, as a fraction of it; doubled while fewer than `FEW` pipelines lie between."""
 PRICED = 800_000
-"""Pipelines that are priced for the proof."""
-FOLLOWING = 3
-"""Plans that are built or played after the search: those of two other strategies, and the best one for the report."""
+"""Pipelines priced for the proof, in all."""
 KEPT = 4
-"""Of those, pipelines that may be played."""
-SOLVED_PLAYS = 4
-"""Solutions of stage programmes that are played, one after the other, without finding a faster plan."""
-LATE_PLAYS = 4
-"""Those of them where the time is up; none where one takes long."""
+"""Fastest pipelines of each priced list that may be simulated."""
+FOLLOWING = 3
+"""Plans that are built or simulated after the search: those of two other strategies, and the best one for the report."""
+SOLVED_TRIES = 4
+"""Simulations of solutions of the stage programme in a row without improvement after which no more programmes are solved."""
+LATE_TRIES = 4
+"""Simulations in a row without improvement once the time limit has passed; none where one takes `LONG`."""
 LONG = 1.0
-"""Seconds of building and playing a plan that are long."""
+"""Seconds of building and simulating a plan that count as long."""
 LATE = 30.0
-"""Seconds by which a search may be late and still ask other strategies for their plans."""
+"""Seconds after the time limit up to which other strategies are still asked for their plans."""
 MIXED_PROOF = 3.0
-"""Seconds that the bound of plans with mixed stages has in any case; then a simpler one has to do."""
-LOOKED = 3
-"""Sketches of a variant that are drafted where its pipelines are too many to price; the fastest is bettered."""
-LOOKS = 300
-"""Variants that are looked at without a use for the proof, in all."""
+"""Seconds that the bound of plans with mixed stages has in any case; a simpler bound replaces it after that."""
+SKETCHES = 3
+"""Sketches of a variant that are priced where the variant is only searched for a faster plan."""
+UNPROVED = 300
+"""Variants that are only searched for a faster plan, because they cannot change the certificate, in all."""
 ROUND = 20
-"""Of these, variants after which drafts are simulated."""
-ROUND_PLAYS = 2
-"""Drafts that are then simulated without finding a faster plan."""
-LAST_PLAYS = 12
-"""Of all that might be faster than the best plan, those that are played in the end without finding a faster one."""
+"""Number of such variants after which drafts of the pool are simulated."""
+ROUND_TRIES = 2
+"""Simulations in a row without improvement after which such a round ends."""
+LAST_TRIES = 12
+"""Simulations in a row without improvement after which the search ends."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
 
@@ -122,7 +123,7 @@ class _Search:
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
     pool: Pool = field(default_factory=Pool)
     vain: int = 0
-    looks: int = 0
+    unproved: int = 0
     priced: int = 0
     longest: float = 0.0
 
@@ -158,7 +159,7 @@ class _Search:
         return better
 
     def simulate(self, draft: Draft) -> bool:
-        """Play a draft, and learn from it what others of its kind may take."""
+        """Simulate a candidate, and record its contention for others of its kind."""
         before = len(self.workshop.played)
         better = self.offer(draft.shape, draft.stages)
         if len(self.workshop.played) > before:
@@ -237,7 +238,7 @@ def _find(search: _Search, bases: list[Shape]) -> None:
         _draft(search, _ranked(search, (variant for variant, _ in found), SKETCHED))
     idle = 0
     for seconds, plan in mixed(search.workshop, "certified", search.cutoff, search.deadline) if search.left > 0 else ():
-        if seconds >= search.cutoff or idle >= MIXED_PLAYS or search.left <= 0:
+        if seconds >= search.cutoff or idle >= MIXED_TRIES or search.left <= 0:
             break
         idle = 0 if search.keep(play(plan)) else idle + 1
         search.tell("playing mixed stages")
@@ -257,12 +258,12 @@ def _draft(search: _Search, found: Iterable[Shape]) -> None:
         if sketch.seconds > min((draft.seconds for draft in drafted), default=math.inf) * (1 + ROUGH):
             break
         drafted.append(sketch.drafted())
-    search.pool.add(_bettered(drafted, BETTERED), search.cutoff * (1 - OPTIMAL_GAP))
-    _play(search, FIRST_PLAYS)
+    search.pool.add(_improved(drafted, IMPROVED), search.cutoff * (1 - OPTIMAL_GAP))
+    _play(search, FIRST_TRIES)
 
 
-def _bettered(drafted: list[Draft], most: int) -> list[Draft]:
-    """The fastest drafts, their weights gathered either way, after layers have moved for the better."""
+def _improved(drafted: list[Draft], most: int) -> list[Draft]:
+    """The fastest drafts, their weights gathered either way, after local search over the layers of their stages."""
     fastest = sorted(drafted, key=lambda draft: draft.seconds)[:most]
     return [way.bettered() for draft in fastest for way in draft.either()]
 
@@ -304,7 +305,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
 
     for base in bases:
         claim(quick_bound(workshop, base, options(workshop, base), True), base, "base")
-    while heap and heap[0][0] < search.target and search.left > 0 and search.looks < LOOKS:
+    while heap and heap[0][0] < search.target and search.left > 0 and search.unproved < UNPROVED:
         bound, _, shape, what = heapq.heappop(heap)
         if what == "base":
             for state in _states(search, shape):
@@ -325,7 +326,7 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
             else:
                 claim(closer, shape, what)
             search.tell(f"{len(search.bounds)} layouts settled")
-    _play(search, LAST_PLAYS)
+    _play(search, LAST_TRIES)
     return [bound for bound, *_ in heap]
 
 
@@ -472,18 +473,18 @@ def _closer(search: _Search, shape: Shape, doubt: _Doubt, bound: float) -> tuple
     The evaluator prices those that are listed. Where they are too many, or another bound is settled that is not higher, the
     bound stays, and what is left to do is to look for a faster plan."""
     helps = bound < min(search.bounds, default=math.inf) and search.priced < PRICED
-    search.looks += not helps
-    if not helps and search.looks % ROUND == 0:
-        _play(search, ROUND_PLAYS)
+    search.unproved += not helps
+    if not helps and search.unproved % ROUND == 0:
+        _play(search, ROUND_TRIES)
     try:
         seconds, rows = _listed(search, shape, doubt.orders, bound, helps)
         found = list(_priced(search, shape, doubt, rows))
     except NotModelled:
-        _look(search, shape)
+        _improve(search, shape)
         return bound, True
     _add(search, found)
     if not all(order.exact for order in doubt.orders):
-        _look(search, shape)
+        _improve(search, shape)
         return bound, True
     least = min((draft.seconds for draft in found), default=math.inf)
     return min(least, seconds), least <= seconds
@@ -528,19 +529,19 @@ def _priced(search: _Search, shape: Shape, doubt: _Doubt, rows: list[list[Row]])
             yield from fastest
 
 
-def _look(search: _Search, shape: Shape) -> None:
-    """Look for a faster plan of a variant without a proof: by drafts, and by the stage model.
+def _improve(search: _Search, shape: Shape) -> None:
+    """Search a variant for a faster plan, without a proof: by drafts and by the stage programme.
 
-    The stage model has the stages of a class in order of their size, so what it proves is not said of all pipelines."""
-    found = sketches(search.workshop, shape, options(search.workshop, shape))[:LOOKED]
-    _add(search, _bettered([sketch.drafted() for sketch in found], 1))
+    The stage programme keeps the stages of a class in order of their size, so its bound does not hold for all pipelines."""
+    found = sketches(search.workshop, shape, options(search.workshop, shape))[:SKETCHES]
+    _add(search, _improved([sketch.drafted() for sketch in found], 1))
     _solve(search, shape)
 
 
-def _play(search: _Search, plays: int) -> None:
-    """Simulate drafts of the pool, until so many in a row were not faster than the best plan."""
-    idle, late = 0, LATE_PLAYS if search.longest < LONG else 0
-    while idle < (plays if search.left > 0 or search.best is None else min(plays, late)):
+def _play(search: _Search, tries: int) -> None:
+    """Simulate candidates of the pool until `tries` in a row did not improve the best plan."""
+    idle, late = 0, LATE_TRIES if search.longest < LONG else 0
+    while idle < (tries if search.left > 0 or search.best is None else min(tries, late)):
         draft = search.pool.take(search.cutoff)
         if draft is None:
             return
@@ -549,17 +550,17 @@ def _play(search: _Search, plays: int) -> None:
 
 
 def _add(search: _Search, found: list[Draft]) -> None:
-    """Keep drafts that might be faster than the best plan, and simulate the one that most likely is."""
+    """Add candidates to the pool, and simulate the most promising one where its estimate is below the best step."""
     search.pool.add(found, search.cutoff)
-    likely = min(found, key=lambda draft: search.pool.expected(draft, CROWDED), default=None)
-    if likely is not None and search.pool.expected(likely, CROWDED) < search.cutoff:
+    likely = min(found, key=lambda draft: search.pool.expected(draft, CONTENTION), default=None)
+    if likely is not None and search.pool.expected(likely, CONTENTION) < search.cutoff:
         search.simulate(likely)
 
 
 def _solve(search: _Search, shape: Shape) -> None:
     """Solve the stage model over the orders of a variant's classes, and simulate the assignments found."""
     for order in orders(search.workshop, options(search.workshop, shape)):
-        if search.vain >= SOLVED_PLAYS or search.left <= 0:
+        if search.vain >= SOLVED_TRIES or search.left <= 0:
             return
         with suppress(TimeoutError):
             found = solve(search.workshop, order, search.question.wishes.pp, search.cutoff, search.left)

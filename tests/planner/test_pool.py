@@ -44,6 +44,6 @@ def test_what_takes_longer_than_the_best_plan_is_dropped():
     pool = Pool()
     pool.add([draft(6.0, 0.0, 6), draft(9.0, 0.0, 3, 3)], 9.0)
     pool.learn(draft(6.0, 0.0, 6), 8.0)  # one stage sends no messages: nothing to learn
-    assert pool.waits == {}
+    assert pool.contention == {}
     assert pool.take(6.0) is None
     assert pool.drafts == {}
