@@ -62,7 +62,7 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf, deadline: 
     """
     question = workshop.question
     costs, work = LineCosts(workshop), Work(workshop)
-    able = (place for place in layouts(question) if work.bound(place[0]) < below)
+    able = (place for place in layouts(question, every_size=False) if work.bound(place[0]) < below)
     places = itertools.takewhile(lambda _: time.monotonic() < deadline, able)
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
     rough = ((layout.seconds, place) for layout, place in laid if layout.seconds < below)
@@ -103,10 +103,13 @@ def is_mixed(plan: Plan) -> bool:
     )
 
 
-def layouts(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
-    """Where the stages of plans with mixed stages may stand: on lines, or each replica on one cluster. None for one cluster."""
+def layouts(question: Question, every_size: bool = True) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+    """Where the stages of plans with mixed stages may stand: on lines, or each replica on one cluster. None for one cluster.
+
+    With every microbatch size that divides a replica's batch, or with the usual ones."""
     if len(list(question.clusters())) > 1:
-        yield from itertools.chain(_on_lines(question), _by_replica(question))
+        shapes = tuple(searched(question, across=True, every_size=every_size))
+        yield from itertools.chain(_on_lines(question, shapes), _by_replica(question, shapes))
 
 
 def _schedules(question: Question, shape: Shape) -> Iterator[Shape]:
@@ -116,20 +119,20 @@ def _schedules(question: Question, shape: Shape) -> Iterator[Shape]:
             yield variant
 
 
-def _on_lines(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _on_lines(question: Question, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     clusters, layers, pinned = list(question.clusters()), question.workload.model.layers, question.wishes.pp
-    for shape in searched(question, across=True):
+    for shape in shapes:
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
             stands = cut(order, shape.tp, shape.slots, pinned or layers)
             if any(len(stand) > 1 for stand in stands) and pinned in (None, len(stands)):
                 yield shape, stands
 
 
-def _by_replica(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _by_replica(question: Question, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     """Every replica on one cluster; dp follows from how many pipelines of pp places there is room for."""
     clusters, layers, wishes = list(question.clusters()), question.workload.model.layers, question.wishes
     seen: set[tuple[Shape, int]] = set()
-    for shape in searched(question, across=True):
+    for shape in shapes:
         room = [slots(cluster, shape.tp) // shape.cp for cluster in clusters]
         lengths = (pp for pp in range(1, min(layers, max(room)) + 1) if pp <= SHORT or layers % pp == 0)
         for pp in [wishes.pp] if wishes.pp else lengths:
