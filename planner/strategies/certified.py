@@ -80,7 +80,7 @@ MOST = 20_000
 """Most pipelines of a variant, in one order of its classes, that are priced where they are all a little above its bound."""
 CLOSER = 0.02
 """First step of a variant's bound, as a fraction of it; doubled while fewer than `FEW` pipelines lie between."""
-PRICED = 800_000
+PRICED = 400_000
 """Pipelines priced for the proof, in all."""
 KEPT = 4
 """Fastest pipelines of each priced list that may be simulated."""
@@ -98,8 +98,8 @@ MIXED_PROOF = 3.0
 """Seconds that the bound of plans with mixed stages has in any case; a simpler bound replaces it after that."""
 SKETCHES = 3
 """Sketches of a variant that are priced where the variant is only searched for a faster plan."""
-UNPROVED = 300
-"""Variants that are only searched for a faster plan, because they cannot change the certificate, in all."""
+UNPROVED = 100
+"""Variants in a row that cannot change the certificate and gave no faster plan, after which the search ends."""
 ROUND = 20
 """Number of such variants after which drafts of the pool are simulated."""
 ROUND_TRIES = 2
@@ -194,7 +194,7 @@ class _Search:
         self.workshop.played.append(played)
         better = step(played) < self.cutoff
         if better:
-            self.best = played
+            self.best, self.unproved = played, 0
         return better
 
 
