@@ -104,7 +104,7 @@ ROUND = 20
 """Number of such variants after which drafts of the pool are simulated."""
 ROUND_TRIES = 2
 """Simulations in a row without improvement after which such a round ends."""
-LAST_TRIES = 12
+LAST_TRIES = 20
 """Simulations in a row without improvement after which the search ends."""
 OPTIMAL_GAP = 1e-3
 """A plan is called optimal where no plan of the searched space can be faster by more than this share."""
