@@ -498,15 +498,23 @@ def _listed(
 
     Raises NotModelled where these are too many as well."""
 
-    def every(seconds: float, most: int) -> list[list[Row]] | None:
-        rows = [some for order in orders if (some := _rows(search, shape, order, seconds, most)) is not None]
-        return rows if len(rows) == len(orders) else None
+    few = [_rows(search, shape, order, search.target, FEW) for order in orders]
 
-    found = (search.target, few) if (few := every(search.target, FEW)) is not None else None
+    def every(seconds: float) -> list[list[Row]] | None:
+        found: list[list[Row]] = []
+        for order, known in zip(orders, few, strict=True):
+            some = _rows(search, shape, order, seconds, MOST) if known is None else known
+            if some is None:
+                return None
+            found.append(some)
+        return found
+
+    complete = [some for some in few if some is not None]
+    found = (search.target, complete) if len(complete) == len(orders) else None
     share = CLOSER if found is None and closely else math.inf
     while share < math.inf:
         seconds = min(search.target, bound * (1 + share))
-        if (some := every(seconds, MOST)) is not None:
+        if (some := every(seconds)) is not None:
             found = seconds, some
         enough = some is None or sum(map(len, some)) >= FEW or seconds == search.target
         share = math.inf if enough else 2 * share
