@@ -151,25 +151,22 @@ class _Search:
             return False
         self.seen.add((shape, stages))
         begun = time.monotonic()
-        plan = self.laid(shape, stages)
-        if plan is None:
-            return False
-        better = self.keep(play(plan))
+        better = [self.keep(play(plan)) for plan in self.laid(shape, stages)]
         self.spare(time.monotonic() - begun)
-        return better
+        return any(better)
 
     def simulate(self, draft: Draft) -> bool:
         """Simulate a candidate, and record its contention for others of its kind."""
         before = len(self.workshop.played)
         better = self.offer(draft.shape, draft.stages)
-        if len(self.workshop.played) > before:
-            self.pool.learn(draft, step(self.workshop.played[-1]))
+        if played := self.workshop.played[before:]:
+            self.pool.learn(draft, min(map(step, played)))
         return better
 
-    def laid(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> Plan | None:
-        """The plan of a pipeline, its nodes filled one after the other or evenly, whichever is faster on an idle network.
+    def laid(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[Plan]:
+        """Plans of a pipeline, its nodes filled one after the other and, where that differs, evenly.
 
-        None where it cannot be built, does not fit or is not faster than the best."""
+        Only those that can be built, fit and are faster than the best plan on an idle network."""
         counts = Counter(name for name, _ in stages)
         clusters = self.question.topology.fleet.cluster
         found: list[Plan] = []
@@ -177,10 +174,9 @@ class _Search:
             with suppress(PlanError):
                 found += filter(fits, [build(self.question, shape, stages, "certified", evenly)])
         try:
-            seconds, _, plan = min(zip(evaluate(found), itertools.count(), found, strict=False), default=(math.inf, 0, None))
+            return [plan for seconds, plan in zip(evaluate(found), found, strict=True) if seconds < self.cutoff]
         except NotModelled:  # what the evaluator does not hold is simulated in any case
-            return min(found, key=step_seconds)
-        return plan if seconds < self.cutoff else None
+            return [min(found, key=step_seconds)]
 
     def spare(self, seconds: float) -> None:
         """Leave time for what follows the search, where playing a plan takes long: other strategies play theirs."""
