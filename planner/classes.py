@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -275,6 +276,12 @@ def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
             del workshop.options[next(iter(workshop.options))]
         workshop.options[shape] = [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]
     return workshop.options[shape]
+
+
+def under(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -> tuple[ClassOption, ...]:
+    """What the same clusters offer to another shape, each of which can hold a stage of it."""
+    named = {option.cluster.name: option for option in options(workshop, shape)}
+    return tuple(named[option.cluster.name] for option in classes)
 
 
 def holds(question: Question, cluster: Cluster, shape: Shape) -> bool:

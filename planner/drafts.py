@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.classes import ClassOption, options
+from planner.classes import ClassOption, under
 from planner.placement import virtual
 from planner.shapes import Shape, overlaps
 from planner.stages import orders
@@ -383,8 +383,7 @@ class _Drawing:
         """A draft with its weights gathered either way."""
         yield draft
         for shape in overlaps(self.shape)[1:]:
-            named = {option.cluster.name: option for option in options(self.workshop, shape)}
-            other = _Drawing(self.workshop, shape, tuple(named[option.cluster.name] for option in self.some))
+            other = _Drawing(self.workshop, shape, under(self.workshop, shape, self.some))
             with suppress(NotModelled):
                 yield other.draft(other.priced([draft.row])[0][0], draft.row)
 

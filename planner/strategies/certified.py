@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from planner.bounds import quick_bound, quick_estimate, relaxed_bound
-from planner.classes import ClassOption, options
+from planner.classes import ClassOption, options, under
 from planner.cures import why_none
 from planner.drafts import Draft, Row, Sketch, priced, sketches, too_large
 from planner.fitting import fitting
@@ -527,8 +527,7 @@ def _priced(search: _Search, shape: Shape, doubt: _Doubt, rows: list[list[Row]])
             fresh = [row for row in some if row not in known]
             if fresh:
                 search.priced += len(fresh)
-                named = {option.cluster.name: option for option in options(search.workshop, one)}
-                fastest += priced(search.workshop, one, tuple(named[c.cluster.name] for c in order.order), fresh, KEPT)
+                fastest += priced(search.workshop, one, under(search.workshop, one, order.order), fresh, KEPT)
                 doubt.known[one, place] = known.union(fresh), fastest
             yield from fastest
 

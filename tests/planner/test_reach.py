@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.certificates.fleets import draw
 from planner import strategies
-from planner.classes import ClassOption, options
+from planner.classes import ClassOption, options, under
 from planner.drafts import priced
 from planner.placement import build
 from planner.question import Question, Wishes
@@ -192,13 +193,18 @@ def test_where_nothing_joins_clusters_no_pipeline_crosses(monkeypatch, tied_on_p
     assert reaches(workshop, options(workshop, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf) == []
 
 
+def families(seed: int, most: int) -> Iterator[tuple[Workshop, list[Shape]]]:
+    """The variants of the first shapes of a drawn question."""
+    question = draw(seed, 2_000)
+    workshop = Workshop(question)
+    for base in islice(searched(question), most):
+        yield workshop, list(variants(question, base))
+
+
 @pytest.mark.parametrize("seed", range(300, 340))
 def test_no_test_rules_out_the_fastest_pipeline_of_its_shapes(seed):
     """Tests of one shape, of all ZeRO stages, of all schedules, and of all numbers of virtual stages."""
-    question = draw(seed, 2_000)
-    workshop = Workshop(question)
-    for base in list(searched(question))[:6]:
-        every = list(variants(question, base))
+    for workshop, every in families(seed, 6):
         most = max(shape.zero_stage for shape in every)
         names = tuple(dict.fromkeys(shape.schedule for shape in every if shape.vpp == 1))
         fewest = min((shape for shape in every if shape.vpp > 1), key=lambda shape: shape.vpp, default=None)
@@ -223,28 +229,21 @@ def _classes(
     workshop: Workshop, shape: Shape, most: int, test: Reach
 ) -> tuple[tuple[ClassOption, ...], tuple[ClassOption, ...]]:
     """The classes of a test under another shape, and under the ZeRO stage that needs least memory."""
-    found = []
-    for of in (shape, replace(shape, zero_stage=most)):
-        named = {option.cluster.name: option for option in options(workshop, of)}
-        found.append(tuple(named[option.cluster.name] for option in test.order))
-    return found[0], found[1]
+    return under(workshop, shape, test.order), under(workshop, replace(shape, zero_stage=most), test.order)
 
 
 @pytest.mark.parametrize("seed", range(300, 340))
 def test_no_pipeline_of_one_stage_is_faster_than_its_bounds(seed):
     """The closed form of its own variant, and the bound for all schedules and ZeRO stages, of any that can be evaluated."""
-    question = draw(seed, 2_000)
-    workshop = Workshop(question)
-    for base in list(searched(question))[:8]:
-        every = list(variants(question, base))
+    for workshop, every in families(seed, 8):
         ways = [{o.cluster.name: o.alone for o in options(workshop, one)} for one in overlaps(splitting(every[0]))]
         for shape in (one for variant in every for one in overlaps(variant)):
             for option in options(workshop, shape):
                 name = option.cluster.name
                 for evenly, own in enumerate(option.alone):
                     with suppress(NotModelled, PlanError):
-                        stages = ((name, question.workload.model.layers),)
-                        (seconds,) = evaluate([build(question, shape, stages, "by hand", bool(evenly))]) * (1 + 1e-9)
+                        stages = ((name, option.workload.model.layers),)
+                        (seconds,) = evaluate([build(workshop.question, shape, stages, "by hand", bool(evenly))]) * (1 + 1e-9)
                         assert own.single_seconds() <= seconds
                         assert min(classes[name][evenly].single_bound for classes in ways) <= seconds
 
