@@ -446,7 +446,9 @@ def _most_held(shape: Shape, microbatches: int, pp: int) -> tuple[tuple[int, int
 
 
 def _fits_alone(option: ClassOption, shape: Shape) -> bool:
-    """Whether a pipeline of one place has memory for all layers."""
+    """Whether a pipeline of one place has layers for its virtual stages, and memory for all layers."""
+    if option.workload.model.layers < shape.vpp:
+        return False
     enough = shape.enough(option.microbatches, 1)
     held = schedules.in_flight(shape.schedule, 0, 1, enough, shape.vpp)
     return option.room("only", held) >= option.workload.model.layers

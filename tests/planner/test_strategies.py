@@ -199,6 +199,14 @@ def test_megatron_uses_all_devices_in_order_and_even_layers(question, name):
     assert [(d.cluster, d.node, d.index) for d in plan.placement] == in_order
 
 
+def test_more_virtual_stages_than_layers_are_infeasible():
+    """A model of 30 layers in stages of one place: not a stage of no layers, but a message that says what is too many."""
+    read = load("topologies/holmes-infiniband-4.yaml")
+    question = Question(read, read.workload, Wishes(vpp=31))
+    with pytest.raises(Infeasible, match="a layer for each of its pp x vpp stages"):
+        strategies.get("certified").plan(question, Workshop(question))
+
+
 def test_megatron_tries_powers_of_two_as_microbatch_sizes():
     """Among every divisor, more even layouts than are played would look alike, and the best would not be among them."""
     read = load("topologies/holmes-39b-4.yaml")
