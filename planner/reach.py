@@ -46,6 +46,8 @@ number of stages; of more, their largest counts are tested at once."""
 
 Pipeline = tuple[tuple[int, int], ...]
 """(class, layers) of every stage in pipeline order."""
+Orders = frozenset[tuple[str, ...]] | None
+"""Orders of classes, each as the names of their clusters; None stands for all of them."""
 
 
 def reach_bound(tests: Sequence[Reach | AnyOrder], least: float, cutoff: float) -> float:
@@ -62,41 +64,52 @@ def reach_bound(tests: Sequence[Reach | AnyOrder], least: float, cutoff: float) 
     return low
 
 
-def reaches(workshop: Workshop, classes: Sequence[ClassOption], seconds: float, either: bool = False) -> list[Reach | AnyOrder]:
+def reaches(
+    workshop: Workshop, classes: Sequence[ClassOption], seconds: float, either: bool = False, among: Orders = None
+) -> list[Reach | AnyOrder]:
     """Tests of all pipelines of two or more stages on these classes: those that do not rule out a step of `seconds`.
 
-    `either` as in `Reach`."""
+    `either` as in `Reach`; `among` are the orders of classes that are not ruled out already."""
     whole = AnyOrder(classes)
     if not whole.within(seconds):
         return []
     if len(classes) > CLASSES:
         return [whole]
-    every = (Reach(workshop, order, seconds, either) for order in _ordered(classes))
+    every = (Reach(workshop, order, seconds, either) for order in _ordered(classes, seconds, among))
     return [test for test in every if test.within(seconds)]
 
 
-def any_within(
+def orders_within(
     test: Callable[..., AnyState],
     workshop: Workshop,
     classes: Sequence[ClassOption],
     holders: Sequence[ClassOption],
     seconds: float,
-) -> bool:
-    """Whether some pipeline of two or more stages of a family of shapes might finish within `seconds`.
+    among: Orders = None,
+) -> Orders:
+    """Orders of classes in which some pipeline of two or more stages of a family of shapes might finish within `seconds`.
 
-    `test` is made for each order of `classes`; `holders` are the same classes under the ZeRO stage that needs least memory."""
+    `test` is made for each order of `classes`; `holders` are the same classes under the ZeRO stage that needs least memory;
+    `among` are the orders that are not ruled out already."""
     if not AnyOrder(holders).within(seconds):
-        return False
+        return frozenset()
     if len(classes) > CLASSES:
-        return True
-    return any(test(workshop, order, holders, seconds).within(seconds) for order in _ordered(classes))
+        return None
+    every = _ordered(classes, seconds, among)
+    return frozenset(_names(order) for order in every if test(workshop, order, holders, seconds).within(seconds))
 
 
-def _ordered(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
-    """Every set of classes in every order."""
-    for size in range(1, len(classes) + 1):
-        for some in combinations(classes, size):
-            yield from permutations(some)
+def _ordered(classes: Sequence[ClassOption], seconds: float, among: Orders) -> Iterator[tuple[ClassOption, ...]]:
+    """Every set of classes in every order, without sets whose stages cannot compute all layers in so many seconds."""
+    able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
+    for size in range(1, len(able) + 1):
+        for some in combinations(able, size):
+            if sum(option.capacity * _cap(option, seconds) for option in some) >= some[0].workload.model.layers:
+                yield from (order for order in permutations(some) if among is None or _names(order) in among)
+
+
+def _names(order: Sequence[ClassOption]) -> tuple[str, ...]:
+    return tuple(option.cluster.name for option in order)
 
 
 class AnyOrder:

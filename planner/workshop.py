@@ -53,6 +53,8 @@ class Workshop:
         self._hops: dict[tuple[object, ...], Pace | None] = {}
         self._tied: dict[tuple[object, ...], tuple[Pace, ...]] = {}
         self._messages: dict[tuple[object, ...], tuple[Pace, ...]] = {}
+        self._message_seconds: dict[tuple[object, ...], float] = {}
+        self._nics: dict[tuple[str, ...], str] = {}
 
     def until(self) -> float:
         """When a quick strategy that begins now should be done: by the deadline, or soon where that is near or over."""
@@ -138,11 +140,14 @@ class Workshop:
         a pipeline on `clusters`, or on any: a bound. Where replicas are taken to keep step in any case (`in_step`), they are an
         estimate. Infinite where nothing joins the two."""
         in_step = in_step or self.in_step(clusters or self._able(shape), shape)
-        key = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
-        if key not in self._messages:
-            self._messages[key] = tuple(self._message_paces(source, target, shape, nic, in_step))
-        nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
-        return min((found.seconds(nbytes) for found in self._messages[key]), default=math.inf)
+        way = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
+        key = *way, shape.microbatch_size
+        if key not in self._message_seconds:
+            if way not in self._messages:
+                self._messages[way] = tuple(self._message_paces(source, target, shape, nic, in_step))
+            nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
+            self._message_seconds[key] = min((found.seconds(nbytes) for found in self._messages[way]), default=math.inf)
+        return self._message_seconds[key]
 
     def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[Pace]:
         """Paces between neighbouring stages, however they lie on their nodes, over every NIC type that can join them.
@@ -158,8 +163,11 @@ class Workshop:
 
     def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
         """The NIC type of a pipeline that stands on these clusters. Raises NoRoute where nothing joins them."""
-        ends = (slot(cluster, 1, index)[0] for cluster in clusters for index in (0, slots(cluster, 1) - 1))
-        return common_transport(self.fleet, tuple(dict.fromkeys(ends)))[0]
+        names = tuple(cluster.name for cluster in clusters)
+        if names not in self._nics:
+            ends = (slot(cluster, 1, index)[0] for cluster in clusters for index in (0, slots(cluster, 1) - 1))
+            self._nics[names] = common_transport(self.fleet, tuple(dict.fromkeys(ends)))[0]
+        return self._nics[names]
 
     def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, in_step: bool = True) -> float:
         """Seconds of the message of the first rank from stage i of a cluster to stage j of one, on an idle network.

@@ -9,6 +9,7 @@ not faster than. What it does not hold: ZeRO 2 and 3 of experts with virtual sta
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -211,5 +212,10 @@ class Table:
 
     def _row(self, code: int, ends: int) -> tuple[float, ...]:
         which, layers = divmod(code, self._sizes)
-        shape = self.classes[which], layers, ends >= 2, ends % 2 == 1
-        return (*_costs(*shape), _optimizer(*shape))
+        return _row(self.classes[which], layers, ends >= 2, ends % 2 == 1)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # tables of one shape's classes in other orders have the same stages
+def _row(at: StageCosts, layers: int, first: bool, last: bool) -> tuple[float, ...]:
+    """`COSTS` and the optimizer of a stage."""
+    return (*_costs(at, layers, first, last), _optimizer(at, layers, first, last))

@@ -133,6 +133,10 @@ class Workload:
         if self.precision not in PRECISION_BYTES:
             raise ValueError(f"precision {self.precision!r} is unknown; known: {', '.join(PRECISION_BYTES)}")
 
+    def __hash__(self) -> int:
+        """Of a few fields: quicker than of all, since many results are cached by workload."""
+        return hash((self.model.name, self.model.layers, self.global_batch_size, self.seq_len))
+
     @property
     def tokens(self) -> int:
         """Tokens of one step."""

@@ -79,6 +79,10 @@ class ParallelConfig:
             raise PlanError(f"schedule {self.schedule} holds one stage a rank; vpp {self.vpp} needs interleaved")
         schedules.get(self.schedule)
 
+    def __hash__(self) -> int:
+        """Of a few fields: quicker than of all, since many results are cached by configuration."""
+        return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
+
     def _check_shards(self) -> None:
         size = self.zero_shard_size
         if size is None:

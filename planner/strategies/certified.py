@@ -25,7 +25,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +39,7 @@ from planner.mixedreach import mixed_bound
 from planner.placement import build
 from planner.pool import Pool
 from planner.question import Question
-from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Reach, any_within, reach_bound, reaches
+from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Orders, Reach, orders_within, reach_bound, reaches
 from planner.shapes import USUAL_SIZES, Shape, overlaps, searched, splitting, uneven, variants, zero_stages
 from planner.space import axes, outside
 from planner.stages import orders, solve
@@ -88,6 +88,8 @@ FOLLOWING = 3
 """Plans that are built or simulated after the search: those of two other strategies, and the best one for the report."""
 SOLVED_TRIES = 4
 """Simulations of solutions of the stage programme in a row without improvement after which no more programmes are solved."""
+PROGRAMMES = 16
+"""Stage programmes in a row without a faster plan after which no more are solved: most prove only that they have none."""
 LATE_TRIES = 4
 """Simulations in a row without improvement once the time limit has passed; none where one takes `LONG`."""
 LONG = 1.0
@@ -123,6 +125,7 @@ class _Search:
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
     pool: Pool = field(default_factory=Pool)
     vain: int = 0
+    programmes: int = 0
     unproved: int = 0
     priced: int = 0
     longest: float = 0.0
@@ -294,70 +297,91 @@ def _prove(search: _Search, bases: list[Shape]) -> list[float]:
     any ZeRO stage), a variant, or the deadline tests of a variant's orders. The entry with the least bound is opened until
     none is below the target."""
     workshop, numbers = search.workshop, itertools.count()
-    heap: list[tuple[float, int, Shape, str | _Doubt]] = []
+    heap: list[tuple[float, int, Shape, _Family | _Doubt]] = []
 
-    def claim(bound: float, shape: Shape, what: str | _Doubt) -> None:
+    def claim(bound: float, shape: Shape, what: _Family | _Doubt) -> None:
         heapq.heappush(heap, (bound, next(numbers), shape, what))
 
     for base in bases:
-        claim(quick_bound(workshop, base, options(workshop, base), True), base, "base")
+        claim(quick_bound(workshop, base, options(workshop, base), True), base, _Family("base", None))
     while heap and heap[0][0] < search.target and search.left > 0 and search.unproved < UNPROVED:
         bound, _, shape, what = heapq.heappop(heap)
-        if what == "base":
-            for state in _states(search, shape):
-                claim(max(bound, quick_bound(workshop, state, options(workshop, state))), state, "state")
-        elif what == "state":
-            for variant in _variants(search, shape):
-                claim(bound, variant, "variant")
-        elif what == "variant":
-            reaching = _reaching(search, shape, bound)
-            if reaching[0] < search.target:
-                claim(*reaching)
-            else:
-                search.bounds.append(reaching[0])
-        elif not isinstance(what, str):
+        if isinstance(what, _Doubt):
             closer, settled = _closer(search, shape, what, bound)
             if settled or closer >= search.target:
                 search.bounds.append(closer)
             else:
                 claim(closer, shape, what)
             search.tell(f"{len(search.bounds)} layouts settled")
+        elif what.kind == "base":
+            for state, orders in _states(search, shape):
+                state_bound = max(bound, quick_bound(workshop, state, options(workshop, state)))
+                claim(state_bound, state, _Family("state", orders))
+        elif what.kind == "state":
+            for variant, orders in _variants(search, shape, what.orders):
+                claim(bound, variant, _Family("variant", orders))
+        else:
+            reached, doubt = _reaching(search, shape, what.orders, bound)
+            if reached < search.target:
+                claim(reached, shape, doubt)
+            else:
+                search.bounds.append(reached)
     _play(search, LAST_TRIES)
     return [bound for bound, *_ in heap]
 
 
-def _states(search: _Search, base: Shape) -> Iterator[Shape]:
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """What a bound holds for: a base, a state or a variant, on pipelines of one stage and on those in `orders` of classes."""
+
+    kind: str
+    orders: Orders
+
+
+def _states(search: _Search, base: Shape) -> Iterator[tuple[Shape, Orders]]:
     """A base under every schedule and vpp that is not ruled out, with its first ZeRO stage for all."""
     every = tuple(variants(search.question, base))
     first = [variant for variant in every if variant.zero_stage == every[0].zero_stage]
     plain = [variant for variant in first if variant.vpp == 1]
     cut = [variant for variant in first if variant.vpp > 1]
     names = tuple(variant.schedule for variant in plain)
-    if len(plain) > 1 and not _family(search, splitting(base), every, functools.partial(AnySchedule, names=names)):
-        search.bounds.append(search.target)
-        plain = []
-    if len(cut) > 1 and not _family(search, min(cut, key=lambda one: one.vpp), every, AnyChunks):
-        search.bounds.append(search.target)
-        cut = []
-    yield from (*plain, *cut)
+    if len(plain) > 1:
+        yield from _family(search, splitting(base), every, functools.partial(AnySchedule, names=names), plain)
+    else:
+        yield from ((state, None) for state in plain)
+    if len(cut) > 1:
+        yield from _family(search, min(cut, key=lambda one: one.vpp), every, AnyChunks, cut)
+    else:
+        yield from ((state, None) for state in cut)
 
 
-def _variants(search: _Search, state: Shape) -> Iterator[Shape]:
+def _variants(search: _Search, state: Shape, among: Orders) -> Iterator[tuple[Shape, Orders]]:
     """A state under every ZeRO stage, unless no stage can be worth it."""
     every = tuple(replace(state, zero_stage=zero) for zero in zero_stages(search.question, state))
-    if len(every) > 1 and not _family(search, state, every, AnyState):
-        search.bounds.append(search.target)
-        return
-    yield from every
+    if len(every) > 1:
+        yield from _family(search, state, every, AnyState, every, among)
+    else:
+        yield from ((variant, among) for variant in every)
 
 
-def _family(search: _Search, shape: Shape, every: tuple[Shape, ...], test: Callable[..., AnyState]) -> bool:
-    """Whether some pipeline may be worth it of a family: a shape under any of the ZeRO stages of `every`, as `test` has it."""
+def _family(
+    search: _Search,
+    shape: Shape,
+    every: Sequence[Shape],
+    test: Callable[..., AnyState],
+    members: Sequence[Shape],
+    among: Orders = None,
+) -> Iterator[tuple[Shape, Orders]]:
+    """Members of a family, each with the orders in which it may be worth it; none where `test` rules out all pipelines.
+
+    The family is a shape under any of the ZeRO stages of `every`."""
     classes = options(search.workshop, shape)
     lightest = options(search.workshop, replace(shape, zero_stage=max(variant.zero_stage for variant in every)))
-    if _may_be_alone(search, shape):
-        return True
-    return any_within(test, search.workshop, classes, lightest, search.target)
+    orders = orders_within(test, search.workshop, classes, lightest, search.target, among)
+    if orders == frozenset() and not _may_be_alone(search, shape):
+        search.bounds.append(search.target)
+    else:
+        yield from ((member, orders) for member in members)
 
 
 def _may_be_alone(search: _Search, shape: Shape) -> bool:
@@ -377,15 +401,15 @@ class _Doubt:
     known: dict[tuple[Shape, int], tuple[set[Row], list[Draft]]] = field(default_factory=dict)
 
 
-def _reaching(search: _Search, shape: Shape, bound: float) -> tuple[float, Shape, _Doubt]:
+def _reaching(search: _Search, shape: Shape, among: Orders, bound: float) -> tuple[float, _Doubt]:
     """A bound on the pipelines of a variant, however weights are gathered, and the orders of its classes not ruled out."""
     classes, ways = options(search.workshop, shape), overlaps(shape)
     if _adds_nothing(search, shape):
-        return search.target, shape, _Doubt(())
+        return search.target, _Doubt(())
     if search.question.wishes.pp in (None, 1):
         search.bounds += [_single(search, one, option) for one in ways for option in options(search.workshop, one)]
-    orders = reaches(search.workshop, classes, search.target, len(ways) > 1)
-    return reach_bound(orders, bound, search.target), shape, _Doubt(tuple(orders))
+    orders = reaches(search.workshop, classes, search.target, len(ways) > 1, among)
+    return reach_bound(orders, bound, search.target), _Doubt(tuple(orders))
 
 
 def _single(search: _Search, shape: Shape, option: ClassOption) -> float:
@@ -565,13 +589,16 @@ def _add(search: _Search, found: list[Draft]) -> None:
 def _solve(search: _Search, shape: Shape) -> None:
     """Solve the stage model over the orders of a variant's classes, and simulate the assignments found."""
     for order in orders(search.workshop, options(search.workshop, shape)):
-        if search.vain >= SOLVED_TRIES or search.left <= 0:
+        if search.vain >= SOLVED_TRIES or search.programmes >= PROGRAMMES or search.left <= 0:
             return
+        search.programmes += 1
         with suppress(TimeoutError):
             found = solve(search.workshop, order, search.question.wishes.pp, search.cutoff, search.left)
             if found is not None:
                 search.solvers[found.solver] = None
-                search.vain = 0 if search.offer(shape, found.stages) else search.vain + 1
+                better = search.offer(shape, found.stages)
+                search.vain = 0 if better else search.vain + 1
+                search.programmes = 0 if better else search.programmes
 
 
 def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None) -> Plan:
