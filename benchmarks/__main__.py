@@ -4,8 +4,9 @@
 every shipped topology by every strategy, a minute or more for each of them. `python -m benchmarks planning` plans fleets of up
 to a hundred thousand devices. `python -m benchmarks lab` measures the lab's links against the model, a minute, and `python -m
 benchmarks scenarios` plays plans there, fourteen minutes; both need torch, and root or user namespaces. `python -m benchmarks
-certificates` judges certified plans and their bounds by brute force, 50 minutes of one core; it alone takes options
-(`benchmarks.certificates.run`). None of them is among what runs unasked.
+certificates` judges certified plans and their bounds by brute force, 50 minutes of one core (`benchmarks.certificates.run` has
+its options). `python -m benchmarks checkouts OLD NEW` compares what two checkouts answer (`benchmarks.checkouts`). None of
+these is among what runs unasked.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import engine, evaluator, lab, planning, scale, scenarios, strategies
+from benchmarks import checkouts, engine, evaluator, lab, planning, scale, scenarios, strategies
 from benchmarks.certificates import run
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
@@ -75,18 +76,19 @@ def show_scenarios() -> None:
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
 PARTS = UNASKED | {
     "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
-    "lab": show_lab, "scenarios": show_scenarios, "certificates": run.show,
+    "lab": show_lab, "scenarios": show_scenarios,
 }  # fmt: skip
+WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show}
 
 
 def main(asked: list[str]) -> None:
     """Print the parts that were asked for, or all that are quick."""
-    if asked[:1] == ["certificates"]:
-        run.show(asked[1:])
+    if asked and asked[0] in WITH_OPTIONS:
+        WITH_OPTIONS[asked[0]](asked[1:])
         return
     unknown = [name for name in asked if name not in PARTS]
     if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS)}")
+        raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS | WITH_OPTIONS)}")
     for name in asked or UNASKED:
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         PARTS[name]()
