@@ -73,7 +73,7 @@ def _answer(checkout: Path, into: Path, *command: str) -> None:
     if into.exists():
         return
     own = checkout / ".venv" / "bin" / "python"
-    python = str(own.resolve().parent / own.name if own.exists() else sys.executable)
+    python = str(own.absolute() if own.exists() else sys.executable)
     done = subprocess.run([python, "-m", "holmes_sim.cli", *command], cwd=checkout, capture_output=True, text=True, check=False)
     into.write_text(f"{done.stdout}{done.stderr if done.returncode else ''}\nexit code {done.returncode}\n", encoding="utf-8")
 
