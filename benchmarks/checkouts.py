@@ -22,7 +22,7 @@ from joblib import Parallel, delayed
 
 from benchmarks.certificates.fleets import draw
 from holmes_sim.commands import shipped_topologies
-from sim.topology import written
+from sim.formats.topology import written
 
 TIME_LIMIT = 600
 """Seconds of search, more than nearly all topologies take."""

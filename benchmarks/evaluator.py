@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import least
-from planner.question import Question
-from planner.shapes import Shape
-from planner.workshop import Workshop
-from sim.costs import StageCosts
-from sim.evaluator import Table
-from sim.model import Workload
-from sim.recurrence import steps
-from sim.topology import load, load_model
+from planner.costs.context import Workshop
+from planner.request import Question
+from planner.space.shapes import Shape
+from sim.analytic.costs import StageCosts
+from sim.analytic.evaluator import Table
+from sim.analytic.recurrence import steps
+from sim.formats.topology import load, load_model
+from sim.workload.model import Workload
 
 TOPOLOGY = Path(__file__).parents[1] / "topologies" / "hethub-768.yaml"
 CASES = (("1f1b", 16, 192, 1), ("1f1b", 8, 64, 1), ("zb-h1", 16, 192, 1), ("interleaved", 16, 192, 2))

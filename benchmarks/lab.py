@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from holmes_sim.lab import Lab, as_wired
-from sim.cluster import Device
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
-from sim.routes import Capacities, Route, by_host, collective_route, message_route, pace
-from sim.topology import load
+from sim.formats.topology import load
+from sim.hardware.cluster import Device
+from sim.network.routes import Capacities, Route, by_host, collective_route, message_route, pace
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 SCALE = 1000.0
 """200 Gbit/s become 200 Mbit/s: eleven NICs, of which a case uses four at most."""

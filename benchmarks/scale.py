@@ -15,10 +15,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim import planfile
-from sim.cluster import Device
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
-from sim.topology import load
+from sim.formats import planfile
+from sim.formats.topology import load
+from sim.hardware.cluster import Device
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 TP, PP, MICROBATCHES = 8, 16, 192
 SIZES = (1024, 8192, 32768, 131072)

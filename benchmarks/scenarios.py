@@ -14,10 +14,10 @@ from itertools import combinations
 
 from holmes_sim import commands, lab, running
 from holmes_sim.torch_backend.asked import Asked
-from planner.question import Question, Wishes
-from planner.search import row
-from planner.workshop import Workshop
-from sim.plan import Plan
+from planner.api import row
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 STRATEGIES = ("certified", "holmes", "megatron")

@@ -33,6 +33,7 @@ _check_neighbours()
 
 _PUBLIC = {
     "load": "holmes_sim.commands",
+    "edited": "sim.formats.edits",
     "plan": "holmes_sim.commands",
     "compare": "holmes_sim.commands",
     "sweep": "holmes_sim.sweeping.sweep",
@@ -51,10 +52,10 @@ _PUBLIC = {
     "run_in_lab": "holmes_sim.running",
     "Asked": "holmes_sim.torch_backend.asked",
     "write": "holmes_sim.files",
-    "Wishes": "planner.question",
-    "Topology": "sim.topology",
-    "Plan": "sim.plan",
-    "Timeline": "sim.timeline",
+    "Wishes": "planner.request",
+    "Topology": "sim.hardware.topology",
+    "Plan": "sim.plan.plan",
+    "Timeline": "sim.engine.timeline",
     "HolmesError": "sim.errors",
     "Infeasible": "sim.errors",
 }

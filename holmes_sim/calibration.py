@@ -1,10 +1,10 @@
 """Fit software stacks to measured runs: few numbers each, told with the runs they saw and the error on runs they did not.
 
-A stack fits the four of `sim.stack.NUMBERS` that its runs feel most; the others stay at the default. The fit is the maximum a
-posteriori of log factors: absolute relative errors (Laplace, scale `SCALE`, so that one odd run does not bend the rest) and a
-normal prior around the default of width `WIDTH`, which keeps few or alike runs from saying more than they know. Sensitivities
-are differences of the closed form, residuals are of the engine. Whether a stack's launches block (`blocking`) is known, not
-fitted: it is kept from the stack's file.
+A stack fits the four of `sim.hardware.stack.NUMBERS` that its runs feel most; the others stay at the default. The fit is the
+maximum a posteriori of log factors: absolute relative errors (Laplace, scale `SCALE`, so that one odd run does not bend the
+rest) and a normal prior around the default of width `WIDTH`, which keeps few or alike runs from saying more than they know.
+Sensitivities are differences of the closed form, residuals are of the engine. Whether a stack's launches block (`blocking`) is
+known, not fitted: it is kept from the stack's file.
 
 Honest errors hold out whole groups: the model families of a stack, or where there is but one its devices, or its networks.
 A stack with a single group is predicted by the default."""
@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from holmes_sim.cases import Case
 from holmes_sim.validation import each
-from sim import catalog
-from sim.cases import Case
-from sim.costs import step_seconds
-from sim.documents import to_yaml
-from sim.engine import simulate
+from sim.analytic.costs import step_seconds
+from sim.engine.engine import simulate
 from sim.errors import HolmesError
-from sim.plan import Plan
-from sim.stack import DEFAULT, NUMBERS, Stack, applied
+from sim.formats import catalog
+from sim.formats.documents import to_yaml
+from sim.hardware.stack import DEFAULT, NUMBERS, Stack
+from sim.plan.plan import Plan, under
 
 SCALE = 0.05
 """Typical absolute relative error of a run under a right stack."""
@@ -189,11 +189,11 @@ def _play(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None
 
 
 def _engine(pair: tuple[Stack, Plan]) -> float:
-    return simulate(applied(*pair)).step_s
+    return simulate(under(*pair)).step_s
 
 
 def _closed(pair: tuple[Stack, Plan]) -> float:
-    return step_seconds(applied(*pair))
+    return step_seconds(under(*pair))
 
 
 def _slopes(plans: list[Plan], default: Stack, progress: Callable[[str], None]) -> np.ndarray:

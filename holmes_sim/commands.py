@@ -8,21 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from holmes_sim.results import Compared, Planned, Simulated, reason
-from planner import search, strategies
-from planner.question import Question, Wishes
-from planner.reasons import verdicts
-from planner.search import Row
-from planner.workshop import Workshop
-from sim import compute, documents, folding, planfile, profile, topology
-from sim.engine import simulate as play
+from planner import api, strategies
+from planner.api import Row
+from planner.costs.context import Workshop
+from planner.diagnosis.reasons import verdicts
+from planner.request import Question, Wishes
+from sim.engine import folding
+from sim.engine.engine import simulate as play
+from sim.engine.timeline import Timeline, from_json
 from sim.errors import Infeasible, PlanError, TopologyError
-from sim.explain import Explanation
-from sim.explain import explain as account
-from sim.model import Workload
-from sim.plan import Plan
-from sim.report import places, predict
-from sim.timeline import Timeline, from_json
-from sim.topology import Topology
+from sim.formats import documents, planfile, profile, topology
+from sim.hardware.topology import Topology
+from sim.kernels import compute
+from sim.plan.plan import Plan
+from sim.results.explain import Explanation
+from sim.results.explain import explain as account
+from sim.results.report import places, predict
+from sim.workload.model import Workload
 
 BASELINES = ("megatron", "holmes")
 JUDGED = 24
@@ -103,7 +105,7 @@ def _of(workload: Workload | None) -> Workload:
 def plan(
     where: Topology,
     workload: Workload | None = None,
-    strategy: str = search.DEFAULT,
+    strategy: str = api.DEFAULT,
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
@@ -118,8 +120,8 @@ def plan(
     started = time.perf_counter()
     question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     workshop = Workshop(question, progress)
-    found, beside = search.plan_for(objective, question, strategy, workshop)
-    rows = beside + tuple(search.row(question, name, workshop) for name in BASELINES if name != strategy)
+    found, beside = api.plan_for(objective, question, strategy, workshop)
+    rows = beside + tuple(api.row(question, name, workshop) for name in BASELINES if name != strategy)
     timeline = play(found)
     seconds = time.perf_counter() - started
     judged = tuple(verdicts(workshop, JUDGED)) if explain else ()
@@ -141,7 +143,7 @@ def compare(
     """
     question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     asked = tuple(dict.fromkeys(names or strategies.names()))
-    found = Compared(question, asked, search.compare(question, asked, progress))
+    found = Compared(question, asked, api.compare(question, asked, progress))
     if not found.ranked:
         if found.note:
             raise KeyboardInterrupt

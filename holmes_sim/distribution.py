@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from sim import trouble as kinds
 from sim import units
-from sim.engine import simulate
+from sim.engine import faults as kinds
+from sim.engine.engine import simulate
+from sim.engine.faults import Drawn, Trouble, draw
+from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
-from sim.plan import Plan
-from sim.timeline import Timeline
-from sim.trouble import Drawn, Trouble, draw
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from holmes_sim import exporters
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
 from sim.errors import PlanError
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 
 def export(plan: Plan, target: str) -> Launch:

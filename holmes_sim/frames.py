@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from sim import memory
-from sim.plan import Plan
-from sim.report import PlaceReport
-from sim.timeline import Span, Timeline
+from sim.engine.timeline import Span, Timeline
+from sim.kernels import memory
+from sim.plan.plan import Plan
+from sim.results.report import PlaceReport
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holmes_sim import commands
-from planner import tradeoffs
-from planner.question import Question, Wishes
-from planner.workshop import Workshop
-from sim import bill
-from sim.model import Workload
-from sim.plan import OBJECTIVES, Plan, Prediction
-from sim.topology import Topology
+from planner import pareto_front
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
+from sim.hardware.topology import Topology
+from sim.plan.plan import OBJECTIVES, Plan, Prediction
+from sim.results import cost_energy
+from sim.workload.model import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Front:
 def _row_facts(plan: Plan) -> dict[str, Any]:
     numbers = {key: getattr(prediction(plan), key) for key in (*OBJECTIVES.values(), "samples_per_s")}
     config = asdict(plan.config) | {"num_microbatches": list(plan.config.num_microbatches)}
-    return {**numbers, "devices": {cluster.name: count for cluster, count in bill.occupied(plan)}, "config": config}
+    return {**numbers, "devices": {cluster.name: count for cluster, count in cost_energy.occupied(plan)}, "config": config}
 
 
 def prediction(plan: Plan) -> Prediction:
@@ -57,5 +57,5 @@ def pareto(
     """
     question = Question(where, workload or commands.workload_of(where), wishes or Wishes(), time_limit)
     workshop = Workshop(question, progress)
-    objectives, plans, others = tradeoffs.pareto(question, workshop)
+    objectives, plans, others = pareto_front.pareto(question, workshop)
     return Front(question, objectives, plans, others, workshop.interrupted)

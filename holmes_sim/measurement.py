@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sim import breakdown, planfile
-from sim.breakdown import PlaceSeconds, Share
+from sim.engine.timeline import Timeline, stretched
 from sim.errors import TimelineError
-from sim.plan import Plan
-from sim.timeline import Timeline, stretched
+from sim.formats import planfile
+from sim.plan.plan import Plan
+from sim.results import breakdown
+from sim.results.breakdown import PlaceSeconds, Share
 from sim.units import Seconds
 
 

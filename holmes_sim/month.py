@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
 
-from sim import goodput as runs
-from sim.engine import simulate
+from sim.engine.engine import simulate
 from sim.errors import HolmesError
-from sim.goodput import DAY, Account, Run
-from sim.plan import Plan
+from sim.plan.plan import Plan
+from sim.results import goodput as runs
+from sim.results.goodput import DAY, Account, Run
 from sim.units import Seconds, duration_text
 
 FORMAT = "holmes-sim/goodput/1"

@@ -9,8 +9,8 @@ from typing import Any
 from holmes_sim import running
 from holmes_sim.profiling import entry, links
 from holmes_sim.profiling.found import Found, Joined
-from sim import topology
 from sim.errors import HolmesError
+from sim.formats import topology
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from planner import moves, search, staying, strategies, verify
-from planner.moves import Moves
-from planner.question import Question, Wishes
-from planner.workshop import Workshop
-from sim import losses, planfile
+from planner import api, strategies
+from planner.costs.context import Workshop
+from planner.placement import simulation
+from planner.replan import moves, staying
+from planner.replan.moves import Moves
+from planner.request import Question, Wishes
 from sim.errors import Infeasible
-from sim.losses import Place, Surviving, place_text
-from sim.plan import Plan, Prediction
+from sim.formats import lost_nodes, planfile
+from sim.formats.lost_nodes import Place, Surviving, place_text
+from sim.plan.plan import Plan, Prediction
 from sim.units import size_text, time_text
 
 FORMAT = "holmes-sim/replan/1"
@@ -109,8 +111,8 @@ def replan(
     With `stay` nobody moves, and nothing is searched. Raises PlanError for nodes that do not exist, Infeasible where what is
     left has no plan, with a cure."""
     texts = (lost,) if isinstance(lost, str) else lost
-    places = tuple(dict.fromkeys(losses.named(plan.fleet, text) for text in texts))
-    left = losses.without(plan.topology, places)
+    places = tuple(dict.fromkeys(lost_nodes.named(plan.fleet, text) for text in texts))
+    left = lost_nodes.without(plan.topology, places)
     kept = staying.stayed(plan, left.topology, left.came)
     if stay:
         if kept is None:
@@ -121,13 +123,13 @@ def replan(
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.came), None, kept)
     question = Question(left.topology, plan.workload, wishes or Wishes(), time_limit)
     workshop = Workshop(question, progress)
-    strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else search.DEFAULT
+    strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
-    found, _ = search.plan_for(objective, question, strategy, workshop)
+    found, _ = api.plan_for(objective, question, strategy, workshop)
     searched = moves.settled(plan, found, left.came)
     if searched is not found:
-        searched = verify.play(searched)
+        searched = simulation.play(searched)
     is_free = question.wishes == Wishes() and objective == "step-time"
-    takes_it = kept is not None and is_free and verify.step(kept) <= (1 + EQUAL) * verify.step(searched)
+    takes_it = kept is not None and is_free and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_it else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.came), searched, kept, workshop.interrupted)

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import frames
-from planner.question import Question
-from planner.reasons import Verdict
-from planner.search import Row
-from sim.plan import Plan, Prediction
-from sim.report import PlaceReport
-from sim.timeline import Timeline
+from planner.api import Row
+from planner.diagnosis.reasons import Verdict
+from planner.request import Question
+from sim.engine.timeline import Timeline
+from sim.plan.plan import Plan, Prediction
+from sim.results.report import PlaceReport
 from sim.units import time_text
 
 if TYPE_CHECKING:

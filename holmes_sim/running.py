@@ -14,10 +14,10 @@ from holmes_sim import measurement
 from holmes_sim.measurement import Held
 from holmes_sim.torch_backend.asked import COMPUTE, DEVICES, Asked
 from holmes_sim.torch_backend.suited import check
-from sim import engine, timeline
-from sim.cluster import Nic
+from sim.engine import engine, timeline
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.hardware.cluster import Nic
+from sim.plan.plan import Plan
 
 LAUNCHED = "RANK"
 """Set in the environment of a rank that torchrun has started."""

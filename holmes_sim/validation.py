@@ -14,12 +14,14 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, TypeVar
 
-from sim import cases, catalog, compute, memory, profile
-from sim.cases import Case
-from sim.engine import simulate
+from holmes_sim import cases
+from holmes_sim.cases import Case
+from sim.engine.engine import simulate
 from sim.errors import HolmesError
-from sim.plan import Plan
-from sim.stack import DEFAULT, Stack, applied
+from sim.formats import catalog, profile
+from sim.hardware.stack import DEFAULT, Stack
+from sim.kernels import compute, memory
+from sim.plan.plan import Plan, under
 
 Item = TypeVar("Item")
 
@@ -126,7 +128,7 @@ def each(work: Callable[[Item], float], items: list[Item], progress: Callable[[s
 
 
 def _step(pair: tuple[Stack, Plan]) -> float:
-    return simulate(applied(*pair)).step_s
+    return simulate(under(*pair)).step_s
 
 
 def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:

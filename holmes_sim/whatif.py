@@ -1,12 +1,12 @@
 """What to buy next: every change of the menu, planned and simulated anew, ranked by what it gains.
 
 Two prices pick what is planned anew where the time is short. The programme's shadow price, by how much its relaxation gains
-(`planner.bounds.relaxed_bound`), knows what machines, memory and work are worth, and nothing of links. The simulator's price is
-what the present plan gains where it is played on the changed machines: it knows links, and nothing of machines that the present
-plan has no use for. The greater of both is what a change promises. Where the present plan cannot be played, because it does not
-fit or its replicas cannot share the batch, the change is planned anew before any other. Where playing alone takes half of the
-time (fleets of many links), what is left of the menu has its shadow price only. The simulator's number of the better of both
-plans decides.
+(`planner.bounds.relaxation.relaxed_bound`), knows what machines, memory and work are worth, and nothing of links. The
+simulator's price is what the present plan gains where it is played on the changed machines: it knows links, and nothing of
+machines that the present plan has no use for. The greater of both is what a change promises. Where the present plan cannot be
+played, because it does not fit or its replicas cannot share the batch, the change is planned anew before any other. Where
+playing alone takes half of the time (fleets of many links), what is left of the menu has its shadow price only. The simulator's
+number of the better of both plans decides.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from holmes_sim.changes import Change
 from holmes_sim.sweeping import answering
 from holmes_sim.sweeping.answering import Row
 from holmes_sim.sweeping.sweep import sweep
-from planner import search, verify
-from planner.bounds import relaxed_bound
-from planner.question import Question, Wishes
-from planner.workshop import Workshop
-from sim import bill, units
+from planner import api
+from planner.bounds.relaxation import relaxed_bound
+from planner.costs.context import Workshop
+from planner.placement import simulation
+from planner.request import Question, Wishes
+from sim import units
 from sim.errors import HolmesError
-from sim.plan import Plan, Prediction
-from sim.topology import Topology
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan, Prediction
+from sim.results import cost_energy
 from sim.units import Seconds
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def what_if(
         raise HolmesError("menu: at least one change is needed; without one the whole menu is asked")
     progress("the present plan")
     question = Question(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
-    now = search.plan(question, search.DEFAULT, Workshop(question))
+    now = api.plan(question, api.DEFAULT, Workshop(question))
     assert now.prediction is not None
     asked = changes.menu(where) if menu is None else menu
     present = _relaxed(where)
@@ -182,7 +184,7 @@ def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
     try:
         config = replace(now.config, num_microbatches=tuple(count for count, _ in counts))
         plan = replace(now, topology=changed, workload=work, config=config, prediction=None, certificate=None)
-        return verify.play(plan).prediction if verify.fits(plan) else None
+        return simulation.play(plan).prediction if simulation.fits(plan) else None
     except HolmesError:
         return None
 
@@ -222,7 +224,7 @@ def _outcome(now: Plan, where: Topology, change: Change, played: Prediction | No
 
 def _cost(change: Change, where: Topology) -> float | None:
     """USD/h that a change adds; None where it is of machines whose price nobody has said."""
-    before, after = bill.rent(where.fleet), bill.rent(change.made(where).fleet)
+    before, after = cost_energy.rent(where.fleet), cost_energy.rent(change.made(where).fleet)
     of_machines = any(path.startswith(("clusters.", "links")) for path, _ in change.edits)
     if before is None or after is None or (of_machines and before == after):
         return None

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sim import collectives
-from sim.cluster import (
+from sim.errors import PlanError
+from sim.hardware.cluster import (
     OPERATIONS,
     Cluster,
     Device,
@@ -30,10 +31,9 @@ from sim.cluster import (
     Protocol,
     Trunk,
 )  # fmt: skip
-from sim.errors import PlanError
-from sim.model import Model, Workload
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, gradient_groups, groups_of
-from sim.topology import Topology
+from sim.hardware.topology import Topology
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, gradient_groups, groups_of
+from sim.workload.model import Model, Workload
 
 TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("usual", max_examples=60, deadline=None, derandomize=True, suppress_health_check=TOLERANT)

@@ -1,7 +1,7 @@
 """Plans of every shipped topology by every strategy, kept as files: what the exporters and their readers are tried on.
 
 tests/plans/TOPOLOGY.json holds what a plan adds to its topology: degrees, stages and placement (runs of devices); its groups
-follow (`sim.plan.groups_of`). `python -m tests.corpus [TOPOLOGY ...]` plans anew what is named, or all that is missing.
+follow (`sim.plan.plan.groups_of`). `python -m tests.corpus [TOPOLOGY ...]` plans anew what is named, or all that is missing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from holmes_sim import commands
-from planner import search, strategies
-from planner.question import Question, Wishes
-from planner.workshop import Workshop
+from planner import api, strategies
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
 from sim import __version__
-from sim.cluster import Device
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
-from sim.topology import Topology
+from sim.hardware.cluster import Device
+from sim.hardware.topology import Topology
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 FOLDER = Path(__file__).parent / "plans"
 TIME_LIMIT = 10.0
@@ -79,7 +79,7 @@ def make(topology: str) -> None:
     found: dict[str, object] = {}
     for name in strategies.names():
         question = Question(where, commands.workload_of(where), Wishes(), TIME_LIMIT)
-        row = search.row(question, name, Workshop(question))
+        row = api.row(question, name, Workshop(question))
         found[name] = row.reason if row.plan is None else _facts(replace(row.plan, prediction=None, certificate=None))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items())
     FOLDER.mkdir(exist_ok=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holmes_sim import exporters
-from sim import __version__, documents, topology
-from sim.cluster import Device
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim import __version__
+from sim.formats import documents, topology
+from sim.hardware.cluster import Device
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 PLAIN = """\
 format: holmes-sim/topology/1

@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks import evaluator, planning, scale, strategies
 from benchmarks.__main__ import main
-from planner.search import Row
-from sim.folding import fold
-from sim.plan import Plan, Prediction
-from sim.recurrence import steps
-from sim.topology import load
+from planner.api import Row
+from sim.analytic.recurrence import steps
+from sim.engine.folding import fold
+from sim.formats.topology import load
+from sim.plan.plan import Plan, Prediction
 
 Make = Callable[..., Any]
 

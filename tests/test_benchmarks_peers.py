@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.peers import dtfm, holmes, malleus, sailor
+from planner.placement.simulation import fits
 from planner.strategies import holmes as rule
-from planner.verify import fits
-from sim.cluster import Device
+from sim.hardware.cluster import Device
 
 # DT-FM
 

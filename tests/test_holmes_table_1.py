@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim import commands, validation
-from planner.question import Wishes
-from sim import cases, catalog
-from sim.engine import simulate
+from holmes_sim import cases, commands, validation
+from planner.request import Wishes
+from sim.engine.engine import simulate
+from sim.formats import catalog
 
 PUBLISHED = {"infiniband": 99.23, "roce": 80.54, "ethernet": 61.32}
 LAYOUT = Wishes(tp=1, pp=2, microbatch_size=4, recompute="full")

@@ -6,6 +6,7 @@ import ast
 import sys
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -14,19 +15,19 @@ FILES = sorted(file for floor in FLOORS for file in (ROOT / floor).rglob("*.py")
 NAMES = [str(file.relative_to(ROOT)) for file in FILES]
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "yaml": ("sim/documents.py",),
+    "yaml": ("sim/formats/documents.py",),
     "pydantic": (
-        "sim/documents.py",
-        "sim/schema.py",
-        "sim/planfile.py",
-        "sim/cases.py",
-        "sim/timeline.py",
+        "sim/formats/documents.py",
+        "sim/formats/schema.py",
+        "sim/formats/planfile.py",
+        "holmes_sim/cases.py",
+        "sim/engine/timeline.py",
         "holmes_sim/sweeping/",
     ),
-    "networkx": ("sim/cluster.py", "planner/strategies/dt_fm.py"),
-    "simpy": ("sim/network.py", "sim/engine.py", "sim/goodput.py"),
-    "pulp": ("planner/milp.py",),
-    "highspy": ("planner/milp.py",),
+    "networkx": ("sim/hardware/cluster.py", "planner/strategies/dt_fm.py"),
+    "simpy": ("sim/network/sharing.py", "sim/engine/engine.py", "sim/results/goodput.py"),
+    "pulp": ("planner/models/milp.py",),
+    "highspy": ("planner/models/milp.py",),
     "matplotlib": ("holmes_sim/charts/",),
     "typer": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "rich": ("holmes_sim/cli/", "holmes_sim/printing/"),
@@ -46,15 +47,13 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def imports(name: str, late: bool = True) -> set[str]:
-    """Modules that a file imports, late ones (inside functions) too unless told otherwise; those for type checkers left out."""
+def imports(name: str) -> set[str]:
+    """Modules that a file imports, late ones (inside functions) too; those for type checkers left out."""
     found: set[str] = set()
     package = name.rsplit("/", 1)[0].replace("/", ".")
 
     def visit(node: ast.AST) -> None:
         if is_type_checking(node):
-            return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not late:
             return
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
@@ -107,24 +106,34 @@ def test_a_file_has_a_name_that_says_what_it_is(name: str) -> None:
     assert Path(name).stem not in {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
 
 
-def test_nothing_imports_itself_in_a_circle() -> None:
-    """Imports at the top of files, followed from every file; a package's `__init__` is a file like the others."""
-    arrows = {}
+def arrows() -> networkx.DiGraph[str]:
+    """Who imports whom among our modules, late imports and those for type checkers included."""
+    found: networkx.DiGraph[str] = networkx.DiGraph()
     for module, name in MODULES.items():
-        wanted = imports(name, late=False)
-        longest = {other for other in wanted if other in MODULES and other != module}
-        arrows[module] = longest
-    done: set[str] = set()
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                parts = [f"{node.module}.{alias.name}" for alias in node.names]
+                wanted = [part if part in MODULES else str(node.module) for part in parts]
+            else:
+                continue
+            found.add_edges_from((module, other) for other in wanted if other in MODULES and other != module)
+    return found
 
-    def follow(module: str, path: tuple[str, ...]) -> None:
-        assert module not in path, " -> ".join((*path[path.index(module) :], module))
-        if module not in done:
-            for other in sorted(arrows[module]):
-                follow(other, (*path, module))
-            done.add(module)
 
-    for module in sorted(arrows):
-        follow(module, ())
+def room(module: str) -> str:
+    """The folder, or the file, of a module right below its floor."""
+    return ".".join(module.split(".")[:2])
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    assert list(networkx.simple_cycles(arrows())) == []
+
+
+def test_no_room_imports_itself_in_a_circle() -> None:
+    between = networkx.DiGraph((room(a), room(b)) for a, b in arrows().edges if room(a) != room(b))
+    assert [sorted(circle) for circle in networkx.strongly_connected_components(between) if len(circle) > 1] == []
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "sim/units.py"])

@@ -9,9 +9,9 @@ import pytest
 
 from holmes_sim import commands
 from holmes_sim.results import Planned
-from planner.question import Wishes
-from planner.verify import fits, step
-from sim import planfile
+from planner.placement.simulation import fits, step
+from planner.request import Wishes
+from sim.formats import planfile
 
 TIME_LIMIT = 3.0
 FREE = ("holmes-hybrid-4", "holmes-three-environments-12", "mixed-h100-a100-v100", "two-sites-trunk")

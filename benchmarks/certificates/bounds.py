@@ -1,4 +1,4 @@
-"""Quick lower bounds on plans that are not built yet, from the closed forms of `sim.costs` on the devices of each stage."""
+"""Quick lower bounds on plans that are not built yet, from the closed forms of `sim.analytic.costs` for each stage."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 from benchmarks.certificates.space import Stages, slots
-from planner.question import Question
-from planner.shapes import Shape
-from sim import memory, schedules
-from sim.cluster import Cluster, Device, trunk_path
-from sim.costs import StageCost, StageCosts, messages_pace
+from planner.request import Question
+from planner.space.shapes import Shape
+from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import PlanError
-from sim.lowering import message_bytes, tied_bytes
-from sim.paces import Paces
-from sim.plan import ParallelConfig
-from sim.routes import Capacities, member, ways
-from sim.rows import Rows
+from sim.hardware.cluster import Cluster, Device, trunk_path
+from sim.kernels import memory
+from sim.kernels.lowering import message_bytes, tied_bytes
+from sim.network.collective_costs import Paces
+from sim.network.replica_rows import Rows
+from sim.network.routes import Capacities, member, ways
+from sim.plan import schedules
+from sim.plan.plan import ParallelConfig
 from sim.units import Bytes, Seconds
 
 Seat = tuple[str, int]
@@ -74,7 +75,7 @@ class Bounds:
         return shape.microbatches(self.workload) * self.workload.model.layers / rate if rate else math.inf
 
     def of(self, shape: Shape, stages: Stages) -> Seconds:
-        """A lower bound on one pipeline: `sim.costs.step_seconds` with each message alone and the best collectives."""
+        """A lower bound on one pipeline: `sim.analytic.costs.step_seconds` with each message alone and the best collectives."""
         if len(stages) == 1:  # its devices may lie evenly on their nodes: only its own work is counted
             costs = self._at(shape, (stages[0][0], 0))
             return shape.microbatches(self.workload) * sum(costs.work(stages[0][1], True, True))

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 from benchmarks.certificates.bounds import Bounds, lies
 from benchmarks.certificates.space import Stages, pipelines, shapes
-from planner.placement import build
-from planner.question import Question
-from planner.shapes import Shape
-from planner.verify import fits, play, step
-from sim import costs
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, play, step
+from planner.request import Question
+from planner.space.shapes import Shape
+from sim.analytic import costs
+from sim.analytic.evaluator import evaluate
 from sim.errors import PlanError
-from sim.evaluator import evaluate
-from sim.plan import Plan
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 Item = tuple[Shape] | tuple[Shape, Stages] | Plan

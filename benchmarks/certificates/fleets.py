@@ -14,10 +14,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.certificates.space import pipelines, shapes
-from planner.question import Question, Wishes
-from sim import catalog
-from sim.documents import parse
-from sim.topology import from_document
+from planner.request import Question, Wishes
+from sim.formats import catalog
+from sim.formats.documents import parse
+from sim.formats.topology import from_document
 
 LARGEST = 20_000
 """Pipelines, under every shape, that a question has at most: more wishes are pinned until it has no more."""

@@ -12,15 +12,15 @@ from benchmarks.certificates.brute import STRICT, best
 from benchmarks.certificates.fleets import LARGEST, draw, size
 from benchmarks.certificates.space import pipelines, shapes
 from planner import strategies
-from planner.mixed import is_mixed
-from planner.question import Question
-from planner.shapes import Shape
-from planner.verify import step
-from planner.workshop import Workshop
-from sim import lowering
-from sim.cluster import Node
+from planner.costs.context import Workshop
+from planner.placement.simulation import step
+from planner.request import Question
+from planner.search.mixed import is_mixed
+from planner.space.shapes import Shape
 from sim.errors import Infeasible
-from sim.plan import Plan
+from sim.hardware.cluster import Node
+from sim.kernels import lowering
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 NEAR = 0.005

@@ -1,6 +1,6 @@
 """The space of plans that `certified` states, enumerated anew: every shape, and every pipeline of whole stages.
 
-Nothing here comes from the search of the planner: of `planner.shapes` only the record of a shape is used.
+Nothing here comes from the search of the planner: of `planner.space.shapes` only the record of a shape is used.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from planner.question import Question
-from planner.shapes import Shape
-from sim import schedules
-from sim.cluster import Cluster
+from planner.request import Question
+from planner.space.shapes import Shape
+from sim.hardware.cluster import Cluster
+from sim.plan import schedules
 
 Stages = tuple[tuple[str, int], ...]
 """(cluster, layers) of every pipeline place."""

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from holmes_sim import commands
 from planner import strategies
-from planner.placement import assemble
-from planner.question import Question, Wishes
-from planner.shapes import Shape
-from planner.verify import play, step
-from planner.workshop import Workshop
-from sim.cluster import Cluster, Device, Fleet
-from sim.plan import Plan
-from sim.topology import Topology
+from planner.costs.context import Workshop
+from planner.placement.ranks import assemble
+from planner.placement.simulation import play, step
+from planner.request import Question, Wishes
+from planner.space.shapes import Shape
+from sim.hardware.cluster import Cluster, Device, Fleet
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
 
 STAGES = REPLICAS = 8
 GRADIENTS = 1.3e9 * 4 * 3 / 24

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holmes_sim import commands
-from planner.placement import build
-from planner.question import Question, Wishes
-from planner.shapes import Shape
-from planner.verify import play, step
-from sim.plan import Plan
+from planner.placement.ranks import build
+from planner.placement.simulation import play, step
+from planner.request import Question, Wishes
+from planner.space.shapes import Shape
+from sim.plan.plan import Plan
 
 SCRIPTS = {"holmes-39b-4": (8, (26, 22)), "peers/holmes-3.6b-2": (1, (16, 14))}
 """Topology -> (tp, layers on InfiniBand and on RoCE); both scripts have pp 2 and microbatches of 4 samples."""

@@ -29,11 +29,11 @@ from typing import Any
 import yaml
 
 from holmes_sim import commands
-from planner.placement import assemble
-from planner.question import Question
-from planner.shapes import Shape, slot
-from sim.cluster import Device
-from sim.plan import Plan
+from planner.placement.ranks import assemble
+from planner.request import Question
+from planner.space.shapes import Shape, slot
+from sim.hardware.cluster import Device
+from sim.plan.plan import Plan
 
 BATCH, LAYERS = 1024, 26
 BUCKET = 5e8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sim.plan import Group, Plan, embedding_groups, gradient_groups
-from sim.rings import gradient_operations, gradient_parts
+from sim.network.rings import gradient_operations, gradient_parts
+from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
 
 
 class Groups:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
-from sim.plan import Plan
+from sim.plan.plan import Plan
 from sim.units import GIBI
 
 NANO = 1e-9

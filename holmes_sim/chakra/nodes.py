@@ -1,4 +1,4 @@
-"""A rank's program as nodes that wait for one another: what the engine plays (`sim.engine`), with the same seconds of compute.
+"""A rank's program as nodes that wait for one another: what `sim.engine` simulates, with the same seconds of compute.
 
 Compute, blocking collectives and receives stand one behind the other in the order of the program. A collective that goes on
 behind the compute waits for what stands before it and for the one before it in its group, and what waits for it in the program
@@ -16,11 +16,12 @@ from typing import NamedTuple, TypeAlias
 from holmes_sim.chakra import protobuf
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.protobuf import COLLECTIVE, COMPUTE, OPERATIONS, RECEIVE, SEND, Attributes, Node
-from sim import lowering, schedules
-from sim.durations import Durations
-from sim.plan import Plan
-from sim.program import COMPUTE as COMPUTES
-from sim.program import Action
+from sim.engine.durations import Durations
+from sim.kernels import lowering
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.plan.program import COMPUTE as COMPUTES
+from sim.plan.program import Action
 from sim.units import MICRO, Bytes, Seconds
 
 Class: TypeAlias = tuple[int, int, tuple[str, ...]]

@@ -12,7 +12,8 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from sim.errors import TopologyError
-from sim.topology import Topology
+from sim.formats.edits import edited
+from sim.hardware.topology import Topology
 from sim.units import UsdPerSecond
 
 
@@ -20,7 +21,7 @@ from sim.units import UsdPerSecond
 class Change:
     """A change: its name, as people say it, and its edits, each a place of the topology's file and the value there.
 
-    None as a value takes the key out (`Topology.replace`)."""
+    None as a value deletes the key (`sim.formats.edits`)."""
 
     name: str
     edits: tuple[tuple[str, object], ...]
@@ -28,7 +29,7 @@ class Change:
     def made(self, topology: Topology) -> Topology:
         """The topology after the change. Raises TopologyError where it cannot be made."""
         for path, value in self.edits:
-            topology = topology.replace(path, value)
+            topology = edited(topology, {path: value})
         return topology
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.changes import Change
-from sim.topology import Topology
+from sim.hardware.topology import Topology
 
 
 def of(topology: Topology) -> Iterator[Change]:

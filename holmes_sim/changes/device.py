@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.changes import Change
-from sim.topology import Topology
+from sim.hardware.topology import Topology
 
 NEXT = {
     "v100": ("a100-sxm4-80gb", "nvlink3"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.changes import Change, doubled
-from sim.topology import Topology
+from sim.hardware.topology import Topology
 from sim.units import rate_text
 
 

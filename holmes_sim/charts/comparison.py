@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, PALE, SKY, WIDTH, Picture
 from holmes_sim.results import Compared, reason
-from sim.plan import Plan, Prediction
+from sim.plan.plan import Plan, Prediction
 from sim.units import time_text
 
 HEIGHT = 0.62
@@ -23,7 +23,8 @@ LINE = 95
 def comparison(answer: Compared) -> Figure:
     """A bar for each strategy with a plan, the reason for each without. At least one has a plan.
 
-    The upper bound is that of the strategy's own layout (`sim.costs.upper_bound_seconds`), so it differs from row to row.
+    The upper bound is that of the strategy's own layout (`sim.analytic.costs.upper_bound_seconds`), so it differs from row to
+    row.
     """
     ranked, without = answer.ranked, answer.without
     rows, best = len(ranked) + len(without), ranked[0][2].step_s

@@ -31,9 +31,9 @@ from holmes_sim.charts.style import (
     Picture,
     listed,
 )
-from sim.cluster import Cluster, Device, Fleet, Node, Trunk
-from sim.plan import Plan
-from sim.topology import Topology
+from sim.hardware.cluster import Cluster, Device, Fleet, Node, Trunk
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 STAGES = (SKY, ORANGE, GREEN, YELLOW, BLUE, RED, PURPLE, BLACK)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLUE, DPI, GREY, WIDTH, Picture
 from holmes_sim.front import Front, prediction
-from sim.plan import OBJECTIVES, Plan
+from sim.plan.plan import OBJECTIVES, Plan
 from sim.units import MEGA
 
 LABELS = {"cost": "USD per million tokens", "energy": "J per token"}

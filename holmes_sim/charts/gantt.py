@@ -11,8 +11,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, YELLOW
-from sim.program import COMPUTE
-from sim.timeline import Span
+from sim.engine.timeline import Span
+from sim.plan.program import COMPUTE
 
 KINDS = {
     "F": ("forward", SKY), "B": ("backward", GREEN), "W": ("weight gradient", YELLOW), "optimizer": ("optimizer", PURPLE),

@@ -12,8 +12,8 @@ from holmes_sim.charts.gantt import bars, legend, numbers, row_height
 from holmes_sim.charts.pipeline import row_label, rows_of
 from holmes_sim.charts.style import DARK, DPI, WIDTH, Picture
 from holmes_sim.measurement import Held
+from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
-from sim.timeline import Timeline
 from sim.units import time_text
 
 MOST_ROWS = 12

@@ -9,11 +9,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from holmes_sim.charts.gantt import bars, legend, numbers, row_height
 from holmes_sim.charts.style import DPI, WIDTH, Picture, listed
-from sim import report
-from sim.breakdown import breakdown, place_of, total
+from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
-from sim.plan import Plan
-from sim.timeline import Timeline
+from sim.plan.plan import Plan
+from sim.results import report
+from sim.results.breakdown import breakdown, place_of, total
 from sim.units import time_text
 
 MOST_ROWS = 32

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, GREY, ORANGE, RED, WIDTH, Picture
-from sim.plan import Plan
-from sim.roofline import Point, Roofline, rooflines
+from sim.plan.plan import Plan
+from sim.results.roofline import Point, Roofline, rooflines
 from sim.units import TERA, bytes_per_second_text, flops_text
 
 COLUMNS = 3

@@ -45,7 +45,7 @@ def listed(package: str, *more: str) -> Completer:
 
 def schedules(incomplete: str) -> list[str]:
     """A pipeline schedule, by the name that its module gives it."""
-    from sim import schedules as known
+    from sim.plan import schedules as known
 
     return list(known.names())
 
@@ -54,7 +54,7 @@ def catalogue(kind: str) -> Completer:
     """An entry of the catalogue: `models`, `profiles`."""
 
     def complete(incomplete: str) -> list[str]:
-        return sorted(path.stem for path in (_folder("sim.catalog") / kind).glob("*.yaml"))
+        return sorted(path.stem for path in (_folder("sim.formats.catalog") / kind).glob("*.yaml"))
 
     return complete
 

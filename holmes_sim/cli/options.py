@@ -14,8 +14,8 @@ import typer
 from holmes_sim.cli import completion
 
 if TYPE_CHECKING:
-    from planner.question import Wishes
-    from sim.topology import Topology
+    from planner.request import Wishes
+    from sim.hardware.topology import Topology
 
 PIN = "Pin a dimension"
 """The part of --help where the pins stand."""
@@ -83,15 +83,16 @@ RecomputeWord = Annotated[
 ]
 
 
-def edited(topology: Topology, edits: list[str] | None) -> Topology:
+def edited(topology: Topology, settings: list[str] | None) -> Topology:
     """The topology with each `clusters.ib.nodes=3` in its place; values are JSON, or text as it stands. Raises HolmesError."""
     from sim.errors import HolmesError
+    from sim.formats import edits
 
-    for edit in edits or ():
-        path, equals, value = edit.partition("=")
+    for setting in settings or ():
+        path, equals, value = setting.partition("=")
         if not equals:
-            raise HolmesError(f"--set {edit!r} should be KEY=VALUE, such as clusters.ib.node.nics[0].bandwidth='400 Gbit/s'")
-        topology = topology.replace(path.strip(), _value(value.strip()))
+            raise HolmesError(f"--set {setting!r} should be KEY=VALUE, such as clusters.ib.node.nics[0].bandwidth='400 Gbit/s'")
+        topology = edits.edited(topology, {path.strip(): _value(value.strip())})
     return topology
 
 
@@ -116,7 +117,7 @@ def _pins(
     zero_stage: Annotated[int | None, _pin("What ZeRO shares among replicas: 0 to 3.", 0)] = None,
     zero_shard_size: Annotated[int | None, _pin("Ranks that share what ZeRO shares, where not all.", 2)] = None,
 ) -> Wishes:
-    from planner.question import Wishes
+    from planner.request import Wishes
 
     return Wishes(tp, pp, dp, vpp, microbatch_size, schedule, recompute, zero_stage, cp, ep, zero_shard_size)
 

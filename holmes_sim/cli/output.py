@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from sim.plan import Plan
+    from sim.plan.plan import Plan
 
 NARROWEST = 140
 """Characters of a line where stdout is no terminal."""

@@ -12,9 +12,9 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from holmes_sim.launching.folder import Launch
-from sim.documents import suggestion
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.formats.documents import suggestion
+from sim.plan.plan import Plan
 
 
 class Exporter(Protocol):

@@ -13,7 +13,7 @@ from holmes_sim.chakra import network
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.nodes import Traces
 from holmes_sim.launching.folder import File, Launch
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "ASTRA-sim (MLCommons Chakra traces)"
 READERS = "protobuf; ASTRA-sim c459ab6"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
 from holmes_sim.launching.folder import File, Launch
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "a script of your own"
 READERS = "pandas"

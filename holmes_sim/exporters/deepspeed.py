@@ -4,8 +4,9 @@ Names and rules are those of DeepSpeed 0.19.8 (runtime/config.py, runtime/engine
 
 - PipeModelDataParallelTopology numbers ranks with axes pipe, data, model, the last fastest: as our plans do without cp.
 - PipelineModule divides its layers evenly by count, parameters or type; explicit stages need `_partition_layers` overridden.
-- TrainSchedule sends a forward's message behind the next gradient's receive (`sim.schedules.deepspeed_1f1b`): a 1F1B whose step
-  is another than Megatron-LM's, so plans for that one are refused. It sends over the group of all ranks (runtime/pipe/p2p.py).
+- TrainSchedule sends a forward's message behind the next gradient's receive (`sim.plan.schedules.deepspeed_1f1b`): a 1F1B whose
+  step is another than Megatron-LM's, so plans for that one are refused. It sends over the group of all ranks
+  (runtime/pipe/p2p.py).
 - A pipeline knows ZeRO 0 and 1; bf16 with fp32 gradients is BF16_Optimizer, which shares the optimizer state as ZeRO 1 does
   and reduces whole gradients. Without a pipeline the engine knows all stages of ZeRO.
 - Its launcher numbers ranks in the order of the hostfile and has one environment for all hosts: `holmes_rank.py` loads each
@@ -21,8 +22,8 @@ from collections.abc import Iterator
 from holmes_sim.launching import environment, nets, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
-from sim import planfile
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 
 TITLE = "DeepSpeed 0.19"
 READERS = "DeepSpeed 0.19.8 on torch 2.13"

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from holmes_sim.launching import environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "FlagScale"
 READERS = "its own code (16a2dd5) with megatron-core 0.16.1"

@@ -21,7 +21,7 @@ from dataclasses import replace
 from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "Holmes (zhejianglab)"
 READERS = "its own code (dadcc08)"

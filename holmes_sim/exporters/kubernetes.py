@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
-from sim import planfile
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 
 TITLE = "Kubernetes (JobSet)"
 READERS = "JobSet's CRD, kubectl kustomize, PyYAML, bash"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, torch_launch
 from holmes_sim.launching.folder import File, Launch
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "Megatron-LM"
 READERS = "megatron-core 0.16.1 and 0.19.2"

@@ -22,7 +22,7 @@ from holmes_sim import launching
 from holmes_sim.launching import environment, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "Open MPI"
 READERS = "Open MPI 4.1.4 and 5.0.11"

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
-from sim import hostlist
-from sim.plan import Plan
+from sim.formats import hostlist
+from sim.plan.plan import Plan
 
 TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import Launch
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 TITLE = "torchrun"
 READERS = "torch 2.13"

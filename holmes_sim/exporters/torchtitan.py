@@ -25,8 +25,9 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import File, Launch
-from sim import planfile, schedules
-from sim.plan import ParallelConfig, Plan
+from sim.formats import planfile
+from sim.plan import schedules
+from sim.plan.plan import ParallelConfig, Plan
 
 TITLE = "torchtitan 0.3.0"
 READERS = "torchtitan 0.3.0 on torch 2.14"

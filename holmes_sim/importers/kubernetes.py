@@ -13,8 +13,8 @@ from typing import Any
 
 from holmes_sim.importing import hardware
 from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, Parts
-from sim.documents import Document, parse_json
 from sim.errors import HolmesError
+from sim.formats.documents import Document, parse_json
 
 NAME = "Kubernetes nodes (kubectl get nodes -o json)"
 _TIER = re.compile(r"fabric\.topograph\.run/tier-(\d+)")

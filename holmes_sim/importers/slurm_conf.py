@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from holmes_sim.importing import trees
 from holmes_sim.importing.facts import SCHEDULER, Facts
-from sim import hostlist
 from sim.errors import HolmesError, TopologyError
+from sim.formats import hostlist
 
 NAME = "Slurm topology.conf or scontrol show topology"
 KEYS = {"switchname", "switches", "nodes", "linkspeed", "level", "blockname", "blocksizes", "blocksize", "blockindex"}

@@ -12,9 +12,9 @@ from typing import Any
 from holmes_sim.importers.slurm_conf import BLOCKS
 from holmes_sim.importing import trees
 from holmes_sim.importing.facts import SCHEDULER, Facts, Host
-from sim import hostlist
-from sim.documents import Document, Path_, parse
 from sim.errors import HolmesError, TopologyError
+from sim.formats import hostlist
+from sim.formats.documents import Document, Path_, parse
 
 NAME = "Slurm topology.yaml"
 _START = re.compile(r"^\s*-\s+topology\s*:", re.MULTILINE)

@@ -13,9 +13,9 @@ from typing import Any
 
 from holmes_sim.importing import hardware, trees
 from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, Parts
-from sim import hostlist
-from sim.documents import Document, Path_, parse
 from sim.errors import HolmesError, TopologyError
+from sim.formats import hostlist
+from sim.formats.documents import Document, Path_, parse
 
 NAME = "topograph model or graph"
 _YAML = re.compile(r"^(?:switches|blocks|capacity_blocks)\s*:", re.MULTILINE)

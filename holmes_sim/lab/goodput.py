@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.cluster import Cluster, Fleet, LinkSpec, Trunk
-from sim.plan import Plan, gradient_groups
-from sim.routes import near_nics
+from sim.hardware.cluster import Cluster, Fleet, LinkSpec, Trunk
+from sim.network.routes import near_nics
+from sim.plan.plan import Plan, gradient_groups
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
 
 CARRIED = 700 * MEGA / BITS_PER_BYTE

@@ -10,7 +10,7 @@ from holmes_sim.lab.namespaces import Namespaces, set_below_proc
 from holmes_sim.lab.ranks import Said, environment, play
 from holmes_sim.lab.wiring import Seat, Wiring, wire
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 LONGEST: Seconds = 1.0

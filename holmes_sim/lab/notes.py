@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from holmes_sim.lab.goodput import Goodput
 from holmes_sim.lab.wiring import Host, Wiring, rail
-from sim.cluster import Device
-from sim.plan import Group, Plan, gradient_groups
-from sim.routes import near_nics
+from sim.hardware.cluster import Device
+from sim.network.routes import near_nics
+from sim.plan.plan import Group, Plan, gradient_groups
 
 
 def notes(plan: Plan, wiring: Wiring) -> tuple[str, ...]:

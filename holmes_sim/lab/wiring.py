@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holmes_sim.lab.goodput import Goodput
-from sim.cluster import Cluster, Device, Fleet, trunk_between, trunk_path
 from sim.errors import HolmesError
-from sim.plan import Plan
-from sim.routes import capacity, near_nics
+from sim.hardware.cluster import Cluster, Device, Fleet, trunk_between, trunk_path
+from sim.network.routes import capacity, near_nics
+from sim.plan.plan import Plan
 from sim.units import BytesPerSecond, Seconds
 
 MTU = 9000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.launching import torch_launch
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 
 def of_clusters(plan: Plan) -> dict[str, str]:

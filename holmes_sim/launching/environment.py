@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from holmes_sim.launching import hosts
 from holmes_sim.launching.hosts import Host, interfaces
 from holmes_sim.launching.nets import VERBS
-from sim.cluster import Nic, common_transport
 from sim.errors import PlanError
-from sim.plan import Plan, gradient_groups
+from sim.hardware.cluster import Nic, common_transport
+from sim.plan.plan import Plan, gradient_groups
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
 """Vendor -> the variable that says which devices a process may see."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holmes_sim import files
 from holmes_sim.launching import environment, hosts
-from sim import planfile
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 
 README, PLAN = "README.md", "plan.json"
 

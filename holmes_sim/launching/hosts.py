@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.cluster import Cluster, Nic
-from sim.plan import Plan
+from sim.hardware.cluster import Cluster, Nic
+from sim.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

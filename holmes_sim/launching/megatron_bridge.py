@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from holmes_sim.launching import megatron_flags
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 Value: TypeAlias = str | int | float | bool | None
 

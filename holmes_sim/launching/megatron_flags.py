@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from holmes_sim.launching import environment, nets
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 Flags: TypeAlias = dict[str, str | int | float | bool]
 

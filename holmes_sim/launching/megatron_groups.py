@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import torch_launch
 from holmes_sim.launching.holmes_launch import network
-from sim.plan import ParallelConfig, Plan
+from sim.plan.plan import ParallelConfig, Plan
 
 FIXED = {
     "tp": ("cp", "dp", "pp"),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sim.cluster import common_transport
 from sim.errors import PlanError
-from sim.plan import Group, Plan
+from sim.hardware.cluster import common_transport
+from sim.plan.plan import Group, Plan
 
 VERBS = ("infiniband", "roce")
 """NIC types that NCCL reaches by its own network IB. Others need a plugin, of a name of its own (Slingshot: `AWS Libfabric`,

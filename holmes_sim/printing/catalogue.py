@@ -10,8 +10,8 @@ from rich.text import Text
 
 from holmes_sim.printing.stacks import add_stack, stack_table
 from holmes_sim.printing.tables import STYLE, grid
-from sim import catalog, profile
-from sim.topology import Topology
+from sim.formats import catalog, profile
+from sim.hardware.topology import Topology
 from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 

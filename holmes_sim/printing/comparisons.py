@@ -9,8 +9,8 @@ from rich.text import Text
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import Compared, reason, tokens_per_device
-from planner.question import Question
-from sim.plan import Plan
+from planner.request import Question
+from sim.plan.plan import Plan
 from sim.units import GIGA, time_text
 
 HEADERS = ("strategy", "step", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin", "layout")

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim.printing.tables import STYLE, grid
-from sim.explain import KINDS, Account, Explanation, Layer
+from sim.results.explain import KINDS, Account, Explanation, Layer
 from sim.units import MICRO, MILLI, Seconds, time_text
 
 SHOWN_PASSAGES = 24

@@ -10,8 +10,8 @@ from holmes_sim.front import Front, prediction
 from holmes_sim.printing.comparisons import heading
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import grid
-from sim import bill
-from sim.plan import OBJECTIVES, Plan
+from sim.plan.plan import OBJECTIVES, Plan
+from sim.results import cost_energy
 from sim.units import MEGA, time_text
 
 HEADERS = {"cost": "USD per\nM tokens", "energy": "J per\ntoken"}
@@ -45,7 +45,7 @@ def _table(found: Front) -> Table:
 
 def _devices(plan: Plan) -> str:
     """Ranks, and in brackets the devices of their nodes where these are more."""
-    paid = sum(count for _, count in bill.occupied(plan))
+    paid = sum(count for _, count in cost_energy.occupied(plan))
     ranks = plan.config.world_size
     return str(ranks) if paid == ranks else f"{ranks} ({paid})"
 

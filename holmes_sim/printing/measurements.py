@@ -11,8 +11,8 @@ from rich.text import Text
 from holmes_sim.measurement import Held, Line
 from holmes_sim.printing.plans import heading, layout
 from holmes_sim.printing.tables import STYLE, grid
-from sim.breakdown import KINDS, breakdown, total
-from sim.timeline import Timeline
+from sim.engine.timeline import Timeline
+from sim.results.breakdown import KINDS, breakdown, total
 from sim.units import MILLI, Seconds, time_text
 
 Words = Callable[[Seconds | None], str]

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import Planned, Simulated
-from planner.mixed import is_mixed
-from planner.reasons import Verdict
-from planner.search import Row
-from planner.shapes import Shape
-from sim import memory
-from sim.plan import OBJECTIVES, Axis, Certificate, ParallelConfig, Plan, Prediction
-from sim.report import PlaceReport
+from planner.api import Row
+from planner.diagnosis.reasons import Verdict
+from planner.search.mixed import is_mixed
+from planner.space.shapes import Shape
+from sim.kernels import memory
+from sim.plan.plan import OBJECTIVES, Axis, Certificate, ParallelConfig, Plan, Prediction
+from sim.results.report import PlaceReport
 from sim.units import GIBI, GIGA, MEGA, time_text
 
 SPOKEN = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}

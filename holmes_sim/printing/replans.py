@@ -8,7 +8,7 @@ from rich.text import Text
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import grid
 from holmes_sim.replanning import Replanned
-from sim.losses import place_text
+from sim.formats.lost_nodes import place_text
 from sim.units import size_text, time_text
 
 

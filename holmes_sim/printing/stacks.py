@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holmes_sim.calibration import Calibration
 from holmes_sim.printing.tables import grid
-from sim.stack import DEFAULT, NUMBERS, Stack
+from sim.hardware.stack import DEFAULT, NUMBERS, Stack
 from sim.units import time_text
 
 

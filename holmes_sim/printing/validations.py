@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim import validation
+from holmes_sim.cases import Case
 from holmes_sim.printing.tables import STYLE, grid
-from sim.cases import Case
 
 
 def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim.profiling.found import Device, Found, Joined
-from sim import catalog, topology
-from sim.documents import to_yaml
-from sim.model import Model, Workload
-from sim.profile import PROFILE_FORMAT
+from sim.formats import catalog, topology
+from sim.formats.documents import to_yaml
+from sim.formats.profile import PROFILE_FORMAT
 from sim.units import Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
+from sim.workload.model import Model, Workload
 
 if TYPE_CHECKING:
     from holmes_sim.profiling.layers import Measured

@@ -21,9 +21,9 @@ from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
 from holmes_sim.torch_backend.products import Tensors
 from sim.errors import HolmesError
-from sim.model import Model
-from sim.plan import USUAL_GRADIENTS, ParallelConfig
+from sim.plan.plan import USUAL_GRADIENTS, ParallelConfig
 from sim.units import Seconds
+from sim.workload.model import Model
 
 LAYERS = 4
 """Layers that stand for all: enough that none finds its weights in the cache where the whole model would not."""

@@ -1,9 +1,9 @@
 """Collectives that were measured -> what a link is: latency, overhead, bandwidth, and the share of it by operation.
 
-A measurement is (operation, ranks, bytes, seconds). The fit is the simulator's own law of a ring (`sim.cluster.LinkSpec`):
-overhead + steps x latency + bytes through a port / (bandwidth x efficiency). nccl-tests and rccl-tests write such measurements
-(NVIDIA/nccl-tests, doc/PERFORMANCE.md: size, time, algbw, busbw, out of place first), as a table or, with -J, as JSON
-(src/util.cu of 0fdb00a).
+A measurement is (operation, ranks, bytes, seconds). The fit is the simulator's own law of a ring
+(`sim.hardware.cluster.LinkSpec`): overhead + steps x latency + bytes through a port / (bandwidth x efficiency). nccl-tests and
+rccl-tests write such measurements (NVIDIA/nccl-tests, doc/PERFORMANCE.md: size, time, algbw, busbw, out of place first), as a
+table or, with -J, as JSON (src/util.cu of 0fdb00a).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.cluster import OPERATIONS
-from sim.documents import Document, parse_json, read_text
 from sim.errors import HolmesError
+from sim.formats.documents import Document, parse_json, read_text
+from sim.hardware.cluster import OPERATIONS
 from sim.units import MICRO, Bytes, BytesPerSecond, Seconds
 
 PROGRAMS = {

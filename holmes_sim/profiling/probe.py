@@ -22,8 +22,8 @@ from holmes_sim.profiling import machine
 from holmes_sim.profiling.links import Measured, Point
 from holmes_sim.profiling.spread import Spread
 from holmes_sim.torch_backend import exchanges, local
-from sim.cluster import OPERATIONS
 from sim.errors import HolmesError
+from sim.hardware.cluster import OPERATIONS
 from sim.units import Seconds
 
 SIZES = tuple(4**power for power in range(5, 14))

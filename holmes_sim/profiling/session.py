@@ -12,7 +12,7 @@ from holmes_sim.profiling import ceilings, layers, machine
 from holmes_sim.profiling.found import Device
 from holmes_sim.torch_backend.buckets import PRECISIONS
 from sim.errors import HolmesError
-from sim.model import Model
+from sim.workload.model import Model
 
 
 def device(

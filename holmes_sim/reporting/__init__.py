@@ -10,7 +10,7 @@ from __future__ import annotations
 from holmes_sim import commands
 from holmes_sim.reporting.page import Page, page
 from holmes_sim.reporting.study import Study, study
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 __all__ = ["Page", "Study", "page", "report", "study"]
 

@@ -13,7 +13,7 @@ SECONDS = {
     "forward": SKY, "backward": GREEN, "recompute": YELLOW, "optimizer": PURPLE, "tp": ORANGE, "cp": GREY, "ep": DARK,
     "pp": BLACK, "dp": BLUE, "edp": "#8C510A", "embedding": RED, "bubble": PALE,
 }  # fmt: skip
-"""Kinds of seconds of `sim.explain` -> colour."""
+"""Kinds of seconds of `sim.results.explain` -> colour."""
 OTHER = GREY
 """Of kinds that have none."""
 NIGHT = {PALE: "#30363C", BLACK: "#F2F2F2", DARK: "#9AA0A6", GREY: "#7D848A"}

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from holmes_sim import commands
 from holmes_sim.reporting.study import Study
-from sim import catalog, memory
-from sim.cluster import DeviceSpec, LinkSpec
-from sim.compute import rank_kernels
-from sim.model import Gemm
-from sim.plan import Group, Plan
-from sim.schema import DeviceFacts, NicTypeFacts
+from sim.formats import catalog
+from sim.formats.schema import DeviceFacts, NicTypeFacts
+from sim.hardware.cluster import DeviceSpec, LinkSpec
+from sim.kernels import memory
+from sim.kernels.compute import rank_kernels
+from sim.plan.plan import Group, Plan
 from sim.units import GIBI, time_text
+from sim.workload.model import Gemm
 
 NEAR = 0.95
 """Share of a device's memory from which on a plan is told to be near the limit."""

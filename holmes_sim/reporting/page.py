@@ -12,7 +12,9 @@ from holmes_sim.reporting.colours import css
 from holmes_sim.reporting.markup import number
 from holmes_sim.reporting.sections import in_order
 from holmes_sim.reporting.study import Study
-from sim import __version__, memory, planfile
+from sim import __version__
+from sim.formats import planfile
+from sim.kernels import memory
 from sim.units import KIBI
 
 HEIGHT = 760

@@ -13,8 +13,8 @@ from typing import Any
 from holmes_sim.charts import gantt
 from holmes_sim.charts.pipeline import row_label, rows_of
 from holmes_sim.results import Simulated
-from sim.program import COMPUTE
-from sim.timeline import Span
+from sim.engine.timeline import Span
+from sim.plan.program import COMPUTE
 
 MOST_ROWS = 24
 MOST_SPANS = 120_000

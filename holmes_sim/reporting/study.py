@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from holmes_sim import commands, exporters
 from holmes_sim.launching import environment, hosts
 from holmes_sim.results import Compared, Simulated
-from planner import search, strategies
-from planner.question import Question
-from planner.search import Row
-from sim.explain import Explanation
-from sim.plan import Plan, Prediction
+from planner import api, strategies
+from planner.api import Row
+from planner.request import Question
+from sim.plan.plan import Plan, Prediction
+from sim.results.explain import Explanation
 
 MOST_LAUNCHED = 128
 """Ranks of a plan up to which its launches are made, to tell how (a guess): of 768 one target makes 870 MB of files."""
@@ -75,7 +75,7 @@ def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: C
     if not others:
         return None
     question = Question(replace(plan.topology, workload=plan.workload), plan.workload, time_limit=time_limit)
-    rows = search.compare(question, others, progress)
+    rows = api.compare(question, others, progress)
     return Compared(question, (mine, *others), (Row(mine, plan), *rows))
 
 

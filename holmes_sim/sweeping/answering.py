@@ -14,13 +14,14 @@ from typing import Any, TypeAlias
 
 from holmes_sim.sweeping.options import OptionFacts
 from holmes_sim.sweeping.study import Scenario
-from planner import search
-from planner.question import Question
-from planner.workshop import Workshop
-from sim import __version__, documents
+from planner import api
+from planner.costs.context import Workshop
+from planner.request import Question
+from sim import __version__
 from sim.errors import HolmesError, Infeasible
-from sim.plan import Plan, Prediction
-from sim.topology import from_document, written
+from sim.formats import documents
+from sim.formats.topology import from_document, written
+from sim.plan.plan import Plan, Prediction
 
 Row: TypeAlias = dict[str, Any]
 
@@ -76,7 +77,7 @@ def _row(asked: Task) -> Row:
         assert where.workload is not None
         question = Question(where, where.workload, options.wishes(), options.time_limit)
         workshop = Workshop(question)
-        found, _ = search.plan_for(options.objective, question, options.strategy, workshop)
+        found, _ = api.plan_for(options.objective, question, options.strategy, workshop)
     except Infeasible as error:
         return unanswered(INFEASIBLE, str(error))
     except HolmesError as error:

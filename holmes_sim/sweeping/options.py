@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from planner import strategies
-from planner.question import Wishes
-from planner.search import DEFAULT
-from sim import schedules
-from sim.documents import suggestion
-from sim.plan import OBJECTIVES, RECOMPUTE, ZERO_STAGES
-from sim.schema import Count, Door
+from planner.api import DEFAULT
+from planner.request import Wishes
+from sim.formats.documents import suggestion
+from sim.formats.schema import Count, Door
+from sim.plan import schedules
+from sim.plan.plan import OBJECTIVES, RECOMPUTE, ZERO_STAGES
 
 OTHERS = ("strategy", "objective", "time_limit")
 """Options that are no pins."""

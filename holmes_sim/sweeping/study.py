@@ -2,7 +2,7 @@
 
 `vary` is a grid: every value of a key with every value of the others, the last key fastest. `scenarios` is a list of changes
 that go together; with both, each of the list with each point of the grid. A key is a place of the topology's file
-(`links[0].bandwidth`, `workload.seq_len`; `sim.variation`) or an option of the plan (`plan.tp`).
+(`links[0].bandwidth`, `workload.seq_len`; `sim.formats.edits`) or an option of the plan (`plan.tp`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic import Field
 
 from holmes_sim import commands
 from holmes_sim.sweeping.options import OptionFacts
-from sim.documents import Document, Path_, check, parse, read_text, suggestion
 from sim.errors import TopologyError
-from sim.schema import Door
-from sim.topology import Topology
-from sim.variation import varied
+from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.formats.edits import edited
+from sim.formats.schema import Door
+from sim.hardware.topology import Topology
 
 FORMAT = "holmes-sim/study/1"
 PLAN = "plan."
@@ -198,7 +198,7 @@ def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario
     given = {key.removeprefix(PLAN): value for key, value in values.items() if key.startswith(PLAN)}
     options = OptionFacts(**plan.model_dump() | given)
     try:
-        found = varied(topology, {key: value for key, value in values.items() if not key.startswith(PLAN)})
+        found = edited(topology, {key: value for key, value in values.items() if not key.startswith(PLAN)})
     except TopologyError as error:
         text = "; ".join(str(error).splitlines()).replace(f"{topology.name}:1: ", "")
         return Scenario(values, None, options, text)

@@ -16,7 +16,7 @@ from holmes_sim.sweeping.engines import Engine
 from holmes_sim.sweeping.journal import Record
 from holmes_sim.sweeping.study import Study, Values
 from sim.errors import HolmesError
-from sim.topology import Topology
+from sim.hardware.topology import Topology
 from sim.units import Seconds
 
 if TYPE_CHECKING:

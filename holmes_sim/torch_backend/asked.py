@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from sim.plan import Plan
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 HOST = "HOLMES_SIM_HOST"

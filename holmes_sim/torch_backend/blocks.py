@@ -1,9 +1,9 @@
 """A GPT of the plan's shape, in blocks: embedding, layers, head. Each knows its part of every weight.
 
 Weights are named and drawn one by one (`drawn`), so that a weight is the same however the model is cut. The family follows
-`sim.model`: with `gelu` LayerNorm with a shift and biases on every product, else RMSNorm and no biases; learned positions
-where the model has them, else rotary ones (Su et al., arXiv 2104.09864). There is no dropout. Activations between blocks are
-(sequence, batch, hidden), of the sequence a slice of each tensor-parallel rank with sequence parallelism.
+`sim.workload.model`: with `gelu` LayerNorm with a shift and biases on every product, else RMSNorm and no biases; learned
+positions where the model has them, else rotary ones (Su et al., arXiv 2104.09864). There is no dropout. Activations between
+blocks are (sequence, batch, hidden), of the sequence a slice of each tensor-parallel rank with sequence parallelism.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from holmes_sim.torch_backend.products import Tensors, cross_entropy, enter, leave, product
-from sim.model import Model
+from sim.workload.model import Model
 
 SPREAD = 0.02
 """Standard deviation of weights at the start (Shoeybi et al., arXiv 1909.08053, section 4.2)."""

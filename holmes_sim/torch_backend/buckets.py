@@ -1,7 +1,7 @@
 """Weights in flat buffers, bucket by bucket: gradients gathered up, reduced over data-parallel ranks, stepped by Adam.
 
-A bucket holds the weights of some layers of a stage (as many buckets as `sim.lowering.buckets` says). With ZeRO 1 and above a
-rank keeps the optimizer state of its shard alone (Rajbhandari et al., arXiv 1910.02054, section 5): gradients are
+A bucket holds the weights of some layers of a stage (as many buckets as `sim.kernels.lowering.buckets` says). With ZeRO 1 and
+above a rank keeps the optimizer state of its shard alone (Rajbhandari et al., arXiv 1910.02054, section 5): gradients are
 reduce_scattered, weights all_gathered. Whole weights stay in memory also under ZeRO 3, which is played but saves none here.
 """
 
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from holmes_sim.torch_backend.exchanges import all_gather, all_reduce, reduce_scatter
-from sim.plan import ParallelConfig
+from sim.plan.plan import ParallelConfig
 
 LEARNING_RATE = 1e-4
 BETAS = (0.9, 0.95)

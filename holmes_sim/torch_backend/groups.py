@@ -23,7 +23,7 @@ from holmes_sim.torch_backend import exchanges
 from holmes_sim.torch_backend.backends import NCCL, backend
 from holmes_sim.torch_backend.devices import settle
 from sim.errors import HolmesError
-from sim.plan import Group, Plan, embedding_groups, gradient_groups
+from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
 from sim.units import Seconds
 
 INTERFACES = "HOLMES_SIM_INTERFACES"

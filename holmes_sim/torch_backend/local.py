@@ -16,9 +16,9 @@ from typing import TypeAlias
 from holmes_sim.torch_backend import nursery
 from holmes_sim.torch_backend.asked import HOST, Asked, node_of
 from holmes_sim.torch_backend.nursery import Seat
-from sim import planfile
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 
 Change: TypeAlias = Callable[[Seat, int], Seat]
 """Changes where a rank stands: (its seat, rank) -> its seat."""

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from holmes_sim.torch_backend.devices import HOST
 from holmes_sim.torch_backend.exchanges import all_gather, all_reduce, reduce_scatter
-from sim.durations import Durations
-from sim.plan import Plan
-from sim.program import Action
+from sim.engine.durations import Durations
+from sim.plan.plan import Plan
+from sim.plan.program import Action
 
 
 class Paced:

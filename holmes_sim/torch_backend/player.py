@@ -18,9 +18,10 @@ from holmes_sim.torch_backend.lanes import Inbox, Job, Lane
 from holmes_sim.torch_backend.paced import Paced
 from holmes_sim.torch_backend.real import Real
 from holmes_sim.torch_backend.recorder import Key, Note, Recorder
-from sim import lowering, schedules
-from sim.plan import Plan
-from sim.program import COMPUTE, Action, Program
+from sim.kernels import lowering
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.plan.program import COMPUTE, Action, Program
 
 
 @dataclass(slots=True)

@@ -27,10 +27,11 @@ from holmes_sim.torch_backend.player import Player
 from holmes_sim.torch_backend.real import Real
 from holmes_sim.torch_backend.recorder import Note, Recorder, spans
 from holmes_sim.torch_backend.watch import Watch
-from sim import planfile, timeline
+from sim.engine import timeline
+from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
-from sim.plan import Plan
-from sim.timeline import Timeline
+from sim.formats import planfile
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 LONGEST = 1800.0

@@ -12,10 +12,10 @@ from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
 from holmes_sim.torch_backend.devices import HOST, settle
 from holmes_sim.torch_backend.products import Tensors
-from sim import schedules
-from sim.lowering import Lowered
-from sim.plan import Plan
-from sim.program import Action
+from sim.kernels.lowering import Lowered
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.plan.program import Action
 
 
 def samples(plan: Plan, seed: int, step: int, replica: int, microbatch: int) -> Tensor:

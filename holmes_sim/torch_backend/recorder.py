@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from sim.program import Action
-from sim.timeline import Span
+from sim.engine.timeline import Span
+from sim.plan.program import Action
 from sim.units import Seconds
 
 Key: TypeAlias = tuple[str | int, ...]

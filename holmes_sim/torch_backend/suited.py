@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.errors import PlanError
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 
 def check(plan: Plan) -> None:

@@ -10,10 +10,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Protocol
 
-from planner.question import Question
-from planner.workshop import Workshop
+from planner.costs.context import Workshop
+from planner.request import Question
 from sim.errors import PlanError
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 
 class Strategy(Protocol):

@@ -27,16 +27,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.classes import ClassOption
-from planner.placement import build
-from planner.question import Question
-from planner.shapes import Shape, shapes, slots
-from planner.verify import fastest
-from planner.workshop import Workshop
-from sim.cluster import Cluster
-from sim.costs import compute_seconds
+from planner.costs.context import Workshop
+from planner.costs.node_classes import ClassOption
+from planner.placement.ranks import build
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.space.shapes import Shape, shapes, slots
+from sim.analytic.costs import compute_seconds
 from sim.errors import Infeasible
-from sim.plan import Plan
+from sim.hardware.cluster import Cluster
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 RANKED = 12

@@ -21,17 +21,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from planner.classes import ClassOption
-from planner.linecosts import LineCosts
-from planner.lines import Stand, cut, devices, level, ring, thinned
-from planner.placement import assemble
-from planner.question import Question
-from planner.shapes import Shape, shapes, slots
-from planner.verify import fastest
-from planner.workshop import Workshop
+from planner.costs.context import Workshop
+from planner.costs.mixed_stages import LineCosts
+from planner.costs.node_classes import ClassOption
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.space.device_slots import Stand, cut, devices, level, ring, thinned
+from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
-from sim.lowering import gradient_bytes
-from sim.plan import Plan
+from sim.kernels.lowering import gradient_bytes
+from sim.plan.plan import Plan
 
 RANKED = 8
 PLAYED = 2

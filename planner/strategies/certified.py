@@ -2,20 +2,22 @@
 can be from the best.
 
 First a plan, soon: variants of the shapes with usual microbatch sizes are put in the order of a quick estimate, the first are
-sketched, the best of these drafted and bettered (`planner.drafts`), and drafts are simulated in the order of what is expected
-of them (`planner.pool`); what the engine says is the plan's promise. Plans with mixed stages (`planner.mixed`) are tried, too.
+sketched, the best of these drafted and bettered (`planner.search.candidates`), and drafts are simulated in the order of what is
+expected of them (`planner.search.pool`); what the engine says is the plan's promise. Plans with mixed stages
+(`planner.search.mixed`) are tried, too.
 
 Then the proof, which finds plans too. Entries of a heap, the least bound first, pass ever closer tests: a quick bound
-(`planner.bounds`); the deadline test (`planner.reach`) of a shape under all schedules and ZeRO stages together, then under all
-ZeRO stages, then of each variant; and where that leaves a doubt, the evaluator prices all pipelines that are not ruled out, a
-few thousand at once. Where pipelines are too many the bound of the deadline test stays. From then on variants whose bound is
-not lower are only looked at for a faster plan: by their own drafts, and by the stage model (`planner.stages`).
+(`planner.bounds.relaxation`); the deadline test (`planner.bounds.deadline`) of a shape under all schedules and ZeRO stages
+together, then under all ZeRO stages, then of each variant; and where that leaves a doubt, the evaluator prices all pipelines
+that are not ruled out, a few thousand at once. Where pipelines are too many the bound of the deadline test stays. From then on
+variants whose bound is not lower are only looked at for a faster plan: by their own drafts, and by the stage model
+(`planner.models.stages`).
 
 The least bound of all is the certificate: of pipelines of whole stages, each on one cluster, on an idle network, that fill one
-node after the other; those of one stage may lie evenly on their nodes too. `planner.space` names the space. Plans with mixed
-stages have a bound of their own (`planner.mixedreach`). The work is counted in sketches, pipelines, programmes and
-simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a safety beyond
-that."""
+node after the other; those of one stage may lie evenly on their nodes too. `planner.search.searched_space` names the space.
+Plans with mixed stages have a bound of their own (`planner.bounds.mixed_deadline`). The work is counted in sketches, pipelines,
+programmes and simulations, not in seconds, so that the same question has the same answer on any machine; the time limit is a
+safety beyond that."""
 
 from __future__ import annotations
 
@@ -29,29 +31,39 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from planner.bounds import quick_bound, quick_estimate, relaxed_bound
-from planner.classes import ClassOption, options, under
-from planner.cures import why_none
-from planner.drafts import Draft, Row, Sketch, priced, sketches, too_large
-from planner.fitting import fitting
-from planner.mixed import is_mixed, layouts, mixed
-from planner.mixedreach import mixed_bound
-from planner.placement import build
-from planner.pool import Pool
-from planner.question import Question
-from planner.reach import AnyChunks, AnyOrder, AnySchedule, AnyState, Orders, Reach, orders_within, reach_bound, reaches
-from planner.shapes import USUAL_SIZES, Shape, overlaps, searched, splitting, uneven, variants, zero_stages
-from planner.space import axes, outside
-from planner.stages import orders, solve
+from planner.bounds.deadline import (
+    AnyChunks,
+    AnyOrder,
+    AnySchedule,
+    AnyState,
+    Orders,
+    Reach,
+    orders_within,
+    reach_bound,
+    reaches,
+)
+from planner.bounds.mixed_deadline import mixed_bound
+from planner.bounds.relaxation import quick_bound, quick_estimate, relaxed_bound
+from planner.bounds.total_work import work_bound
+from planner.costs.context import Workshop
+from planner.costs.node_classes import ClassOption, options, under
+from planner.diagnosis.remedies import why_none
+from planner.models.stages import orders, solve
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, play, step
+from planner.request import Question
+from planner.search.candidates import Draft, Row, Sketch, priced, sketches, too_large
+from planner.search.fitting import fitting
+from planner.search.mixed import is_mixed, layouts, mixed
+from planner.search.pool import Pool
+from planner.search.searched_space import axes, outside
+from planner.space.shapes import USUAL_SIZES, Shape, overlaps, searched, splitting, uneven, variants, zero_stages
 from planner.strategies import get
-from planner.verify import fits, play, step
-from planner.work import work_bound
-from planner.workshop import Workshop
-from sim import schedules
-from sim.costs import step_seconds
+from sim.analytic.costs import step_seconds
+from sim.analytic.evaluator import evaluate
 from sim.errors import Infeasible, NotModelled, PlanError
-from sim.evaluator import evaluate
-from sim.plan import Certificate, MadeBy, Plan
+from sim.plan import schedules
+from sim.plan.plan import Certificate, MadeBy, Plan
 
 BASES = 24
 """Shapes considered for the first plan, under every schedule, in the order of a quick estimate."""

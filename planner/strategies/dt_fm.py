@@ -31,20 +31,20 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from planner.placement import assemble
-from planner.question import Question
-from planner.shapes import Shape, shapes, slot, slots
-from planner.verify import fastest
-from planner.workshop import Workshop
-from sim import memory
-from sim.cluster import Cluster, Device, common_transport
-from sim.costs import StageCosts, messages_pace
+from planner.costs.context import Workshop
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.space.shapes import Shape, shapes, slot, slots
+from sim.analytic.costs import StageCosts, messages_pace
 from sim.errors import Infeasible, PlanError
-from sim.lowering import gradient_bytes, message_bytes
-from sim.paces import Paces
-from sim.plan import Plan
-from sim.routes import Pace
-from sim.rows import Rows
+from sim.hardware.cluster import Cluster, Device, common_transport
+from sim.kernels import memory
+from sim.kernels.lowering import gradient_bytes, message_bytes
+from sim.network.collective_costs import Paces
+from sim.network.replica_rows import Rows
+from sim.network.routes import Pace
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 DIVIDED = 48

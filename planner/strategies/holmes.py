@@ -13,14 +13,14 @@ import itertools
 import math
 import time
 
-from planner.classes import ClassOption, options
-from planner.placement import build
-from planner.question import Question
-from planner.shapes import Shape, shapes
-from planner.verify import fastest
-from planner.workshop import Workshop
+from planner.costs.context import Workshop
+from planner.costs.node_classes import ClassOption, options
+from planner.placement.ranks import build
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.space.shapes import Shape, shapes
 from sim.errors import Infeasible
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 ALPHA = 1.05
 RANKED = 12

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import functools
 
-from planner.classes import ClassOption
-from planner.linecosts import LineCosts
-from planner.lines import cut
-from planner.placement import assemble
-from planner.question import Question
-from planner.shapes import Shape, searched, slot, slots
-from planner.verify import fastest
-from planner.workshop import Workshop
-from sim.cluster import Device
+from planner.costs.context import Workshop
+from planner.costs.mixed_stages import LineCosts
+from planner.costs.node_classes import ClassOption
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.space.device_slots import cut
+from planner.space.shapes import Shape, searched, slot, slots
 from sim.errors import Infeasible, PlanError
-from sim.plan import Plan
+from sim.hardware.cluster import Device
+from sim.plan.plan import Plan
 
 RANKED = 8
 PLAYED = 2

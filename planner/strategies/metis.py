@@ -27,16 +27,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from planner.linecosts import LineCosts
-from planner.lines import Stand, cut, devices, orders, strips, thinned
-from planner.placement import assemble
-from planner.question import Question
-from planner.shapes import Shape, shapes, slots
-from planner.shortlist import shortlist
-from planner.verify import fastest
-from planner.workshop import Workshop
+from planner.costs.context import Workshop
+from planner.costs.mixed_stages import LineCosts
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.search.shortlist import shortlist
+from planner.space.device_slots import Stand, cut, devices, orders, strips, thinned
+from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
-from sim.plan import Plan
+from sim.plan.plan import Plan
 
 RANKED = 8
 PLAYED = 3

@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from planner.placement import assemble
-from planner.question import Question
-from planner.shapes import Shape, shapes, slot, slots
-from planner.verify import fastest
-from planner.workshop import Workshop
-from sim import memory, schedules
-from sim.cluster import Cluster, Device
+from planner.costs.context import Workshop
+from planner.placement.ranks import assemble
+from planner.placement.simulation import fastest
+from planner.request import Question
+from planner.space.shapes import Shape, shapes, slot, slots
 from sim.errors import Infeasible
-from sim.plan import ParallelConfig, Plan
+from sim.hardware.cluster import Cluster, Device
+from sim.kernels import memory
+from sim.plan import schedules
+from sim.plan.plan import ParallelConfig, Plan
 
 SEED = 0
 DRAWN = 200

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim import calibration, cli, validation
-from sim import cases
-from sim.cases import Case
-from sim.documents import check, parse
-from sim.engine import simulate
-from sim.schema import StackFacts
-from sim.stack import DEFAULT, Stack, applied
+from holmes_sim import calibration, cases, cli, validation
+from holmes_sim.cases import Case
+from sim.engine.engine import simulate
+from sim.formats.documents import check, parse
+from sim.formats.schema import StackFacts
+from sim.hardware.stack import DEFAULT, Stack, applied
 
 SC21 = cases.load(validation.folder() / "megatron_sc21.yaml")
 SMALL = tuple(case for case in SC21 if case.stack == "megatron-2020" and "a100" in case.id)

@@ -20,15 +20,17 @@ from matplotlib.text import Text
 from holmes_sim import charts
 from holmes_sim.front import Front
 from holmes_sim.results import Compared
-from planner.question import Question
-from planner.search import Row
-from sim import engine, roofline, topology
-from sim.cluster import Device, Trunk
+from planner.api import Row
+from planner.request import Question
+from sim.engine import engine
+from sim.engine.timeline import Span, Timeline
 from sim.errors import HolmesError
-from sim.measured import Profile, shape
-from sim.measured import Row as Measured
-from sim.plan import MadeBy, ParallelConfig, Plan, Prediction, Stage, groups_of
-from sim.timeline import Span, Timeline
+from sim.formats import topology
+from sim.hardware.cluster import Device, Trunk
+from sim.hardware.measured import Profile, shape
+from sim.hardware.measured import Row as Measured
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Prediction, Stage, groups_of
+from sim.results import roofline
 
 Make = Callable[..., Any]
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)

@@ -15,7 +15,7 @@ import yaml
 from holmes_sim import commands
 from holmes_sim.cli import commands as cli_commands
 from planner import strategies
-from sim import schedules
+from sim.plan import schedules
 
 PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
 """One shape only, so that planning takes a fraction of a second."""

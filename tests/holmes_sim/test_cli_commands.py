@@ -11,7 +11,7 @@ import typer
 from holmes_sim import commands as face
 from holmes_sim import running
 from holmes_sim.cli import application, commands, options
-from planner.question import Wishes
+from planner.request import Wishes
 
 COMMANDS = commands.in_order()
 

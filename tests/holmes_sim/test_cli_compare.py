@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 import holmes_sim as hs
-from sim import planfile
-from sim.timeline import stretched, to_json
+from sim.engine.timeline import stretched, to_json
+from sim.formats import planfile
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from holmes_sim.cli import commands, completion
 from holmes_sim.cli.commands import list as listing
 from holmes_sim.sweeping import study
 from planner import strategies
-from sim import catalog, schedules
+from sim.formats import catalog
+from sim.plan import schedules
 
 HOME = Path(completion.__file__).resolve().parents[2]
 

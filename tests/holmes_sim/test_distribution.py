@@ -13,12 +13,12 @@ import holmes_sim as hs
 from holmes_sim import charts, commands, files
 from holmes_sim.distribution import Troubled
 from holmes_sim.printing.distributions import said
-from planner.question import Wishes
-from sim import planfile
-from sim.cluster import Device
-from sim.plan import Plan
-from sim.timeline import from_json
-from sim.trouble import Drawn, Stragglers, Trouble
+from planner.request import Wishes
+from sim.engine.faults import Drawn, Stragglers, Trouble
+from sim.engine.timeline import from_json
+from sim.formats import planfile
+from sim.hardware.cluster import Device
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

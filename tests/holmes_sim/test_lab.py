@@ -18,9 +18,9 @@ import pytest
 from benchmarks.lab import Case, measure
 from holmes_sim.lab import Lab, Seat
 from holmes_sim.lab.namespaces import Namespaces
-from sim.cluster import Fabric, Trunk
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.hardware.cluster import Fabric, Trunk
+from sim.plan.plan import Plan
 from sim.units import MEGA
 
 Make = Callable[..., Any]

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from holmes_sim import commands, running
 from holmes_sim.cli import application
 from holmes_sim.torch_backend.asked import Asked
-from planner.question import Question, Wishes
-from planner.search import row
-from planner.workshop import Workshop
-from sim import planfile
+from planner.api import row
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 from tests.holmes_sim.test_lab import refusal
 
 REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")

@@ -14,10 +14,10 @@ from holmes_sim.lab.batches import addresses, forwarding, shaping, switchboard, 
 from holmes_sim.lab.batches import settings as batch_settings
 from holmes_sim.lab.goodput import Goodput
 from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring
-from sim.cluster import OPERATIONS, Device, Fabric, Fleet, Trunk, trunk_path
-from sim.engine import simulate
+from sim.engine.engine import simulate
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.hardware.cluster import OPERATIONS, Device, Fabric, Fleet, Trunk, trunk_path
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

@@ -10,11 +10,11 @@ import pytest
 
 from holmes_sim import charts
 from holmes_sim.measurement import Held, hold
-from sim import report
-from sim.engine import simulate
+from sim.engine.engine import simulate
+from sim.engine.timeline import Timeline
 from sim.errors import HolmesError, TimelineError
-from sim.plan import Plan
-from sim.timeline import Timeline
+from sim.plan.plan import Plan
+from sim.results import report
 
 Make = Callable[..., Any]
 FACTORS = {"compute": 1.25, "dp": 2.0, "send": 0.8, "return": 0.8, "wait": 1.0}

@@ -12,10 +12,10 @@ import pytest
 import holmes_sim as hs
 from holmes_sim import charts, commands, files
 from holmes_sim.month import Month
-from planner.question import Wishes
-from sim import planfile
+from planner.request import Wishes
 from sim.errors import HolmesError
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

@@ -12,10 +12,10 @@ import pytest
 import holmes_sim as hs
 from holmes_sim import commands, files, replanning
 from holmes_sim.launching import hosts
-from planner.question import Wishes
-from sim import planfile
-from sim.engine import simulate
-from sim.plan import MadeBy, Plan
+from planner.request import Wishes
+from sim.engine.engine import simulate
+from sim.formats import planfile
+from sim.plan.plan import MadeBy, Plan
 
 Make = Callable[..., Any]
 PINS = {"tp": 2, "pp": 2, "microbatch_size": 4, "recompute": "none", "schedule": "1f1b"}

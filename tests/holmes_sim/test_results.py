@@ -11,10 +11,10 @@ import holmes_sim as hs
 from holmes_sim.changes import Change
 from holmes_sim.results import Compared
 from holmes_sim.whatif import Outcome, WhatIf
-from planner.question import Question
-from planner.search import Row
-from sim.plan import Certificate, Prediction
-from sim.timeline import Span
+from planner.api import Row
+from planner.request import Question
+from sim.engine.timeline import Span
+from sim.plan.plan import Certificate, Prediction
 
 PINS = hs.Wishes(tp=1, pp=2, dp=2, microbatch_size=1, schedule="1f1b", recompute="none")
 PROMISED = Prediction(2.0, 16.0, 16_384.0, 1.0, 0.1, (1.0, 1.0), 0.25, 0.1, 0.5)

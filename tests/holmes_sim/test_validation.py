@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from holmes_sim import cli, commands, printing, validation
-from sim import cases, memory
-from sim.cases import Case
-from sim.engine import simulate
+from holmes_sim import cases, cli, commands, printing, validation
+from holmes_sim.cases import Case
+from sim.engine.engine import simulate
 from sim.errors import HolmesError, TopologyError
+from sim.kernels import memory
 
 SHIPPED = sorted(validation.folder().glob("*.yaml"))
 loaded = functools.cache(cases.load)

@@ -11,9 +11,9 @@ import pytest
 
 from holmes_sim import commands, whatif
 from holmes_sim.changes import Change
-from planner import search
-from planner.question import Question, Wishes
-from planner.workshop import Workshop
+from planner import api
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
 
 NAME = "lab/lab-slow-trunk"
 MENU = (
@@ -35,7 +35,7 @@ def found():
 def by_hand(change=None):
     where = commands.load(NAME)
     where = change.made(where) if change else where
-    return search.plan(
+    return api.plan(
         Question(where, where.workload, Wishes(), 20.0), "certified", Workshop(Question(where, where.workload, Wishes(), 20.0))
     ).prediction
 
@@ -114,7 +114,7 @@ def test_shadow_prices_know_machines_and_not_links():
 
 
 def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
-    now = search.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
+    now = api.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
     before, wider = now.prediction, replace(now.prediction, tokens_per_s=2 * now.prediction.tokens_per_s)
     assert whatif._promise(now, 0.25, before) == 1.25 * before.tokens_per_s, "a machine that the present plan has no use for"
     assert whatif._promise(now, 0.0, wider) == wider.tokens_per_s, "a link, of which the programme knows no price"
@@ -124,7 +124,7 @@ def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
 
 
 def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gained():
-    now = search.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
+    now = api.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
     prices = [0.0, 0.25, 0.0, -1.0, 0.0]
     assert list(whatif._all_played(now, MENU, prices, due=-math.inf)) == [1]
     whole = whatif._all_played(now, MENU, prices, due=math.inf)

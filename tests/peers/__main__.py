@@ -23,8 +23,8 @@ from typing import Any
 from holmes_sim import exporters
 from holmes_sim.launching import folder
 from holmes_sim.launching.folder import Launch
-from sim import planfile
-from sim.plan import Plan
+from sim.formats import planfile
+from sim.plan.plan import Plan
 from tests.peers import exported
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from typing import Any
 from holmes_sim import commands, exporters
 from holmes_sim.launching import hosts
 from holmes_sim.launching.folder import Launch
-from sim.plan import Plan
+from sim.plan.plan import Plan
 from tests import corpus, features
 
 VERDICTS = Path(__file__).parent / "verdicts"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.lines import Run, rows
-from sim.cluster import Device, Fabric, Fleet, Trunk
-from sim.paces import Paces
-from sim.plan import ParallelConfig
-from sim.routes import Capacities
-from sim.rows import Rows
+from planner.space.device_slots import Run, rows
+from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
+from sim.network.collective_costs import Paces
+from sim.network.replica_rows import Rows
+from sim.network.routes import Capacities
+from sim.plan.plan import ParallelConfig
 
 Make = Callable[..., Any]
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.question import Question, Wishes
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
 from planner.strategies import alpa
 from planner.strategies.alpa import Submeshes, Work, cheapest, divide
-from planner.workshop import Workshop
-from sim.cluster import Trunk
-from sim.model import Workload
-from sim.topology import Topology
+from sim.hardware.cluster import Trunk
+from sim.hardware.topology import Topology
+from sim.workload.model import Workload
 
 ALL = math.inf
 

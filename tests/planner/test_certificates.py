@@ -14,13 +14,13 @@ from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
 from benchmarks.certificates.judge import NEAR, certified, features, judge
 from benchmarks.certificates.space import pipelines, shapes
-from planner.placement import build
-from planner.question import Question, Wishes
-from planner.verify import fits, step
-from sim import costs
-from sim.documents import parse
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, step
+from planner.request import Question, Wishes
+from sim.analytic import costs
 from sim.errors import PlanError
-from sim.topology import from_document
+from sim.formats.documents import parse
+from sim.formats.topology import from_document
 
 SEEDS = range(60)
 SMALL = 1_500

@@ -15,22 +15,24 @@ from pathlib import Path
 import pytest
 
 from planner import strategies
-from planner.classes import options
-from planner.mixed import is_mixed, layouts, mixed
-from planner.mixedreach import mixed_bound
-from planner.placement import build
-from planner.question import Question, Wishes
-from planner.reach import AnyOrder, reach_bound, reaches
-from planner.shapes import Shape, overlaps, searched, slots, variants
-from planner.verify import fits, play, step
-from planner.work import work_bound
-from planner.workshop import Workshop
-from sim import costs, memory
-from sim.cluster import Fleet, Trunk
+from planner.bounds.deadline import AnyOrder, reach_bound, reaches
+from planner.bounds.mixed_deadline import mixed_bound
+from planner.bounds.total_work import work_bound
+from planner.costs.context import Workshop
+from planner.costs.node_classes import options
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, play, step
+from planner.request import Question, Wishes
+from planner.search.mixed import is_mixed, layouts, mixed
+from planner.space.shapes import Shape, overlaps, searched, slots, variants
+from sim.analytic import costs
 from sim.errors import Infeasible, PlanError
-from sim.model import Model, Workload
-from sim.plan import Plan
-from sim.topology import Topology, load
+from sim.formats.topology import load
+from sim.hardware.cluster import Fleet, Trunk
+from sim.hardware.topology import Topology
+from sim.kernels import memory
+from sim.plan.plan import Plan
+from sim.workload.model import Model, Workload
 
 SEEDS = range(24)
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.question import Question
-from planner.shapes import Shape
+from planner.costs.context import Workshop
+from planner.request import Question
+from planner.space.shapes import Shape
 from planner.strategies.dt_fm import Web, bottleneck, in_line, in_order, refined
-from planner.workshop import Workshop
-from sim.cluster import Trunk
-from sim.model import Workload
-from sim.topology import Topology
+from sim.hardware.cluster import Trunk
+from sim.hardware.topology import Topology
+from sim.workload.model import Workload
 
 
 @pytest.fixture

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.leaves import arranged, partitions, tilings
-from planner.placement import assemble, build
-from planner.question import Question
-from planner.shapes import Shape, slot
-from planner.spine import SpineCosts
-from sim import costs
-from sim.cluster import Device, Fabric
-from sim.engine import simulate
-from sim.model import Workload
-from sim.plan import Plan
-from sim.report import predict
-from sim.topology import Topology
+from planner.placement.leaves import arranged, partitions, tilings
+from planner.placement.oversubscription import SpineCosts
+from planner.placement.ranks import assemble, build
+from planner.request import Question
+from planner.space.shapes import Shape, slot
+from sim.analytic import costs
+from sim.engine.engine import simulate
+from sim.hardware.cluster import Device, Fabric
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
+from sim.results.report import predict
+from sim.workload.model import Workload
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from planner.milp import Programme, Solution, count, total
+from planner.models.milp import Programme, Solution, count, total
 
 
 @pytest.fixture(params=["HiGHS", "CBC"])

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.moves import Moves, assigned, moves, settled
-from sim.cluster import Device, Fabric
-from sim.engine import simulate
-from sim.plan import Plan
+from planner.replan.moves import Moves, assigned, moves, settled
+from sim.engine.engine import simulate
+from sim.hardware.cluster import Device, Fabric
+from sim.plan.plan import Plan
 
 Make = Callable[..., object]
 
@@ -50,7 +50,7 @@ def test_what_moves_by_hand(make_plan: Make, make_fleet: Make, make_cluster: Mak
 
 def parameters(plan: Plan) -> tuple[float, float]:
     """Parameters of a layer, and of the logits with the last norm."""
-    from sim.memory import stage_parameters
+    from sim.kernels.memory import stage_parameters
 
     def of(layers: int, last: bool) -> float:
         return stage_parameters(plan.workload, plan.config, layers, False, last)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import strategies, tradeoffs
-from planner.objectives import check, dominates, front, known, least, value
-from planner.question import Question, Wishes
-from planner.search import plan_for
+from planner import pareto_front, strategies
+from planner.api import plan_for
+from planner.bounds.objectives import check, dominates, front, known, least, value
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
 from planner.strategies import certified
-from planner.workshop import Workshop
-from sim.cluster import Trunk
 from sim.errors import PlanError
-from sim.model import Workload
-from sim.plan import OBJECTIVES, Prediction
-from sim.topology import Topology
+from sim.hardware.cluster import Trunk
+from sim.hardware.topology import Topology
+from sim.plan.plan import OBJECTIVES, Prediction
+from sim.workload.model import Workload
 
 FACTS = {"fast": {"price": 1.0, "watts": 100.0}, "slow": {"price": 1.0, "watts": 100.0}}
 """As dear and as thirsty as the fast devices, which are twice as fast."""
@@ -84,7 +84,7 @@ def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(asked, ob
 def test_no_plan_that_is_played_lies_below_a_bound(asked, facts, wishes):
     question = replace(asked(facts), wishes=wishes)
     bounds = least(Workshop(question), tuple(OBJECTIVES))
-    plans = tradeoffs.explore(question, Workshop(question), tuple(OBJECTIVES))
+    plans = pareto_front.explore(question, Workshop(question), tuple(OBJECTIVES))
     assert len(plans) >= 3
     for plan in plans:
         for objective, bound in zip(OBJECTIVES, bounds, strict=True):
@@ -111,7 +111,7 @@ def test_what_was_played_before_an_interrupt_is_an_answer(asked, monkeypatch):
 
     monkeypatch.setattr(certified, "plan", interrupted)
     workshop = Workshop(asked())
-    _, fastest = tradeoffs.best(asked(), workshop, "cost")
+    _, fastest = pareto_front.best(asked(), workshop, "cost")
     assert searched == [(), (("fast", 1),)], "of equal bounds the fewest devices first"
     assert workshop.interrupted
     assert on(fastest) == {"fast", "slow"}
@@ -128,7 +128,7 @@ def test_choices_are_clusters_and_ever_fewer_nodes_of_each(make_cluster, make_fl
     question = asked()
     machines = make_fleet(make_cluster("a", nodes=5), make_cluster("b"), make_cluster("c", nodes=2))
     question = replace(question, topology=replace(question.topology, fleet=machines))
-    assert list(tradeoffs.choices(question)) == [
+    assert list(pareto_front.choices(question)) == [
         (("a", 5), ("b", 1)),
         (("a", 5), ("c", 2)),
         (("b", 1), ("c", 2)),
@@ -145,11 +145,11 @@ def test_of_many_clusters_each_is_tried_alone_and_all_without_one(make_cluster, 
     question = asked()
     machines = make_fleet(*(make_cluster(name) for name in "abcde"))
     question = replace(question, topology=replace(question.topology, fleet=machines))
-    assert [len(machines) for machines in tradeoffs.choices(question)] == [4] * 5 + [1] * 5
+    assert [len(machines) for machines in pareto_front.choices(question)] == [4] * 5 + [1] * 5
 
 
 def test_a_front_found_has_no_dominated_row_and_the_fastest_first(asked):
-    objectives, chosen, others = tradeoffs.pareto(asked(), Workshop(asked()))
+    objectives, chosen, others = pareto_front.pareto(asked(), Workshop(asked()))
     assert objectives == ("step-time", "cost", "energy")
     rows, rest = ([tuple(value(plan, name) for name in objectives) for plan in plans] for plans in (chosen, others))
     assert len(rows) >= 2
@@ -194,13 +194,13 @@ def test_a_device_without_watts_is_named(asked):
     with pytest.raises(
         PlanError, match="no watts known of fast of cluster fast, slow of cluster slow; give it in the topology"
     ):
-        tradeoffs.best(question, Workshop(question), "energy")
+        pareto_front.best(question, Workshop(question), "energy")
 
 
 def test_a_front_of_the_step_time_alone_is_refused(asked):
     question = asked({"fast": {}, "slow": {}})
     with pytest.raises(PlanError, match="no price known of fast of cluster fast"):
-        tradeoffs.pareto(question, Workshop(question))
+        pareto_front.pareto(question, Workshop(question))
 
 
 def test_unknown_objectives_and_other_strategies_are_refused(asked):

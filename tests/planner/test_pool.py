@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from planner.drafts import Draft
-from planner.pool import Pool
-from planner.shapes import Shape
+from planner.search.candidates import Draft
+from planner.search.pool import Pool
+from planner.space.shapes import Shape
 
 CLASS = SimpleNamespace(cluster=SimpleNamespace(name="a"))
 

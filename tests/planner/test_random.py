@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holmes_sim import commands
-from planner.question import Question, Wishes
+from planner.costs.context import Workshop
+from planner.request import Question, Wishes
 from planner.strategies import get
 from planner.strategies.random import uneven
-from planner.workshop import Workshop
-from sim import planfile
+from sim.formats import planfile
 
 
 @given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 20), st.integers(0, 99))

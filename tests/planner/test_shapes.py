@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from planner.classes import holds
-from planner.question import Question, Wishes
-from planner.shapes import Shape, overlaps, searched, shapes, slot, slots
-from sim.cluster import Fabric
+from planner.costs.node_classes import holds
+from planner.request import Question, Wishes
+from planner.space.shapes import Shape, overlaps, searched, shapes, slot, slots
 from sim.errors import Infeasible
-from sim.model import Workload
-from sim.topology import Topology
+from sim.hardware.cluster import Fabric
+from sim.hardware.topology import Topology
+from sim.workload.model import Workload
 
 
 @pytest.fixture

@@ -12,19 +12,20 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds import _estimate, quick_bound
-from planner.classes import ClassOption, options
-from planner.placement import build
-from planner.question import Question, Wishes
-from planner.shapes import Shape, slots
-from planner.stages import Assignment, orders, solve
-from planner.verify import fits
-from planner.workshop import Workshop
-from sim import costs, memory
-from sim.cluster import Cluster, Fleet, Trunk
+from planner.bounds.relaxation import _estimate, quick_bound
+from planner.costs.context import Workshop
+from planner.costs.node_classes import ClassOption, options
+from planner.models.stages import Assignment, orders, solve
+from planner.placement.ranks import build
+from planner.placement.simulation import fits
+from planner.request import Question, Wishes
+from planner.space.shapes import Shape, slots
+from sim.analytic import costs
 from sim.errors import PlanError
-from sim.model import Model, Workload
-from sim.topology import Topology
+from sim.hardware.cluster import Cluster, Fleet, Trunk
+from sim.hardware.topology import Topology
+from sim.kernels import memory
+from sim.workload.model import Model, Workload
 
 NEVER = 1e9
 """Seconds that no step takes: a cutoff that cuts nothing."""

@@ -12,21 +12,22 @@ import pytest
 
 from holmes_sim import commands
 from planner import strategies
-from planner.classes import ClassOption
-from planner.question import Question, Wishes
-from planner.shapes import shapes
+from planner.costs.context import Workshop
+from planner.costs.node_classes import ClassOption
+from planner.placement.simulation import fits, play, step
+from planner.request import Question, Wishes
+from planner.space.shapes import shapes
 from planner.strategies import amp
 from planner.strategies.certified import OPTIMAL_GAP
 from planner.strategies.holmes import layers_by_speed
 from planner.strategies.metis import balance_layers, batch_shares, relieve
-from planner.verify import fits, play, step
-from planner.workshop import Workshop
-from sim import planfile
-from sim.cluster import Fleet, Trunk
 from sim.errors import Infeasible
-from sim.model import Workload
-from sim.plan import Plan
-from sim.topology import Topology, load
+from sim.formats import planfile
+from sim.formats.topology import load
+from sim.hardware.cluster import Fleet, Trunk
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
+from sim.workload.model import Workload
 
 LIMIT = 20.0
 """Seconds that no search here takes: it ends by what it has done, on a busy machine too."""
@@ -415,7 +416,7 @@ def test_the_same_question_has_the_same_answer(question, strategy):
 
 def test_the_answer_does_not_depend_on_the_hash_seed():
     script = (
-        "import sys; from holmes_sim import commands; from planner.question import Wishes; from sim import planfile\n"
+        "import sys; from holmes_sim import commands; from planner.request import Wishes; from sim import planfile\n"
         "wishes = Wishes(tp=2, dp=8, microbatch_size=4, recompute='none')\n"
         "plan = commands.plan(commands.load('holmes-hybrid-4'), wishes=wishes).plan\n"
         "sys.stdout.write(planfile.to_json(plan))"

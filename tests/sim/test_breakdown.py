@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.breakdown import KINDS, PlaceSeconds, Share, breakdown, facts, place_of, total
-from sim.engine import simulate
+from sim.engine.engine import simulate
+from sim.engine.timeline import Span, Timeline
 from sim.errors import TimelineError
-from sim.timeline import Span, Timeline
+from sim.results.breakdown import KINDS, PlaceSeconds, Share, breakdown, facts, place_of, total
 
 Make = Callable[..., Any]
 

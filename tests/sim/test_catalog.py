@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sim import catalog
 from sim.errors import TopologyError
-from sim.schema import Door
+from sim.formats import catalog
+from sim.formats.schema import Door
 
 READERS = {
     "devices": catalog.device_facts,

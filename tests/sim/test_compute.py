@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sim import compute
-from sim.catalog import device as device_of
-from sim.catalog import model as model_of
-from sim.cluster import GemmCurve
 from sim.errors import PlanError
-from sim.model import Attention, Gemm, Workload
-from sim.plan import ParallelConfig
+from sim.formats.catalog import device as device_of
+from sim.formats.catalog import model as model_of
+from sim.hardware.cluster import GemmCurve
+from sim.kernels import compute
+from sim.plan.plan import ParallelConfig
+from sim.workload.model import Attention, Gemm, Workload
 
 Make = Callable[..., Any]
 LAUNCH = compute.PASS_LAUNCH

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import catalog, costs, lowering, memory, planfile
+from sim.analytic import costs
 from sim.collectives import Transfer, rounds
-from sim.compute import attention_seconds, rank_kernels
-from sim.engine import simulate
+from sim.engine.engine import simulate
+from sim.engine.folding import fold, unfolded
 from sim.errors import PlanError
-from sim.folding import fold, unfolded
-from sim.model import Attention, Gemm, Model, Workload, layer_kernels
-from sim.plan import ParallelConfig, Plan, gradient_groups, group_ranks
-from sim.program import text
+from sim.formats import catalog, planfile
+from sim.kernels import lowering, memory
+from sim.kernels.compute import attention_seconds, rank_kernels
+from sim.plan.plan import ParallelConfig, Plan, gradient_groups, group_ranks
+from sim.plan.program import text
+from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
 
 Make = Callable[..., Plan]
 EXPERTS = {"experts": 12, "experts_per_token": 2}

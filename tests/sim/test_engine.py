@@ -10,13 +10,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import compute, costs, schedules
-from sim.cluster import Device, Fabric, Fleet, Trunk
-from sim.engine import simulate
-from sim.folding import fold
-from sim.plan import Plan
-from sim.report import split
-from sim.timeline import Timeline, to_json
+from sim.analytic import costs
+from sim.engine.engine import simulate
+from sim.engine.folding import fold
+from sim.engine.timeline import Timeline, to_json
+from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
+from sim.kernels import compute
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.results.report import split
 
 Make = Callable[..., Any]
 FREE = 1e40

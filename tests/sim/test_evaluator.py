@@ -12,19 +12,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim import costs, evaluator, lowering, recurrence, schedules, shards
-from sim.candidates import PLACE, STAGE, UNTIED, Candidates, join
-from sim.cluster import Trunk
-from sim.costs import PlanCosts
-from sim.engine import simulate
+from sim.analytic import costs, evaluator, recurrence
+from sim.analytic.candidates import PLACE, STAGE, UNTIED, Candidates, join
+from sim.analytic.costs import PlanCosts
+from sim.analytic.evaluator import Table, evaluate
+from sim.analytic.pass_order import walk, walk_at_length
+from sim.analytic.recurrence import steps
+from sim.engine.engine import simulate
+from sim.engine.folding import fold
 from sim.errors import PlanError
-from sim.evaluator import Table, evaluate
-from sim.folding import fold
-from sim.plan import Plan
-from sim.program import COMPUTE
-from sim.recurrence import steps
-from sim.shards import Bucket
-from sim.turns import walk, walk_at_length
+from sim.hardware.cluster import Trunk
+from sim.kernels import lowering, shards
+from sim.kernels.shards import Bucket
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.plan.program import COMPUTE
 
 Make = Callable[..., Any]
 FREE = 1e40

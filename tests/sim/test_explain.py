@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import compute
-from sim.cluster import Fleet, Trunk
-from sim.engine import simulate
-from sim.explain import Account, Explanation, critical_path, explain
-from sim.folding import unfolded
-from sim.plan import Plan
-from sim.timeline import Span, Timeline
+from sim.engine.engine import simulate
+from sim.engine.folding import unfolded
+from sim.engine.timeline import Span, Timeline
+from sim.hardware.cluster import Fleet, Trunk
+from sim.kernels import compute
+from sim.plan.plan import Plan
+from sim.results.explain import Account, Explanation, critical_path, explain
 
 Make = Callable[..., Any]
 FREE = 1e40

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import Device, Fabric, Fleet, Trunk
-from sim.engine import simulate
-from sim.folding import fold, unfolded
-from sim.plan import Plan
-from sim.timeline import Timeline
+from sim.engine.engine import simulate
+from sim.engine.folding import fold, unfolded
+from sim.engine.timeline import Timeline
+from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
+from sim.plan.plan import Plan
 
 Make = Callable[..., object]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import goodput
-from sim.cluster import Device, Trunk
 from sim.errors import HolmesError
-from sim.goodput import DAY, HOUR, Account, Run, daly, played, young
+from sim.hardware.cluster import Device, Trunk
+from sim.results import goodput
+from sim.results.goodput import DAY, HOUR, Account, Run, daly, played, young
 
 Make = Callable[..., object]
 

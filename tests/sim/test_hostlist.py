@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import TopologyError
-from sim.hostlist import compress, expand
+from sim.formats.hostlist import compress, expand
 
 
 @pytest.mark.parametrize(

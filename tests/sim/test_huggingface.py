@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sim.errors import TopologyError
-from sim.huggingface import FAMILIES, read
-from sim.model import Model
+from sim.formats.huggingface import FAMILIES, read
+from sim.workload.model import Model
 
 LLAMA_2_7B = {
     "_name_or_path": "meta-llama/Llama-2-7b-hf",

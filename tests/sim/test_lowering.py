@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import lowering, memory
-from sim.plan import Plan
-from sim.program import Action, text
+from sim.kernels import lowering, memory
+from sim.plan.plan import Plan
+from sim.plan.program import Action, text
 
 Make = Callable[..., Plan]
 

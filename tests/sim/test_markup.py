@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sim import engine, explain, markup
+from sim import markup
+from sim.engine import engine
+from sim.results import explain
 
 Make = Callable[..., Any]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sim import memory
-from sim.cluster import Trunk
-from sim.memory import layer_activation_bytes, state_bytes
-from sim.model import Model, Workload, layer_kernels
-from sim.plan import ParallelConfig
+from sim.hardware.cluster import Trunk
+from sim.kernels import memory
+from sim.kernels.memory import layer_activation_bytes, state_bytes
+from sim.plan.plan import ParallelConfig
+from sim.workload.model import Model, Workload, layer_kernels
 
 Make = Callable[..., Any]
 MILLION = 1_000_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sim import catalog
-from sim.model import Attention, Gemm, Model, Workload, layer_kernels
+from sim.formats import catalog
+from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
 
 Make = Callable[..., Any]
 GPT = Model("gpt", layers=24, hidden=1024, heads=16, kv_heads=16, ffn_hidden=4096, vocab=51200)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from sim import compute, costs, memory
-from sim.cases import load
-from sim.engine import simulate
+from holmes_sim.cases import load
+from sim.analytic import costs
+from sim.engine.engine import simulate
 from sim.errors import PlanError
-from sim.plan import ParallelConfig, Plan
+from sim.kernels import compute, memory
+from sim.plan.plan import ParallelConfig, Plan
 
 Make = Callable[..., object]
 PARAMETERS = 1.0e9

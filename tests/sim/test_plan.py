@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from sim import planfile, schedules
-from sim.cluster import Device
 from sim.errors import PlanError
-from sim.plan import Axis, Certificate, Group, ParallelConfig, Plan, Prediction, Stage, group_ranks, groups_of
-from sim.topology import load
+from sim.formats import planfile
+from sim.formats.topology import load
+from sim.hardware.cluster import Device
+from sim.plan import schedules
+from sim.plan.plan import Axis, Certificate, Group, ParallelConfig, Plan, Prediction, Stage, group_ranks, groups_of
 
 Make = Callable[..., Any]
 TOPOLOGY = """\

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from sim import catalog, compute, costs, planfile, profile, topology
-from sim.cluster import Device, DeviceSpec, Trunk
-from sim.documents import parse
-from sim.engine import simulate
+from sim.analytic import costs
+from sim.engine.engine import simulate
+from sim.engine.folding import unfolded
 from sim.errors import PlanError, TopologyError
-from sim.folding import unfolded
-from sim.measured import Profile, Row, look, shape
-from sim.model import Model, Workload
-from sim.plan import ParallelConfig, Plan
+from sim.formats import catalog, planfile, profile, topology
+from sim.formats.documents import parse
+from sim.hardware.cluster import Device, DeviceSpec, Trunk
+from sim.hardware.measured import Profile, Row, look, shape
+from sim.kernels import compute
+from sim.plan.plan import ParallelConfig, Plan
+from sim.workload.model import Model, Workload
 
 Make = Callable[..., Any]
 OPT = Model("opt", 24, 1024, 16, 16, 4096, 50272, tied_embeddings=False)
@@ -264,8 +266,7 @@ def test_replicas_measured_and_by_formula_fold_and_stay_above_the_closed_form(
 
 
 def sailor_plan() -> Plan:
-    from holmes_sim import validation
-    from sim import cases
+    from holmes_sim import cases, validation
 
     found = {case.id: case for case in cases.load(validation.folder() / "sailor.yaml", profile.load("sailor"))}
     plan = found["sailor-mit-n4_d4"].plan

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import catalog
-from sim.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
-from sim.engine import simulate
-from sim.routes import Capacities, Member, Pace, Way, protocols, ways
+from sim.engine.engine import simulate
+from sim.formats import catalog
+from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
+from sim.network.routes import Capacities, Member, Pace, Way, protocols, ways
 
 Make = Callable[..., Any]
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sim import costs, report
-from sim.cluster import Trunk
-from sim.engine import simulate
-from sim.plan import Plan
+from sim.analytic import costs
+from sim.engine.engine import simulate
+from sim.hardware.cluster import Trunk
+from sim.plan.plan import Plan
+from sim.results import report
 
 Make = Callable[..., Plan]
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import compute, costs
-from sim.cluster import Trunk
-from sim.model import Attention, Gemm, Pass
-from sim.roofline import _named, rooflines
+from sim.analytic import costs
+from sim.hardware.cluster import Trunk
+from sim.kernels import compute
+from sim.results.roofline import _named, rooflines
+from sim.workload.model import Attention, Gemm, Pass
 
 Make = Callable[..., Any]
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sim.cluster import Cluster, Device, Fabric, Fleet, LinkSpec, Trunk, common_transport, parse_device, trunk_path
 from sim.collectives import names
 from sim.errors import PlanError
-from sim.routes import Capacities, Pace, capacity, collective_route, message_route, near_nics, pace
+from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, LinkSpec, Trunk, common_transport, parse_device, trunk_path
+from sim.network.routes import Capacities, Pace, capacity, collective_route, message_route, near_nics, pace
 
 Make = Callable[..., Any]
 Build = Callable[..., Cluster]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import program, schedules
 from sim.errors import PlanError
+from sim.plan import program, schedules
 
 
 def table(name: str, places: int, microbatches: int, chunks: int = 1) -> list[str]:

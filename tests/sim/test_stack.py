@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from sim import cases, catalog
-from sim.cluster import GemmCurve
-from sim.costs import step_seconds
-from sim.stack import DEFAULT, NUMBERS, Stack, applied
+from holmes_sim import cases
+from sim.analytic.costs import step_seconds
+from sim.formats import catalog
+from sim.hardware.cluster import GemmCurve
+from sim.hardware.stack import DEFAULT, NUMBERS, Stack, applied
 
 Make = Callable[..., Any]
 BLOOM = Path(__file__).parents[2] / "validation" / "bloom.yaml"
@@ -42,11 +43,11 @@ def test_another_stack_takes_the_place_of_the_default_one(make_plan: Make, make_
     isolated = catalog.device_facts("a100-sxm4-80gb").isolated()
     other = Stack(gemm=0.5, attention=0.6, elementwise=0.7, communication=0.8, launch=2e-3, step=3e-3)
     plans = [make_plan(make_fleet(make_cluster(spec=stack.device(isolated)))) for stack in (DEFAULT, other)]
-    ((here,), (there,)) = (applied(other, plans[0]).fleet.clusters, plans[1].fleet.clusters)
+    ((here,), (there,)) = (applied(other, plans[0].fleet).clusters, plans[1].fleet.clusters)
     assert here.node.device.gemm.compute_efficiency == pytest.approx(there.node.device.gemm.compute_efficiency)
     assert here.node.device.elementwise_efficiency == pytest.approx(there.node.device.elementwise_efficiency)
     assert (here.node.device.launch, here.node.device.step) == (2e-3, 3e-3)
-    assert applied(DEFAULT, plans[0]) is plans[0]
+    assert applied(DEFAULT, plans[0].fleet) is plans[0].fleet
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from sim.cluster import Device, Fabric, Fleet, Trunk
-from sim.engine import simulate, simulate_at_length
-from sim.explain import critical_path
-from sim.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
-from sim.plan import ParallelConfig, Plan, groups_of
-from sim.routes import Pace
-from sim.steady import Jump, Moment, components, tell
-from sim.timeline import Span, Timeline
+from sim.engine.engine import simulate, simulate_at_length
+from sim.engine.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
+from sim.engine.steady import Jump, Moment, components, tell
+from sim.engine.timeline import Span, Timeline
+from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
+from sim.network.routes import Pace
+from sim.plan.plan import ParallelConfig, Plan, groups_of
+from sim.results.explain import critical_path
 
 Make = Callable[..., Any]
 SCHEDULES = ("1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import Device, Fabric, Trunk
-from sim.engine import simulate
-from sim.folding import carriers_of, fold, unfolded
-from sim.plan import Plan
-from sim.rings import Sites
-from sim.symmetry import Copies, copies
+from sim.engine.engine import simulate
+from sim.engine.folding import carriers_of, fold, unfolded
+from sim.engine.symmetry import Copies, copies
+from sim.hardware.cluster import Device, Fabric, Trunk
+from sim.network.rings import Sites
+from sim.plan.plan import Plan
 
 Make = Callable[..., object]
 

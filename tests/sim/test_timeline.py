@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine import simulate
+from sim.engine.engine import simulate
+from sim.engine.timeline import LANES, Span, Timeline, from_json, to_json
 from sim.errors import TimelineError
-from sim.plan import MadeBy
-from sim.timeline import LANES, Span, Timeline, from_json, to_json
+from sim.plan.plan import MadeBy
 
 Make = Callable[..., Any]
 

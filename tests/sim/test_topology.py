@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sim import catalog
-from sim.cluster import Cluster, Fabric, Fleet, Nic, Node, Protocol, Trunk
-from sim.documents import read_text
 from sim.errors import TopologyError
-from sim.model import Model, Workload
-from sim.stack import DEFAULT
-from sim.topology import load, workload_facts
+from sim.formats import catalog
+from sim.formats.documents import read_text
+from sim.formats.topology import load, workload_facts
+from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Protocol, Trunk
+from sim.hardware.stack import DEFAULT
 from sim.units import MICRO
+from sim.workload.model import Model, Workload
 
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").rglob("*.yaml"))
 

@@ -12,9 +12,9 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import BatchSize, Json, Measured, ModelWord, SequenceLength, pinned
 
 if TYPE_CHECKING:
-    from planner.question import Wishes
-    from sim.plan import Plan
-    from sim.timeline import Timeline
+    from planner.request import Wishes
+    from sim.engine.timeline import Timeline
+    from sim.plan.plan import Plan
 
 NAME = "compare"
 ORDER = 30
@@ -62,8 +62,8 @@ def command(
 ) -> None:
     """Plan a topology by several strategies, and say how fast each would be; or hold measured steps against their plan."""
     from holmes_sim import commands, files
-    from sim import planfile
     from sim.errors import HolmesError
+    from sim.formats import planfile
 
     if any(name.endswith(".json") for name in what):
         of_topologies = {
@@ -113,7 +113,7 @@ def _one_topology(what: list[str]) -> str:
 def _measured(what: list[str], chart: Path | None, profile: str | None, as_json: bool) -> None:
     """Print and draw timelines beside what their plan promised and what the simulator says."""
     from holmes_sim import commands, measurement
-    from sim import planfile
+    from sim.formats import planfile
 
     plan, timelines = _read(what)
     out.distinct(*map(Path, what), chart)
@@ -141,7 +141,7 @@ def _read(what: list[str]) -> tuple[Plan, dict[str, Timeline]]:
     """The one plan among the arguments, and the timelines by file name. Raises HolmesError where they are others."""
     from holmes_sim import commands
     from sim.errors import HolmesError
-    from sim.plan import Plan
+    from sim.plan.plan import Plan
 
     strange = [name for name in what if not name.endswith(".json")]
     if strange:

@@ -34,7 +34,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Make a topology of what Slurm, nvidia-smi topo -m, NCCL, nccl-tests, ibnetdiscover, Kubernetes and topograph tell."""
-    from holmes_sim.importing import imported
+    from holmes_sim import imported
 
     for one in sources:
         out.distinct(output, imported.source(one)[1])

@@ -33,8 +33,10 @@ def command(
     from holmes_sim import commands, exporters
     from holmes_sim.sweeping import study
     from planner import strategies
-    from sim import catalog, collectives, schedules
+    from sim import collectives
     from sim.errors import HolmesError
+    from sim.formats import catalog
+    from sim.plan import schedules
 
     if kind not in KINDS:
         raise HolmesError(f"{kind!r} cannot be listed; known: {', '.join(KINDS)}")

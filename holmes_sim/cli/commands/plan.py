@@ -23,9 +23,9 @@ from holmes_sim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from planner.question import Wishes
-    from sim.model import Workload
-    from sim.topology import Topology
+    from planner.request import Wishes
+    from sim.hardware.topology import Topology
+    from sim.workload.model import Workload
 
 NAME = "plan"
 ORDER = 10
@@ -71,8 +71,8 @@ def command(
 ) -> None:
     """Choose layout and placement for a topology, and say how far from the best they can be."""
     from holmes_sim import commands
-    from sim import planfile
     from sim.errors import HolmesError
+    from sim.formats import planfile
 
     if explain and as_json:
         raise HolmesError("--explain is told in words; leave out --json, or ask `holmes-sim simulate PLAN --explain --json`")
@@ -117,7 +117,7 @@ def _pareto(
 ) -> None:
     """Print, draw and write the plans that trade step time, cost and energy."""
     from holmes_sim import files, front
-    from sim import planfile
+    from sim.formats import planfile
 
     out.can_be_drawn(chart)
     if output is not None:

@@ -11,7 +11,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, PlanArgument, pinned
 
 if TYPE_CHECKING:
-    from planner.question import Wishes
+    from planner.request import Wishes
 
 NAME = "replan"
 ORDER = 48
@@ -37,8 +37,8 @@ def command(
     """Plan anew after the loss of nodes, moving as few ranks as possible."""
     from holmes_sim import commands
     from holmes_sim.replanning import replan
-    from sim import planfile
     from sim.errors import HolmesError
+    from sim.formats import planfile
 
     if stay and str(wishes):
         raise HolmesError(f"--stay keeps the layout of the plan; leave out {wishes}, or --stay")

@@ -27,8 +27,8 @@ def command(
     """Print the JSON Schema of a file format, for editors."""
     from holmes_sim.sweeping.study import study_schema
     from sim.errors import HolmesError
-    from sim.planfile import plan_schema
-    from sim.schema import topology_schema
+    from sim.formats.planfile import plan_schema
+    from sim.formats.schema import topology_schema
 
     known = {"topology": topology_schema, "plan": plan_schema, "study": study_schema}
     if what not in known:

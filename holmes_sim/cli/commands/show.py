@@ -12,9 +12,9 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json
 
 if TYPE_CHECKING:
-    from sim.plan import Plan
-    from sim.timeline import Timeline
-    from sim.topology import Topology
+    from sim.engine.timeline import Timeline
+    from sim.hardware.topology import Topology
+    from sim.plan.plan import Plan
 
 NAME = "show"
 ORDER = 40
@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Show a topology, a plan and where its ranks stand, or what a timeline's seconds go to, in words or as a picture."""
     from holmes_sim import commands
-    from sim.timeline import Timeline
+    from sim.engine.timeline import Timeline
 
     found = commands.read(what) if what.endswith(".json") else commands.load(what)
     if isinstance(found, Timeline):
@@ -49,14 +49,14 @@ def command(
 
 
 def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool) -> None:
-    from sim.plan import Plan
+    from sim.plan.plan import Plan
 
     if output is not None:
         from holmes_sim import charts
 
         out.save(charts.placement(found) if isinstance(found, Plan) else charts.topology(found), output)
     if as_json:
-        from sim import planfile, topology
+        from sim.formats import planfile, topology
 
         out.show_json(planfile.facts(found) if isinstance(found, Plan) else topology.written(found))
         return
@@ -75,7 +75,7 @@ def _timeline(found: Timeline, output: Path | None, as_json: bool) -> None:
 
         out.save(charts.timeline(found), output)
     if as_json:
-        from sim import breakdown
+        from sim.results import breakdown
 
         out.show_json(breakdown.facts(found))
         return

@@ -11,7 +11,7 @@ from holmes_sim.cli import output as out
 from holmes_sim.cli.options import Json, Measured, PlanArgument
 
 if TYPE_CHECKING:
-    from sim.plan import Plan
+    from sim.plan.plan import Plan
 
 NAME = "simulate"
 ORDER = 20
@@ -95,7 +95,7 @@ def _can_be_asked(in_trouble: bool, explain: bool, seeds: int | None) -> None:
 
 def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_json: bool) -> None:
     from holmes_sim import commands
-    from sim import timeline
+    from sim.engine import timeline
 
     with out.progress("simulating"):
         run = commands.simulate(given)
@@ -117,7 +117,7 @@ def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_
 
 def _many(given: Plan, kinds: dict[str, str | None], seeds: int, trace: Path | None, chart: Path | None, as_json: bool) -> None:
     from holmes_sim import distribution
-    from sim import timeline
+    from sim.engine import timeline
 
     with out.progress("simulating") as progress:
         found = distribution.trouble(given, **kinds, seeds=range(seeds), progress=progress)

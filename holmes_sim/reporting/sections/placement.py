@@ -10,8 +10,8 @@ from typing import TypeAlias
 from holmes_sim.charts.fleet import levels_of
 from holmes_sim.reporting.markup import chip, number
 from holmes_sim.reporting.study import Study
-from sim.cluster import Cluster, Device, Trunk
-from sim.plan import Plan
+from sim.hardware.cluster import Cluster, Device, Trunk
+from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, rate_text, size_text, time_text
 
 NAME = "placement"

@@ -8,7 +8,7 @@ from html import escape
 from holmes_sim.printing import explanations
 from holmes_sim.reporting.markup import bar, chip, details, number, table
 from holmes_sim.reporting.study import Study
-from sim.explain import Account, Layer
+from sim.results.explain import Account, Layer
 from sim.units import MICRO, MILLI, Seconds, time_text
 
 NAME = "seconds"

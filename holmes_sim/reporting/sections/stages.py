@@ -7,8 +7,8 @@ from html import escape
 from holmes_sim.printing import plans
 from holmes_sim.reporting.markup import chip, number, table
 from holmes_sim.reporting.study import Study
-from sim import memory
-from sim.plan import Plan
+from sim.kernels import memory
+from sim.plan.plan import Plan
 from sim.units import GIBI, time_text
 
 NAME = "stages"

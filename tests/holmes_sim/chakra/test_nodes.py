@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from holmes_sim.chakra import nodes
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.protobuf import COLLECTIVE, COMPUTE, OPERATIONS, RECEIVE, SEND, Node
-from sim import engine, lowering
-from sim.cluster import Trunk
-from sim.durations import Durations
-from sim.plan import Plan
+from sim.engine import engine
+from sim.engine.durations import Durations
+from sim.hardware.cluster import Trunk
+from sim.kernels import lowering
+from sim.plan.plan import Plan
 from sim.units import MICRO
 
 Make = Callable[..., Any]

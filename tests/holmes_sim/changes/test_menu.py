@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holmes_sim import changes, commands
-from sim.bill import rent
-from sim.topology import written
+from sim.formats.edits import edited
+from sim.formats.topology import written
+from sim.results.cost_energy import rent
 
 MENU = (
     ("global batch of 1536 sequences, not 768", (("workload.global_batch_size", 1536),)),
@@ -47,8 +48,8 @@ def test_the_menu_of_a_hybrid_fleet():
 
 
 def test_hosts_and_nics_that_are_not_there_yet_have_no_names():
-    topology = commands.load("holmes-hybrid-4").replace("clusters.ib.hosts", "a[1-2]")
-    topology = topology.replace("clusters.ib.node.nics[1].names", ["eno1"])
+    topology = edited(commands.load("holmes-hybrid-4"), {"clusters.ib.hosts": "a[1-2]"})
+    topology = edited(topology, {"clusters.ib.node.nics[1].names": ["eno1"]})
     of_ib = [change for change in changes.menu(topology) if change.name.startswith("ib: ") and "left out" not in change.name]
     made = {change.name: change.made(topology).fleet.cluster("ib") for change in of_ib}
     assert made["ib: 3 nodes, not 2"].hosts == ()
@@ -57,7 +58,7 @@ def test_hosts_and_nics_that_are_not_there_yet_have_no_names():
 
 
 def test_one_cluster_is_not_left_out_and_a_fleet_without_workload_keeps_none():
-    alone = commands.load("holmes-infiniband-4").replace("workload", None)
+    alone = edited(commands.load("holmes-infiniband-4"), {"workload": None})
     names = [change.name for change in changes.menu(alone)]
     assert not [name for name in names if "left out" in name or "sequences" in name]
 
@@ -70,7 +71,7 @@ def test_what_has_a_price_costs_more_when_it_is_changed():
         ("clusters.ib.node.nics[0].price", "0.5 USD/h"),
         ("links[0].price", "10 USD/h"),
     ):
-        topology = topology.replace(path, price)
+        topology = edited(topology, {path: price})
     assert rent(topology.fleet) * 3600 == pytest.approx(16 * 3 + 16 * 2 + 2 * 4 * 0.5 + 10)
     made = {change.name: rent(change.made(topology).fleet) for change in changes.menu(topology)}
     cost = {name: (after - rent(topology.fleet)) * 3600 for name, after in made.items() if after is not None}

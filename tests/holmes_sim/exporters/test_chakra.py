@@ -13,9 +13,9 @@ from holmes_sim import exporting
 from holmes_sim.chakra import network
 from holmes_sim.chakra.nodes import Traces
 from holmes_sim.exporters import chakra
-from sim.cluster import Device, Fabric, Trunk
 from sim.errors import PlanError
-from sim.plan import Plan
+from sim.hardware.cluster import Device, Fabric, Trunk
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

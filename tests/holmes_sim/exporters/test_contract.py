@@ -11,7 +11,7 @@ import pytest
 from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
 from sim.errors import PlanError
-from sim.plan import Plan
+from sim.plan.plan import Plan
 from tests import features
 
 DOCS = Path(__file__).parents[3] / "docs" / "export.md"

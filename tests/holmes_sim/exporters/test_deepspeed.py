@@ -14,7 +14,7 @@ import pytest
 from holmes_sim import exporting
 from holmes_sim.exporters import deepspeed
 from holmes_sim.launching import folder
-from sim.cluster import Trunk
+from sim.hardware.cluster import Trunk
 
 PLAYED = {"schedule": "1f1b-deepspeed"}
 

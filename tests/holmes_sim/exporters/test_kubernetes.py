@@ -12,8 +12,8 @@ import yaml
 
 from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
-from sim.cluster import Device, Trunk
 from sim.errors import PlanError
+from sim.hardware.cluster import Device, Trunk
 
 POD_SPEC = {
     "restartPolicy": str,

@@ -13,8 +13,8 @@ import pytest
 
 from holmes_sim import exporters, exporting, launching
 from holmes_sim.launching import folder
-from sim.cluster import Device, Trunk
 from sim.errors import PlanError
+from sim.hardware.cluster import Device, Trunk
 
 MPIRUN = """\
 #!/usr/bin/env python3

@@ -11,8 +11,8 @@ import pytest
 
 from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
-from sim.cluster import Device, Trunk
 from sim.errors import PlanError
+from sim.hardware.cluster import Device, Trunk
 
 SRUN = """\
 #!/usr/bin/env python3

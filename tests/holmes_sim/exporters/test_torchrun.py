@@ -20,10 +20,10 @@ from holmes_sim import exporting
 from holmes_sim.lab import Lab
 from holmes_sim.lab.namespaces import Namespaces
 from holmes_sim.launching import folder, hosts
-from sim import documents, topology
-from sim.cluster import Device
 from sim.errors import HolmesError
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.formats import documents, topology
+from sim.hardware.cluster import Device
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 pytest.importorskip("torch.distributed")
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim.exporters import torchtitan
-from sim.cluster import Trunk
-from sim.plan import ParallelConfig, Prediction
+from sim.hardware.cluster import Trunk
+from sim.plan.plan import ParallelConfig, Prediction
 
 LLAMA = {"mlp": "swiglu", "kv_heads": 8}
 

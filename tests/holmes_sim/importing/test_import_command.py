@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim import topology
+from sim.formats import topology
 
 SAMPLES = Path(__file__).parents[1] / "importers" / "samples"
 CONF = SAMPLES / "slurm_conf-two-fabrics.conf"

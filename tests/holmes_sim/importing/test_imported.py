@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim.importing.imported import imported
-from sim import topology
+from holmes_sim.imported import imported
 from sim.errors import HolmesError
+from sim.formats import topology
 
 SAMPLES = Path(__file__).parents[1] / "importers" / "samples"
 MI300X = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holmes_sim.launching.nets import net_name, one_vendor, world_net_name
-from sim.cluster import Cluster, Trunk
-from sim.plan import Group, Plan
+from sim.hardware.cluster import Cluster, Trunk
+from sim.plan.plan import Group, Plan
 
 Make = Callable[..., Any]
 

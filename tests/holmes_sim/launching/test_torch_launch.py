@@ -12,8 +12,8 @@ import pytest
 
 from holmes_sim import exporting
 from holmes_sim.launching import environment, holmes_launch, hosts, megatron_groups, torch_launch
-from sim.cluster import Device, Trunk
-from sim.plan import Plan
+from sim.hardware.cluster import Device, Trunk
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

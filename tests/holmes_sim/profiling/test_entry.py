@@ -11,14 +11,16 @@ from holmes_sim.profiling.found import Device, Found, Joined
 from holmes_sim.profiling.links import Link, Point
 from holmes_sim.profiling.links import Measured as Read
 from holmes_sim.profiling.spread import Spread
-from sim import compute, costs, planfile, topology
-from sim.cluster import Device as Place
-from sim.cluster import GemmCurve
-from sim.documents import check, parse
-from sim.engine import simulate
-from sim.model import Model
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
-from sim.schema import DeviceFacts, LinkFacts, NodeFacts
+from sim.analytic import costs
+from sim.engine.engine import simulate
+from sim.formats import planfile, topology
+from sim.formats.documents import check, parse
+from sim.formats.schema import DeviceFacts, LinkFacts, NodeFacts
+from sim.hardware.cluster import Device as Place
+from sim.hardware.cluster import GemmCurve
+from sim.kernels import compute
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.workload.model import Model
 
 pytest.importorskip("torch")
 

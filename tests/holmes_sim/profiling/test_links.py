@@ -9,8 +9,8 @@ import pytest
 
 from holmes_sim.profiling import links
 from holmes_sim.profiling.links import Link, Point
-from sim.cluster import OPERATIONS
 from sim.errors import HolmesError
+from sim.hardware.cluster import OPERATIONS
 
 NEW = """\
 # nccl-tests version 2.17.1 nccl-headers=22800 nccl-library=22800

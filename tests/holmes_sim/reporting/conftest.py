@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holmes_sim import commands, reporting
-from planner.question import Wishes
+from planner.request import Wishes
 
 PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none", schedule="1f1b")
 """One shape only, so that planning takes a fraction of a second."""

@@ -15,8 +15,9 @@ from holmes_sim.exporters import csv
 from holmes_sim.reporting import colours, sections, spans
 from holmes_sim.results import Simulated
 from planner import strategies
-from sim import memory, planfile
 from sim.errors import Infeasible
+from sim.formats import planfile
+from sim.kernels import memory
 from sim.units import GIBI
 from tests import corpus
 from tests.holmes_sim.reporting.reading import Page, actions, lookup, read

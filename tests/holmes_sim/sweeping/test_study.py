@@ -10,8 +10,9 @@ import yaml
 
 from holmes_sim import commands
 from holmes_sim.sweeping import study
-from planner.question import Wishes
+from planner.request import Wishes
 from sim.errors import TopologyError
+from sim.formats.edits import edited
 
 RATE = "clusters.ib.node.nics[0].bandwidth"
 
@@ -45,7 +46,7 @@ def test_a_scenario_has_its_machines_and_its_options(quick):
     path = quick(f"scenarios: [{{'{RATE}': 400 Gbit/s, workload.global_batch_size: 64, plan.pp: 2, plan.time_limit: 3}}]\n")
     (scenario,) = study.load(path).scenarios
     base = commands.load("lab/lab-hybrid-nics")
-    assert scenario.topology == base.replace(RATE, "400 Gbit/s").replace("workload.global_batch_size", 64)
+    assert scenario.topology == edited(base, {RATE: "400 Gbit/s", "workload.global_batch_size": 64})
     assert scenario.options.wishes() == Wishes(tp=1, pp=2, microbatch_size=1, recompute="none", schedule="1f1b")
     assert (scenario.options.strategy, scenario.options.objective, scenario.options.time_limit) == (
         "megatron",

@@ -17,8 +17,8 @@ import pytest
 import holmes_sim as hs
 from holmes_sim.sweeping import answering, journal, study, table
 from holmes_sim.sweeping.engines import local
-from planner import search
-from planner.question import Question
+from planner import api
+from planner.request import Question
 from sim.errors import HolmesError
 
 HOME = Path(hs.__file__).resolve().parent.parent
@@ -35,9 +35,9 @@ def test_a_row_is_what_plan_answers(quick):
     found = hs.sweep(quick(GRID))
     assert list(found.frame["links[0].bandwidth (Gbit/s)"]) == [1.0, 1.0, 1.0, 5.0, 5.0, 5.0]
     assert list(found.frame["plan.pp"]) == [1, 2, 3, 1, 2, 3]
-    topology = hs.load("lab/lab-hybrid-nics").replace("links[0].bandwidth", "1 Gbit/s")
+    topology = hs.edited(hs.load("lab/lab-hybrid-nics"), {"links[0].bandwidth": "1 Gbit/s"})
     wishes = hs.Wishes(tp=1, pp=2, microbatch_size=1, recompute="none", schedule="1f1b")
-    plan = search.plan(Question(topology, topology.workload, wishes), "megatron")
+    plan = api.plan(Question(topology, topology.workload, wishes), "megatron")
     row, promised = found.rows[1], plan.prediction
     assert {name: row[name] for name in answering.PREDICTED} == {name: getattr(promised, name) for name in answering.PREDICTED}
     assert {name: row[name] for name in answering.CHOSEN} == {name: getattr(plan.config, name) for name in answering.CHOSEN}
@@ -70,7 +70,7 @@ def test_an_error_of_ours_is_a_row_too_and_is_asked_again(quick, tmp_path, monke
 
     path = quick("vary: {plan.pp: [2]}\n")
     with monkeypatch.context() as patched:
-        patched.setattr(search, "plan_for", broken)
+        patched.setattr(api, "plan_for", broken)
         (row,) = hs.sweep(path, output=tmp_path / "table.csv").rows
     assert (row["status"], row["reason_if_none"]) == ("failed", "ZeroDivisionError: division by zero")
     (row,) = hs.sweep(path, output=tmp_path / "table.csv").rows
@@ -179,13 +179,13 @@ def test_ctrl_c_leaves_what_is_done_and_says_that_it_is_not_all(tmp_path):
 
 def test_a_search_that_ctrl_c_ended_is_no_answer(quick, tmp_path, monkeypatch):
     path, output = quick("vary: {plan.pp: [2]}\n"), tmp_path / "table.csv"
-    plan_for = search.plan_for
+    plan_for = api.plan_for
 
     def pressed(objective, question, strategy, workshop):
         workshop.interrupted = True
         return plan_for(objective, question, strategy, workshop)
 
-    monkeypatch.setattr(search, "plan_for", pressed)
+    monkeypatch.setattr(api, "plan_for", pressed)
     found = hs.sweep(path, output=output)
     assert (found.interrupted, found.rows) == (True, [])
     assert not output.exists() and not journal.beside(output).exists()

@@ -25,7 +25,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from holmes_sim.torch_backend import exchanges, lanes, player, real
 from holmes_sim.torch_backend.groups import groups_of
 from holmes_sim.torch_backend.recorder import Recorder
-from sim import planfile
+from sim.formats import planfile
 
 SETTLED: list[torch.device] = []
 CARRIED: list[str] = []

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holmes_sim.torch_backend.backends import backend
-from sim.cluster import Trunk
-from sim.plan import Plan
+from sim.hardware.cluster import Trunk
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sim import planfile
 from sim.errors import HolmesError
+from sim.formats import planfile
 
 torch = pytest.importorskip("torch")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.program import Action
-from sim.timeline import Span
+from sim.engine.timeline import Span
+from sim.plan.program import Action
 
 pytest.importorskip("torch")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sim import planfile, topology
-from sim.cluster import Device
-from sim.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.formats import planfile, topology
+from sim.hardware.cluster import Device
+from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 torch = pytest.importorskip("torch")
 

@@ -1,0 +1,194 @@
+"""Measured training runs (format holmes-sim/cases/1) -> plans to simulate and seconds to hold them against.
+
+A case is a topology, a workload and a configuration as a published run had them, and the measured seconds of one step.
+Ranks stand on the nodes as listed, in Megatron-LM's order; where `replicas` names clusters, each replica of each stage
+stands on the next free devices of its own. What the simulator does not model makes the case a reason instead of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sim.errors import PlanError, TopologyError
+from sim.formats.documents import Document, check, parse, read_text
+from sim.formats.planfile import ConfigFacts, StageFacts
+from sim.formats.schema import Count, Door, Flag, Measured, ProfileFacts, WorkloadFacts
+from sim.formats.topology import from_document, profiled
+from sim.hardware.cluster import Cluster, Device, Fleet
+from sim.hardware.topology import Topology
+from sim.plan.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.units import GIGA, Bytes
+from sim.workload.model import Workload
+
+PARTITIONS = ("transformer-only", "embedding-as-layer")
+"""How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
+--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
+
+
+class CaseConfigFacts(ConfigFacts):
+    """A plan's configuration; what a case does not say is as Megatron-LM has it by default."""
+
+    tp: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    microbatch_size: Count = 1
+    num_microbatches: list[Count] = Field(default=[])
+    schedule: str = "1f1b"
+    recompute: str = "none"
+    sequence_parallel: Flag = False
+    overlap_grad_reduce: Flag = False
+    overlap_param_gather: Flag = False
+    gradient_precision: str = ""
+    layer_partition: str = PARTITIONS[0]
+
+
+class MeasuredFacts(Door):
+    """What was measured: seconds of one optimizer step, memory where the source tells it, in GB (1e9 bytes)."""
+
+    step_s: Measured
+    peak_memory_gb: Measured | None = None
+
+
+class CaseFacts(Door):
+    """One measured training run. `wrong`: why the measurement cannot be right; the case is listed with it, not simulated."""
+
+    id: str
+    topology: dict[str, Any]
+    workload: WorkloadFacts
+    config: CaseConfigFacts
+    stages: tuple[StageFacts, ...] = ()
+    replicas: tuple[list[str], ...] = ()
+    stack: str
+    measured: MeasuredFacts
+    certainty: Literal["read", "derived", "digitised", "memory"] = "read"
+    assumed: tuple[str, ...] = ()
+    wrong: str = ""
+
+
+class CasesFacts(Door):
+    """Measured training runs of one source.
+
+    Memory is what a device had taken (nvidia-smi), unless the source's `memory` begins with "torch": then what torch reserved.
+    """
+
+    format: Literal["holmes-sim/cases/1"]
+    source: dict[str, str]
+    notes: tuple[str, ...] = ()
+    cases: list[CaseFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measured run: a plan, or why there is none. `measured_bytes` is of its fullest rank, where the source tells it.
+
+    `inside_torch`: what torch reserved, as its own logs say; else all that the device had taken.
+    """
+
+    id: str
+    source: str
+    stack: str
+    measured_s: float
+    plan: Plan | None
+    reason: str = ""
+    measured_bytes: Bytes | None = None
+    inside_torch: bool = False
+
+
+def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, ...]:
+    """All cases of a file, with a measured profile on their devices. Raises TopologyError, a line for every fault."""
+    document = parse(str(path), read_text(path))
+    faults: list[str] = []
+    topologies = tuple(_topologies(document, Path(path).parent, faults))
+    try:
+        facts = check(document, CasesFacts)
+    except TopologyError as error:
+        faults = [str(error), *faults]
+    if faults:
+        raise TopologyError("\n".join(dict.fromkeys("\n".join(faults).splitlines())))
+    known = topologies if measured is None else tuple(profiled(topology, measured) for topology in topologies)
+    inside_torch = facts.source.get("memory", "").startswith("torch")
+    return tuple(
+        _case(case, topology, Path(path).stem, inside_torch) for case, topology in zip(facts.cases, known, strict=True)
+    )
+
+
+def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator[Topology]:
+    """The topology and workload of every case; what is wrong with one is put to the faults."""
+    written = document.value.get("cases") if isinstance(document.value, dict) else None
+    for index, case in enumerate(written if isinstance(written, list) else []):
+        if not isinstance(case, dict) or not isinstance(case.get("topology"), dict):
+            continue
+        inside = {p[3:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "topology")}
+        inside |= {p[2:]: line for p, line in document.lines.items() if p[:3] == ("cases", index, "workload")}
+        described = {**case["topology"], "workload": case.get("workload")}
+        try:
+            yield from_document(Document(document.name, described, inside.copy, [], ("cases", index)), folder)
+        except TopologyError as error:
+            faults.append(str(error))
+
+
+def _case(case: CaseFacts, topology: Topology, source: str, inside_torch: bool) -> Case:
+    plan, reason = None, f"wrong at its source: {case.wrong}" if case.wrong else ""
+    try:
+        plan = None if reason else _plan(case, topology)
+    except PlanError as error:
+        reason = str(error)
+    gigabytes = case.measured.peak_memory_gb
+    peak = None if gigabytes is None else gigabytes * GIGA
+    return Case(case.id, source, case.stack, case.measured.step_s, plan, reason, peak, inside_torch)
+
+
+def _plan(case: CaseFacts, topology: Topology) -> Plan:
+    assert topology.workload is not None
+    config = _config(case.config, topology.workload)
+    written = [stage.layers for stage in case.stages]
+    stages = _stages(written, topology.workload.model.layers, config, case.config.layer_partition)
+    placement = _placement(topology.fleet, config, case.replicas)
+    groups = groups_of(topology.fleet, config, placement)
+    return Plan(topology, topology.workload, config, stages, placement, groups, MadeBy("published", case.stack))
+
+
+def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
+    """The configuration of a case. Raises PlanError for what is not modelled."""
+    values = written.model_dump(exclude={"layer_partition"})
+    if written.zero_shard_size == 1:
+        values |= {"zero_shard_size": None, "zero_stage": 0}
+    share = workload.global_batch_size // (written.dp * written.microbatch_size)
+    values["num_microbatches"] = tuple(written.num_microbatches or [share] * written.dp)
+    values["gradient_precision"] = written.gradient_precision or USUAL_GRADIENTS.get(workload.precision, "fp32")
+    return ParallelConfig(**values)
+
+
+def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
+    """Stages as written, or even ones; "embedding-as-layer" counts embedding and loss as one layer each."""
+    if written:
+        return tuple(Stage(first, past) for first, past in written)
+    if partition not in PARTITIONS:
+        raise PlanError(f"layer_partition {partition!r} is unknown; known: {', '.join(PARTITIONS)}")
+    ends = int(partition == "embedding-as-layer")
+    cuts = [(layers + 2 * ends) * index // config.num_stages - ends for index in range(config.num_stages + 1)]
+    cuts[0], cuts[-1] = 0, layers
+    return tuple(Stage(first, past) for first, past in pairwise(cuts))
+
+
+def _placement(fleet: Fleet, config: ParallelConfig, replicas: tuple[list[str], ...]) -> tuple[Device, ...]:
+    if not replicas:
+        everything = [device for cluster in fleet.clusters for device in _devices(cluster)]
+        if len(everything) < config.world_size:
+            raise PlanError(f"{config.world_size} ranks on {len(everything)} devices")
+        return tuple(everything[: config.world_size])
+    free = {cluster.name: iter(_devices(cluster)) for cluster in fleet.clusters}
+    try:
+        return tuple(next(free[name]) for stage in replicas for name in stage for _ in range(config.tp * config.cp))
+    except StopIteration:
+        raise PlanError("replicas ask for more devices than a cluster has") from None
+
+
+def _devices(cluster: Cluster) -> list[Device]:
+    return [Device(cluster.name, node, index) for node in range(cluster.nodes) for index in range(cluster.node.count)]

@@ -1,0 +1,101 @@
+"""What a plan may be chosen for, beside the time of its step: cost and energy per token (`sim.results.cost_energy`).
+
+A lower bound on both holds for every plan. All layers of all microbatches must be computed somewhere. In t seconds a slot of
+tp x cp devices on cluster c does at most t / t_c of them (t_c as in `planner.search.mixed.work_bound`), so each costs at least
+t_c x tp x cp x price_c, and of those t_c seconds the devices compute e_c at their watts. With W layers and microbatches in all:
+
+    cost   >= W x min over c of (tp x cp x price_c x t_c)
+    energy >= W x min over c of (tp x cp x watts_c x e_c)
+
+and the least over all shapes (tp, microbatch size, recomputation). What waits, synchronises and does embeddings is not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from planner.bounds.total_work import work_bound
+from planner.costs.context import Workshop
+from planner.costs.mixed_stages import LineCosts
+from planner.request import Question
+from planner.space.device_slots import Run
+from planner.space.shapes import Shape, searched, slots, splitting
+from sim.errors import PlanError
+from sim.hardware.cluster import Cluster
+from sim.kernels import compute
+from sim.plan.plan import OBJECTIVES, Plan
+
+NEEDS = {"cost": ("price", "price: 2.50 USD/h"), "energy": ("watts", "watts: 400 W")}
+"""Objective -> what a device must state for it, and how to write it."""
+
+
+def value(plan: Plan, objective: str) -> float:
+    """The number of a played plan that the objective wants small: seconds of a step, USD or joules per token."""
+    number: float | None = getattr(plan.prediction, OBJECTIVES[objective])
+    assert number is not None
+    return number
+
+
+def known(question: Question) -> tuple[str, ...]:
+    """Objectives for which all devices that may be used state what they need; step-time always."""
+    return tuple(objective for objective in OBJECTIVES if not _lacking(question, objective))
+
+
+def check(question: Question, objective: str) -> None:
+    """Raise PlanError for an unknown objective, or where a device does not state what it needs."""
+    if objective not in OBJECTIVES:
+        raise PlanError(f"objective {objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+    lacking = _lacking(question, objective)
+    if lacking:
+        fact, example = NEEDS[objective]
+        devices = ", ".join(f"{cluster.node.device.name} of cluster {cluster.name}" for cluster in lacking)
+        where = f"clusters.{lacking[0].name}.node.devices" + (".type" if objective == "energy" else "")
+        raise PlanError(f"objective {objective}: no {fact} known of {devices}; give it in the topology, {where}.{example}")
+
+
+def _lacking(question: Question, objective: str) -> list[Cluster]:
+    if objective not in NEEDS:
+        return []
+    return [cluster for cluster in question.clusters() if getattr(cluster.node.device, NEEDS[objective][0]) is None]
+
+
+def front(plans: Iterable[Plan], objectives: tuple[str, ...]) -> tuple[Plan, ...]:
+    """Plans that no other is as good as in all objectives and better in one, by the first objective; one of equal ones."""
+    rows: dict[tuple[float, ...], Plan] = {}
+    for plan in plans:
+        rows.setdefault(tuple(value(plan, objective) for objective in objectives), plan)
+    return tuple(rows[row] for row in sorted(rows) if not any(dominates(other, row) for other in rows))
+
+
+def dominates(better: tuple[float, ...], worse: tuple[float, ...]) -> bool:
+    """Whether numbers that are wanted small are nowhere larger than others, and somewhere smaller."""
+    return better != worse and all(a <= b for a, b in zip(better, worse, strict=True))
+
+
+def least(workshop: Workshop, objectives: tuple[str, ...]) -> tuple[float, ...]:
+    """Lower bounds on the objectives of every plan of a question, infinite where none is. Raises Infeasible for no shape."""
+    question, seen, costs = workshop.question, set[Shape](), LineCosts(workshop)
+    best = dict.fromkeys(("cost", "energy"), math.inf)
+    for shape in searched(question, across=True):
+        one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
+        if one in seen:
+            continue
+        seen.add(one)
+        work = question.workload.global_batch_size / one.microbatch_size * question.workload.model.layers
+        for cluster in question.clusters():
+            if cluster.node.count >= one.tp and slots(cluster, one.tp) >= one.cp:
+                usd, joules = _per_layer(costs, cluster, one)
+                best["cost"] = min(best["cost"], work * usd / question.workload.tokens)
+                best["energy"] = min(best["energy"], work * joules / question.workload.tokens)
+    return tuple(work_bound(workshop) if objective == "step-time" else best[objective] for objective in objectives)
+
+
+def _per_layer(costs: LineCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
+    """(USD, joules) of one layer and microbatch on a replica that never waits; 0 for what its devices do not state."""
+    device = cluster.node.device
+    _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False))
+    busy = sum(compute.layer_seconds(device, costs.workload, costs.config(shape, 2)))
+    devices = shape.tp * shape.cp
+    return devices * seconds * (device.price or 0.0), devices * busy * (device.watts or 0.0)

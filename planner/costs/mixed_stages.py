@@ -1,0 +1,177 @@
+"""What stages cost that stand on a line of slots: closed forms of `sim.analytic.costs`, bytes of `sim.kernels.memory`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from planner.costs.context import Workshop
+from planner.space.device_slots import Run, Stand, borders, rows, unlike
+from planner.space.shapes import Shape, slot
+from sim.analytic.costs import StageCost, StageCosts, messages_pace
+from sim.hardware.cluster import Device, DeviceSpec, common_transport
+from sim.kernels import memory
+from sim.kernels.lowering import message_bytes
+from sim.network.collective_costs import Paces
+from sim.network.routes import Pace
+from sim.plan import schedules
+from sim.plan.plan import ParallelConfig
+
+
+class LineCosts:
+    """Costs, memory and messages of the stages of a line, whatever the shape.
+
+    Stages that lie alike cost the same: paces are found once for each, costs once for each shape.
+    """
+
+    def __init__(self, workshop: Workshop):
+        self.workshop, self.fleet, self.workload = workshop, workshop.question.topology.fleet, workshop.question.workload
+        self._paces: dict[tuple[object, ...], Paces] = {}
+        self._costs: dict[tuple[object, ...], StageCost] = {}
+        self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
+        self._pairs: dict[tuple[str, str, bool], Pace] = {}
+        self._lanes: dict[tuple[object, ...], float] = {}
+        self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
+
+    def config(self, shape: Shape, pp: int) -> ParallelConfig:
+        """The configuration of a shape with a pipeline of pp places."""
+        if (shape, pp) not in self._configs:
+            self._configs[shape, pp] = shape.config(self.workload, pp)
+        return self._configs[shape, pp]
+
+    def cost(
+        self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+    ) -> StageCost:
+        """Costs of a stage at (first, last) or no end of the pipeline: of its slowest devices, or of its devices of one type.
+
+        Raises PlanError where nothing joins its devices."""
+        key = shape, _geometry(stand, shape.tp), layers, ends, spec and spec.name
+        if key not in self._costs:
+            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
+            self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
+        return self._costs[key]
+
+    def _pace(self, shape: Shape, stand: Stand, spec: DeviceSpec | None) -> Paces:
+        groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
+        key = _geometry(stand, shape.tp), groups, spec and spec.name
+        if key not in self._paces:
+            if spec is None:
+                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.workshop.capacities)
+            else:
+                own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
+                self._paces[key] = self._pace(shape, stand, None).among(own)
+        return self._paces[key]
+
+    def line_seconds(
+        self, shape: Shape, stand: Stand, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+    ) -> tuple[float, float]:
+        """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
+        kept: object = _geometry(stand, shape.tp), shape.dp, shape.cp, shape.ep
+        if max(shape.cp, shape.ep) == 1:  # where its replicas stand, and how many they are, is all the same
+            kept = tuple(dict.fromkeys(run.cluster.name for run in stand))
+        degrees = shape.tp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
+        key = kept, degrees, shape.zero_shard_size, ends, spec and spec.name
+        if key not in self._lines:
+            one, two = (self._both(shape, stand, layers, ends, spec) for layers in (1, 2))
+            self._lines[key] = 2 * one - two, two - one
+        return self._lines[key]
+
+    def _both(self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
+        """Seconds of one microbatch; they need no paces of gradient groups."""
+        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
+        return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
+
+    def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
+        """`line_seconds` of one replica, on the first slots of a run, wherever the others and their experts stand."""
+        forward, backward = self.own_passes(shape, run, ends)
+        return forward[0] + backward[0], forward[1] + backward[1]
+
+    def least_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
+        """The least of both of all replicas of a run."""
+        every = [self.own_seconds(shape, one, ends) for one in unlike(run, shape.tp, shape.cp)]
+        return min(start for start, _ in every), min(each for _, each in every)
+
+    def own_passes(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The same, forward and backward apart."""
+        width = _narrow(shape) if shape.ep == 1 else shape
+        stand = (Run(run.cluster, run.first, shape.cp),)
+        key = width, _geometry(stand, shape.tp), ends
+        if key not in self._own:
+            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._pace(width, stand, None))
+            ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
+            forward, backward = ((2 * one - two, two - one) for one, two in zip(ones, twos, strict=True))
+            self._own[key] = forward, backward
+        return self._own[key]
+
+    def bytes_at(self, shape: Shape, stand: Stand, layers: int, place: int, pp: int, microbatches: int) -> tuple[float, float]:
+        """(bytes of the fullest rank of a stage, memory of its smallest device). Raises PlanError."""
+        config = self.config(shape, pp)
+        pairs = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
+        ends = place == 0, place == pp - 1
+        inside = max(memory.place_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
+        return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stand)
+
+    def most(self, shape: Shape, stand: Stand, place: int, pp: int, microbatches: int) -> int:
+        """Most layers that fit the memory of a stage; 0 where not one does. Bytes grow linearly with layers."""
+        (one, limit), (two, _) = (self.bytes_at(shape, stand, k, place, pp, microbatches) for k in (1, 2))
+        return max(0, 1 + math.floor((limit - one) / (two - one) * (1 + 1e-12)))
+
+    def per_byte(self, pairs: Iterable[tuple[Device, Device]]) -> float:
+        """Seconds a byte over the slowest of the links that join pairs of devices, one alone; infinite where nothing does."""
+        return max((self._pair(a, b).per_byte for a, b in pairs), default=0.0)
+
+    def messages(self, shape: Shape, stands: Sequence[Stand]) -> list[float]:
+        """Seconds of a microbatch's activations, and their gradients back, over the slowest link of every border."""
+        nbytes = message_bytes(self.workload, self.config(shape, 2))
+        return [
+            2 * max(self._pair(*pair).seconds(nbytes) for pair in borders(a, b, shape.tp))
+            for a, b in itertools.pairwise(stands)
+        ]
+
+    def leaves(self, shape: Shape, run: Run, other: Run) -> float:
+        """Least seconds in which the messages of the replicas on a run's first node leave it for another run, all at once.
+
+        0 where they stay in the node. Raises PlanError where nothing joins them."""
+        per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
+        ahead = other.first // peers - run.first // per_node if run.cluster == other.cluster else None
+        key = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers, ahead, run.count, shape.tp
+        if key not in self._lanes:
+            side_by_side = range(min(run.count, per_node - run.first % per_node))
+            ends = (
+                (slot(run.cluster, shape.tp, run.first + i), slot(other.cluster, shape.tp, other.first + i))
+                for i in side_by_side
+            )
+            pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
+            fleet, capacities = self.workshop.open, self.workshop.open_capacities
+            hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
+            self._lanes[key] = messages_pace(fleet, hops, capacities).per_byte if hops else 0.0
+        return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
+
+    def _pair(self, a: Device, b: Device) -> Pace:
+        """Pace of one message between two devices. Raises PlanError where nothing joins them."""
+        key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
+        if key not in self._pairs:
+            nic, _ = common_transport(self.fleet, (a, b))
+            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.workshop.capacities)
+        return self._pairs[key]
+
+
+@functools.lru_cache(maxsize=4096)
+def _narrow(shape: Shape) -> Shape:
+    """The shape with one replica."""
+    return replace(shape, dp=1, zero_shard_size=None)
+
+
+def _geometry(stand: Stand, tp: int) -> tuple[tuple[str, int, int], ...]:
+    """How a stage lies on the nodes of its clusters."""
+    return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stand)
+
+
+def _types(stand: Stand) -> Iterator[str]:
+    """The type of device of every replica."""
+    for run in stand:
+        yield from itertools.repeat(run.cluster.node.device.name, run.count)

@@ -1,0 +1,1 @@
+"""Why a layout lost or does not fit, and what would help."""

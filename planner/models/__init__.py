@@ -1,0 +1,1 @@
+"""Mathematical programmes, and the one door to the solver."""

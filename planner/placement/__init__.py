@@ -1,0 +1,1 @@
+"""Ranks onto devices, leaves and rails, and the simulation of the plan that results."""

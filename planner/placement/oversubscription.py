@@ -1,0 +1,255 @@
+"""What a step takes with its nodes under other leaves: the closed form of a plan, and the spine's share of it.
+
+All that depends on leaves are the links between them. So a message takes what it takes without a spine, or what the busiest
+uplink or downlink needs for all that travel side by side, whichever is more. A ring likewise, with one thing added that the
+closed form of a plan leaves out: rings of all stages are on the spine at once, for all stages gather weights as a step begins
+and reduce gradients as it ends. Where every microbatch does so (ZeRO 2 and 3), it holds up the forward or backward that it
+runs beside. These are guesses at how things meet on the spine, to choose by; what is promised is what the engine plays.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.analytic import costs
+from sim.analytic.costs import StageCost, StageCosts
+from sim.hardware.cluster import Device, Fleet
+from sim.kernels import lowering
+from sim.network.collective_costs import Paces
+from sim.network.replica_rows import Rows
+from sim.network.routes import Capacities, capacity, member, path, protocols, ways
+from sim.plan import schedules
+from sim.plan.plan import Plan, embedding_groups
+from sim.units import Seconds
+
+Integers: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfers:
+    """What goes from node to node, in seconds of its source's uplink and its target's downlink; `of` numbers its owner."""
+
+    of: Integers
+    source: Integers
+    target: Integers
+    up: Floats
+    down: Floats
+
+    def crossing(self, leaves: Integers) -> _Transfers:
+        """Those between leaves."""
+        which = leaves[self.source] != leaves[self.target]
+        return _Transfers(*(column[which] for column in (self.of, self.source, self.target, self.up, self.down)))
+
+    def alone(self, leaves: Integers, many: int) -> Floats:
+        """Seconds of the busiest link of each, if it has the spine to itself."""
+        crossing, width = self.crossing(leaves), int(leaves.max()) + 1
+        ups = np.bincount(crossing.of * width + leaves[crossing.source], crossing.up, many * width)
+        downs = np.bincount(crossing.of * width + leaves[crossing.target], crossing.down, many * width)
+        found: Floats = np.maximum(ups, downs).reshape(many, width).max(axis=1)
+        return found
+
+    def together(self, leaves: Integers, many: int) -> Floats:
+        """Seconds of the busiest link of each, if all are there at once."""
+        crossing, width = self.crossing(leaves), int(leaves.max()) + 1
+        ups = np.bincount(leaves[crossing.source], crossing.up, width)
+        downs = np.bincount(leaves[crossing.target], crossing.down, width)
+        found = np.zeros(many)
+        np.maximum.at(found, crossing.of, np.maximum(ups[leaves[crossing.source]], downs[leaves[crossing.target]]))
+        return found
+
+    def total(self, leaves: Integers) -> Seconds:
+        """Seconds of all uplinks and downlinks."""
+        crossing = self.crossing(leaves)
+        return float(crossing.up.sum() + crossing.down.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Seconds of the spine: of one microbatch's messages from place to place + 1 and back, of rings, of the tied embedding."""
+
+    ahead: Floats
+    back: Floats
+    reduce: Floats
+    gather: Floats
+    tied: Seconds
+
+
+class SpineCosts(costs.PlanCosts):
+    """Closed forms of a plan whose nodes stand under other leaves: what they are without a spine, or what the spine takes.
+
+    All replicas are alike. What does not depend on leaves is found once, for stages that lie alike on their nodes together.
+    """
+
+    def __init__(self, plan: Plan):
+        super().__init__(plan)
+        config, fleet = plan.config, plan.fleet
+        clusters = fleet.clusters
+        self.flat = replace(fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in clusters))
+        self.idle = Capacities(self.flat)
+        self.alike = tuple(range(config.dp_cp))
+        nodes = [0, *itertools.accumulate(cluster.nodes for cluster in clusters)]
+        self.first_node = {cluster.name: first for cluster, first in zip(clusters, nodes, strict=False)}
+        widths = [cluster.fabric.nodes_per_leaf if cluster.fabric else 1 for cluster in clusters]
+        counts = [-(-cluster.nodes // width) for cluster, width in zip(clusters, widths, strict=True)]
+        firsts = [0, *itertools.accumulate(counts)]
+        self.first_leaf = {cluster.name: first for cluster, first in zip(clusters, firsts, strict=False)}
+        numbered = zip(clusters, widths, firsts, strict=False)
+        self.leaves: Integers = np.concatenate([first + np.arange(c.nodes) // width for c, width, first in numbered])
+        heads = plan.placement[:: config.tp]
+        self.node: Integers = np.array([self.first_node[d.cluster] + d.node for d in heads]).reshape(config.pp, config.dp_cp)
+        self.index: Integers = np.array([d.index for d in heads]).reshape(config.pp, config.dp_cp)
+        self.cluster = [heads[place * config.dp_cp].cluster for place in range(config.pp)]
+        self.chains = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
+        self.rings = {config.place(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
+        self._stages: dict[tuple[object, ...], StageCost] = {}
+        self._idle_paces: dict[tuple[object, ...], Paces] = {}
+
+        self._tables()
+        self.loads = self._loads(self.leaves)
+
+    def used(self, cluster: str) -> Integers:
+        """Nodes of a cluster that hold a rank, ascending."""
+        return np.unique(self.node[[name == cluster for name in self.cluster]])
+
+    def stage_of(self, nodes: Integers) -> Integers:
+        """The first place that stands on each node."""
+        found = np.full(len(self.leaves), len(self.node))
+        np.minimum.at(found, self.node, np.arange(len(self.node))[:, None])
+        return found[nodes]
+
+    def judged(self, leaves: Integers) -> tuple[Seconds, Seconds]:
+        """Seconds of a step with nodes under these leaves, and of all uplinks in it; as digits that rounding leaves alone."""
+        self.loads = self._loads(leaves)
+        config = self.plan.config
+        m = config.num_microbatches[0]
+        reduces = m if config.reduces_each_microbatch else 1
+        gathers = 2 * m if config.shards_parameters else 1
+        often = ((self._ahead, m * config.vpp), (self._back, m * config.vpp), (self._reduce, reduces), (self._gather, gathers))
+        busy = sum(times * table.total(leaves) for table, times in often)
+        return float(f"{self.step(self.alike, max(self._tied_idle, self.loads.tied)):.9g}"), float(f"{busy:.9g}")
+
+    def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
+        """Costs of stages on the devices of a place, with no spine."""
+        key = self._lies(place)
+        if key not in self._idle_paces:
+            rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
+            self._idle_paces[key] = Paces(self.flat, self.plan.config, rows, self.idle)
+        return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
+
+    def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
+        """Cost of a place: its rings and messages take what the spine takes where that is longer."""
+        config = self.plan.config
+        stages = self.plan.stages_of(place)
+        sizes = tuple(self.plan.stages[stage].layers for stage in stages)
+        key = (*self._lies(place), sizes, place == 0, place + 1 == config.pp, entry)
+        if key not in self._stages:
+            self._stages[key] = super().stage(place, alike, entry)
+        cost, loads = self._stages[key], self.loads
+        reduce, gather = max(cost.reduce, float(loads.reduce[place])), max(cost.gather, float(loads.gather[place]))
+        beside = gather if config.shards_parameters else 0.0, reduce if config.reduces_each_microbatch else 0.0
+        forward, backward = max(cost.forward, beside[0]), max(cost.backward, sum(beside))
+        cost = replace(cost, forward=forward, backward=backward, reduce=reduce, gather=gather, traffic=sum(beside) + beside[0])
+        if schedules.get(config.schedule).OVERLAPS_SENDS:
+            return cost
+        ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
+        return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
+
+    def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
+        """Seconds of the messages between neighbouring places, side by side."""
+        key = (*self._lies(source), *self._lies(target), int(self.node[target, 0] - self.node[source, 0]))
+        if key not in self._messages:
+            ends = (itertools.chain(*costs.place_devices(self.plan, place)) for place in (source, target))
+            pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
+            self._messages[key] = costs.messages_pace(self.flat, pairs, self.idle)
+        found = self._messages[key]
+        spine = self.loads.ahead[source] if source < target else self.loads.back[target]
+        nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)
+        return max(found.seconds(nbytes), found.latency + float(spine))
+
+    def _lies(self, place: int) -> tuple[object, ...]:
+        """How a place lies on its nodes."""
+        nodes = self.node[place] - self.node[place, 0]
+        return self.cluster[place], nodes.tobytes(), self.index[place].tobytes()
+
+    def _tables(self) -> None:
+        """All transfers between nodes."""
+        config, workload = self.plan.config, self.plan.workload
+        places = np.arange(config.pp)
+        nbytes = config.tp * lowering.message_bytes(workload, config)
+        self._ahead = self._between(places[:-1], places[1:], "send_recv", nbytes)
+        self._back = self._between(places[1:], places[:-1], "send_recv", nbytes)
+        self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * lowering.tied_bytes(workload, config))
+        ends = np.array([self._volumes(place) for place in range(config.pp)])
+        self._reduce, self._gather = (self._around(ends[:, way], way) for way in (0, 1))
+        self._tied_idle = self._tied_without_spine()
+
+    def _tied_without_spine(self) -> Seconds:
+        """Seconds of the tied embedding's sum on the first node, which stands for all: only trunks are shared."""
+        plan, nbytes = self.plan, lowering.tied_bytes(self.plan.workload, self.plan.config)
+        if not nbytes:
+            return 0.0
+        replicas = int(np.count_nonzero(self.node[0] == self.node[0, 0]))
+        here, copies = plan.config.tp * replicas, -(-plan.config.dp // replicas)
+        listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
+        members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
+        found = ways(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
+        return min(way.pace.seconds(nbytes) for way in found)
+
+    def _volumes(self, place: int) -> tuple[float, float]:
+        """Bytes that all rings of a place hand on over each of their edges: to reduce gradients, and to gather weights."""
+        plan, config = self.plan, self.plan.config
+        stages, found, n = plan.stages_of(place), [0.0, 0.0], config.dp
+        layers = sum(plan.stages[stage].layers for stage in stages)
+        ends = 0 in stages, config.num_stages - 1 in stages
+        for _, operation, nbytes, count in costs.synchronisation(plan.workload, config, layers, *ends):
+            turns = 2 * (n - 1) if operation == "all_reduce" else n - 1
+            found[operation == "all_gather"] += config.tp * nbytes * count * turns / n
+        return found[0], found[1]
+
+    def _around(self, volumes: Floats, way: int) -> _Transfers:
+        operation = "all_gather" if way else "reduce_scatter" if self.plan.config.zero_stage else "all_reduce"
+        source, target = self.node, np.roll(self.node, -1, axis=1)
+        nics = (self.rings.get(place, "") for place in range(len(source)))
+        rates = [_uplink(self.plan.fleet, name, nic, operation) for name, nic in zip(self.cluster, nics, strict=True)]
+        return _transfers(source, target, volumes * rates, volumes * rates)
+
+    def _between(self, sources: Integers, targets: Integers, operation: str, nbytes: float) -> _Transfers:
+        """What all ranks of some places send to those of others, `nbytes` by each replica."""
+        nic = next((nic for nic in self.chains.values() if nic != "intra_node"), "")
+        rates = np.array([_uplink(self.plan.fleet, name, nic, operation) for name in self.cluster])
+        return _transfers(self.node[sources], self.node[targets], nbytes * rates[sources], nbytes * rates[targets])
+
+    def _loads(self, leaves: Integers) -> _Loads:
+        pairs, places = len(self.node) - 1, len(self.node)
+        return _Loads(
+            self._ahead.alone(leaves, pairs),
+            self._back.alone(leaves, pairs),
+            self._reduce.together(leaves, places),
+            self._gather.together(leaves, places),
+            float(self._tied.alone(leaves, 1)[0]),
+        )
+
+
+def _transfers(source: Integers, target: Integers, up: Floats, down: Floats) -> _Transfers:
+    """A row for each pair of nodes; seconds are given for each row of the arrays."""
+    of = np.arange(len(source))[:, None] + np.zeros_like(source)
+    return _Transfers(of.ravel(), source.ravel(), target.ravel(), up[of].ravel(), down[of].ravel())
+
+
+@functools.lru_cache(maxsize=256)
+def _uplink(fleet: Fleet, name: str, nic: str, operation: str) -> float:
+    """Seconds of a leaf's uplink for one byte; 0 where the cluster has none, or nothing leaves a node."""
+    cluster = fleet.cluster(name)
+    if cluster.fabric is None or nic in ("", "intra_node"):
+        return 0.0
+    ends = Device(name, 0, 0), Device(name, cluster.fabric.nodes_per_leaf, 0)
+    offers = protocols(fleet, (member(ends, nic, "ring"),), operation)
+    routes = (path(fleet, nic, *ends, operation, (0,), (0,), 1, 2, protocol) for protocol in offers)
+    return min(w / capacity(fleet, link) for found in routes for link, w in found.use if link[0] == "leaf" and link[-1] == "up")

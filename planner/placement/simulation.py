@@ -1,0 +1,62 @@
+"""Plans are played by the engine before they are promised: its number decides, and is what the plan promises."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+
+from sim.analytic import costs
+from sim.engine.engine import simulate
+from sim.errors import PlanError
+from sim.kernels import memory
+from sim.plan.plan import Plan
+from sim.results.report import predict
+
+
+def fits(plan: Plan) -> bool:
+    """Whether every rank's bytes fit its device."""
+    return all(peak <= limit for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))
+
+
+def play(plan: Plan) -> Plan:
+    """The plan with the prediction that its simulation gives."""
+    return plan.saying(prediction=predict(plan, simulate(plan)))
+
+
+def step(plan: Plan) -> float:
+    """Promised seconds of a step of a played plan."""
+    assert plan.prediction is not None
+    return plan.prediction.step_s
+
+
+def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, played: int, deadline: float = math.inf) -> Plan | None:
+    """The fastest of candidates that come in a rough order, best first; None where none fits.
+
+    The first `ranked` that can be built and fit are put in the order of their closed form; the first `played` of these are
+    played by the engine, until none left can win. Beyond the deadline, a time of `time.monotonic`, no more are built than one
+    and no more are played than one.
+    """
+    found: list[tuple[float, Plan]] = []
+    for pair in islice(_built(candidates), ranked):
+        found.append(pair)
+        if time.monotonic() > deadline:
+            break
+    best: Plan | None = None
+    for seconds, plan in sorted(found, key=lambda pair: pair[0])[:played]:
+        if best is not None and (seconds >= step(best) or time.monotonic() > deadline):
+            break
+        now = play(plan)
+        if best is None or step(now) < step(best):
+            best = now
+    return best
+
+
+def _built(candidates: Iterable[Callable[[], Plan]]) -> Iterator[tuple[float, Plan]]:
+    for build in candidates:
+        with suppress(PlanError):
+            plan = build()
+            if fits(plan):
+                yield costs.step_seconds(plan), plan

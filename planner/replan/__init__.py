@@ -1,0 +1,1 @@
+"""A new plan after devices were lost, and what moves to get there."""

@@ -1,0 +1,58 @@
+"""The plan in which nobody moves: the old stages on what is left of them, with fewer replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from planner.placement import simulation
+from sim.errors import PlanError
+from sim.formats.lost_nodes import Place
+from sim.hardware.cluster import Device
+from sim.hardware.topology import Topology
+from sim.plan.plan import ParallelConfig, Plan, groups_of
+
+
+def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | None:
+    """The old plan with as many replicas as every stage still has, played; None where it has none, or cannot be.
+
+    A stage keeps its first replicas; devices of others are idle. With experts over several ranks (ep) it is not looked for."""
+    seats = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
+    if before.config.ep > 1:
+        return None
+    for dp in range(min(map(len, seats)), 0, -1):
+        try:
+            plan = _with_replicas(before, left, dp, [device for place in seats for seat in place[:dp] for device in seat])
+        except PlanError:
+            continue
+        if simulation.fits(plan):
+            return simulation.play(plan)
+    return None
+
+
+def _surviving(before: Plan, place: int, goes: Mapping[Place, Place]) -> Iterator[tuple[Device, ...]]:
+    """Devices of every replica of a stage that are all left, by their new places."""
+    config = before.config
+    for replica in range(config.dp):
+        first = config.rank(0, replica * config.cp, place)
+        devices = before.placement[first : first + config.cp * config.tp]
+        if all((device.cluster, device.node) in goes for device in devices):
+            yield tuple(Device(*goes[device.cluster, device.node], device.index) for device in devices)
+
+
+def _with_replicas(before: Plan, left: Topology, dp: int, placement: list[Device]) -> Plan:
+    """Raises PlanError where the plan cannot have so many replicas."""
+    each, more = divmod(sum(before.config.num_microbatches), dp)
+    microbatches = tuple(each + (replica < more) for replica in range(dp))
+    config = replace(before.config, dp=dp, num_microbatches=microbatches, zero_shard_size=_shards(before.config, dp))
+    chosen = {(group.kind, before.config.place(group.ranks[0])[2]): group.collective for group in before.groups}
+    groups = tuple(
+        replace(group, collective=chosen.get((group.kind, config.place(group.ranks[0])[2]), group.collective))
+        for group in groups_of(left.fleet, config, tuple(placement))
+    )
+    return Plan(left, before.workload, config, before.stages, tuple(placement), groups, before.made_by)
+
+
+def _shards(config: ParallelConfig, dp: int) -> int | None:
+    size = config.zero_shard_size
+    return size if size is not None and dp * config.cp % size == 0 else None

@@ -1,0 +1,50 @@
+"""What is asked of the planner: a topology, a workload, and dimensions that the user has pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+from sim.hardware.cluster import Cluster
+from sim.hardware.topology import Topology
+from sim.workload.model import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Dimensions of the plan that are given; None leaves the choice to the planner."""
+
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    vpp: int | None = None
+    microbatch_size: int | None = None
+    schedule: str | None = None
+    recompute: str | None = None
+    zero_stage: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    zero_shard_size: int | None = None
+
+    def __str__(self) -> str:
+        given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))
+        return " ".join(f"--{name} {value}" for name, value in given if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A planning task. `time_limit` is in seconds; `machines` are the clusters that may be used, each with how many of its
+    nodes: all of the fleet where it is empty."""
+
+    topology: Topology
+    workload: Workload
+    wishes: Wishes = Wishes()
+    time_limit: float = 50.0
+    machines: tuple[tuple[str, int], ...] = ()
+
+    def clusters(self) -> Iterator[Cluster]:
+        """Clusters that may be used, with so many nodes, and whose devices can compute at the workload's precision."""
+        nodes = dict(self.machines)
+        for cluster in self.topology.fleet.clusters:
+            if cluster.node.device.runs(self.workload.precision) and (not nodes or cluster.name in nodes):
+                yield replace(cluster, nodes=nodes[cluster.name]) if nodes else cluster

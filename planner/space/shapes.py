@@ -1,0 +1,286 @@
+"""Every (tp, dp, cp, ep, microbatch size, recomputation, schedule) that divides the model, the batch and the machines.
+
+pp is left to the stage model, which decides how many stages stand on which class of machines.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from planner.request import Question
+from sim.errors import Infeasible
+from sim.hardware.cluster import Cluster, Device
+from sim.plan import schedules
+from sim.plan.plan import USUAL_GRADIENTS, ParallelConfig
+from sim.workload.model import Workload
+
+USUAL_SIZES = (1, 2, 4, 8, 16)
+"""Microbatch sizes that the published strategies try; certified tries every divisor of a replica's batch."""
+MOST_CHUNKS = 12
+"""Most virtual stages of a pipeline place (vpp) that are searched. The bubble falls as 1 / vpp, so more would take away less
+than a twelfth of it (a guess at what is worth the search)."""
+USUAL_CHUNKS = (2, 4, 8)
+"""Numbers of virtual stages that are searched whether they divide the model's layers or not."""
+NOT_SEARCHED = ("gpipe", "1f1b-deepspeed")
+"""Schedules that 1f1b beats in memory or in time; pin them where a runtime has no other."""
+RECOMPUTE = ("none", "full")
+"""Plans have a fused attention core (`ParallelConfig.attention`), with which selective recomputation is the same as none: it is
+not searched unless it is pinned."""
+LEAST_TOKENS = 4096
+"""Tokens of a sequence that a rank has at least where cp is searched: with fewer, more replicas or tensor parallelism do what
+cp does and move less (a guess). Llama 3 left 8,192 (arXiv 2407.21783, table 4: cp 16 for 131,072)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All degrees but pp."""
+
+    tp: int
+    dp: int
+    microbatch_size: int
+    recompute: str
+    schedule: str
+    vpp: int
+    zero_stage: int
+    cp: int = 1
+    ep: int = 1
+    zero_shard_size: int | None = None
+    overlap_param_gather: bool = True
+
+    @property
+    def slots(self) -> int:
+        """Slots (tensor-parallel groups) that one stage takes."""
+        return self.dp * self.cp
+
+    def microbatches(self, workload: Workload) -> int:
+        """Microbatches of every replica."""
+        return workload.global_batch_size // (self.dp * self.microbatch_size)
+
+    def places(self, microbatches: int, most: int) -> int:
+        """The longest pipeline of at most so many places that the schedule can play; at least 1."""
+        if not schedules.get(self.schedule).CHUNKED:
+            return max(most, 1)
+        return next((pp for pp in range(most, 0, -1) if microbatches % pp == 0), 1)
+
+    def enough(self, microbatches: int, pp: int) -> int:
+        """Microbatches of which as many are in flight as of all of them."""
+        return microbatches if microbatches <= 2 * pp or self.schedule == "gpipe" else 2 * pp
+
+    def config(self, workload: Workload, pp: int) -> ParallelConfig:
+        """The configuration with a pipeline of pp places."""
+        return _config(self, workload, pp)
+
+
+@functools.lru_cache(maxsize=64)  # the classes of a shape ask for the same one; a large one has a number for each replica
+def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
+    return ParallelConfig(
+        tp=shape.tp,
+        pp=pp,
+        dp=shape.dp,
+        cp=shape.cp,
+        ep=shape.ep,
+        vpp=shape.vpp,
+        schedule=shape.schedule,
+        microbatch_size=shape.microbatch_size,
+        num_microbatches=(shape.microbatches(workload),) * shape.dp,
+        zero_stage=shape.zero_stage,
+        zero_shard_size=shape.zero_shard_size,
+        recompute=shape.recompute,
+        overlap_param_gather=shape.overlap_param_gather,
+        sequence_parallel=shape.tp > 1,
+        gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def splitting(shape: Shape) -> Shape:
+    """The shape under a schedule that splits the backward and overlaps its messages: the least that any schedule costs."""
+    name = next(name for name in schedules.names() if schedules.get(name).SPLITS_BACKWARD)
+    return replace(shape, schedule=name, vpp=1)
+
+
+def variants(question: Question, shape: Shape) -> Iterator[Shape]:
+    """The shape under every schedule, vpp and ZeRO stage that is searched, as far as they are not pinned."""
+    for zero in zero_stages(question, shape):
+        for name, vpp in _schedules(question):
+            yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
+
+
+def zero_stages(question: Question, shape: Shape) -> tuple[int, ...]:
+    """ZeRO stages that are searched."""
+    return (1, 2, 3) if question.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
+
+
+def _schedules(question: Question) -> list[tuple[str, int]]:
+    """(schedule, vpp) that are searched."""
+    wishes = question.wishes
+    names = [wishes.schedule] if wishes.schedule else [name for name in schedules.names() if name not in NOT_SEARCHED]
+    found: list[tuple[str, int]] = []
+    for name in names:
+        chunked = schedules.get(name).CHUNKED
+        if wishes.vpp is None:
+            found += [(name, vpp) for vpp in (chunks(question.workload.model.layers) if chunked else [1])]
+        elif wishes.schedule or chunked == (wishes.vpp > 1):
+            found.append((name, wishes.vpp))
+    return found
+
+
+def chunks(layers: int) -> list[int]:
+    """Searched values of vpp: divisors of the model's layers up to `MOST_CHUNKS`, and the usual ones."""
+    return [v for v in range(2, min(MOST_CHUNKS, layers) + 1) if layers % v == 0 or v in USUAL_CHUNKS]
+
+
+def overlaps(shape: Shape) -> tuple[Shape, ...]:
+    """The shape with its weights gathered ahead of the next step's forwards, and, where that is a choice, behind the optimizer.
+
+    Ahead they hide behind forwards of the stage and of those before it; behind, where backwards of those before are still to
+    come, which take longer. Reductions are always overlapped."""
+    chosen = shape.slots > 1 and shape.zero_stage in (1, 2)
+    return (shape, replace(shape, overlap_param_gather=False)) if chosen else (shape,)
+
+
+def slots(cluster: Cluster, tp: int) -> int:
+    """Tensor-parallel groups that a cluster can hold, each inside one node."""
+    return cluster.nodes * (cluster.node.count // tp)
+
+
+def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
+    """Devices of a slot; slots fill one node after the other."""
+    node, place = divmod(index, cluster.node.count // tp)
+    return tuple(Device(cluster.name, node, place * tp + i) for i in range(tp))
+
+
+def uneven(cluster: Cluster, shape: Shape, stages: int) -> bool:
+    """Whether so many stages, on nodes filled one after the other, leave the last node two slots or more shorter than others.
+
+    Groups of cp and of ep stand on whole parts of nodes; so their stages are not spread otherwise."""
+    per_node, taken = cluster.node.count // shape.tp, stages * shape.slots
+    return shape.cp == shape.ep == 1 and taken > per_node and -taken % per_node > 1
+
+
+def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], ...]:
+    """Devices of so many slots, evenly on the fewest nodes that hold them: some, the first, have one more than others."""
+    nodes = math.ceil(taken / (cluster.node.count // tp))
+    each, more = divmod(taken, nodes)
+    places = ((node, place) for node in range(nodes) for place in range(each + (node < more)))
+    return tuple(tuple(Device(cluster.name, node, place * tp + i) for i in range(tp)) for node, place in places)
+
+
+def searched(question: Question, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
+    """`shapes` under every cp and ep that is searched: powers of two, and all that divide the experts.
+
+    Raises Infeasible for none."""
+    found, wishes = False, question.wishes
+    _check_degrees(question.workload, wishes.cp or 1, wishes.ep or 1)
+    for cp in _context_degrees(question):
+        for ep in _expert_degrees(question):
+            with suppress(Infeasible):
+                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size):
+                    found = True
+                    yield shape
+    if not found:
+        raise Infeasible(_why_none(question))
+
+
+def shapes(question: Question, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
+    """All shapes with cp and ep as pinned, else 1; replicas of a stage stand in one cluster, or anywhere if `across`.
+
+    Microbatch sizes are those of `USUAL_SIZES` that divide a replica's batch, or all divisors (`every_size`). Raises Infeasible
+    for none."""
+    found = False
+    cp, ep, shards = question.wishes.cp or 1, question.wishes.ep or 1, question.wishes.zero_shard_size
+    _check_degrees(question.workload, cp, ep)
+    for tp in _tensor_degrees(question):
+        for dp in _data_degrees(question, tp, across):
+            for size in _sizes(question, dp, every_size):
+                for recompute in (question.wishes.recompute,) if question.wishes.recompute else RECOMPUTE:
+                    found = True
+                    schedule = question.wishes.schedule or ("interleaved" if (question.wishes.vpp or 1) > 1 else "1f1b")
+                    vpp = question.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
+                    zero = 1 if question.wishes.zero_stage is None else question.wishes.zero_stage
+                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
+    if not found:
+        raise Infeasible(_why_none(question))
+
+
+def _context_degrees(question: Question) -> list[int]:
+    """1, and powers of two that leave a rank `LEAST_TOKENS`, unless pinned."""
+    if question.wishes.cp:
+        return [question.wishes.cp]
+    seq_len = question.workload.seq_len
+    powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
+    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
+
+
+def _expert_degrees(question: Question) -> list[int]:
+    """All divisors of the experts, unless pinned; only 1 where blocks of ranks share state, which is not modelled with more."""
+    experts = question.workload.model.experts
+    if question.wishes.ep or question.wishes.zero_shard_size or not experts:
+        return [question.wishes.ep or 1]
+    return [ep for ep in range(1, experts + 1) if experts % ep == 0]
+
+
+def _tensor_degrees(question: Question) -> list[int]:
+    """Degrees that fit inside some node and divide heads, MLPs and vocabulary; powers of two unless pinned."""
+    model = question.workload.model
+    largest = max((cluster.node.count for cluster in question.clusters()), default=0)
+    wished = question.wishes.tp
+    degrees = [wished] if wished else [2**i for i in range(largest.bit_length())]
+    sizes = (model.heads, model.ffn_hidden, model.shared_ffn_hidden, model.vocab)
+    return [tp for tp in degrees if tp <= largest and not any(size % tp for size in sizes)]
+
+
+def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:
+    room = [slots(cluster, tp) for cluster in question.clusters()]
+    cp, divisors = question.wishes.cp or 1, (question.wishes.ep or 1, question.wishes.zero_shard_size or 1)
+    most = (sum(room) if across else max(room, default=0)) // cp
+    wished = question.wishes.dp
+    degrees = [wished] if wished else range(1, most + 1)
+    fitting = (dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0)
+    return [dp for dp in fitting if not any(dp * cp % divisor for divisor in divisors)]
+
+
+def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
+    """Refuse a pinned cp or ep that the sequence or the model cannot be divided by."""
+    if cp > 1 and workload.seq_len % (2 * cp):
+        raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp")
+    if ep > 1 and (not workload.model.experts or workload.model.experts % ep):
+        raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
+
+
+def _sizes(question: Question, dp: int, every_size: bool) -> list[int]:
+    share = question.workload.global_batch_size // dp
+    wished = question.wishes.microbatch_size
+    able = range(1, share + 1) if every_size else USUAL_SIZES
+    return [size for size in ((wished,) if wished else able) if share % size == 0]
+
+
+def _why_none(question: Question) -> str:
+    workload, wishes = question.workload, question.wishes
+    if not any(True for _ in question.clusters()):
+        return f"no cluster of {question.topology.name} has devices with {workload.precision}; choose another precision"
+    most = max(slots(cluster, wishes.tp or 1) for cluster in question.clusters()) // (wishes.cp or 1)
+    parts = [f"no layout fits {str(wishes) or 'the workload'}"]
+    if wishes.tp and not _tensor_degrees(question):
+        widest = max(cluster.node.count for cluster in question.clusters())
+        parts.append(
+            f"tp {wishes.tp} must fit inside a node ({widest} devices) and divide heads {workload.model.heads}, "
+            f"ffn_hidden {workload.model.ffn_hidden} and vocab {workload.model.vocab}"
+        )
+    elif (wishes.dp or 1) > most:
+        ways = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("cp", wishes.cp), ("tp", wishes.tp or 1)) if v)
+        parts.append(f"{ways} replicas do not fit one cluster, which holds {most}")
+    elif wishes.zero_shard_size and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.zero_shard_size):
+        room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
+        parts.append(f"zero_shard_size {wishes.zero_shard_size} must divide dp {room} x cp {wishes.cp or 1}")
+    elif wishes.ep and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.ep):
+        room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
+        parts.append(f"ep {wishes.ep} must divide dp {room} x cp {wishes.cp or 1}, from which it takes its ranks")
+    else:
+        product = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("microbatch size", wishes.microbatch_size)) if v)
+        parts.append(f"{product or 'every dp'} must divide global_batch_size {workload.global_batch_size}")
+    return "; ".join(parts)

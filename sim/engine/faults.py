@@ -1,0 +1,231 @@
+"""Trouble: slow devices, jitter, degraded and flapping links; what a seed draws of it, and what that does to a step.
+
+Opt-in and seeded: the same seed gives the same timeline, byte for byte, and no trouble the plain one. What is drawn changes the
+seconds of `sim.engine.durations` and the capacities of `sim.engine.folding`, which the engine reads; there is no second model.
+Each kind of trouble has a stream of random numbers of its own and runs through all machines of the fleet in their order: a seed
+slows the same devices whatever else is asked for, and whatever plan runs on them.
+
+Links that can be in trouble are NICs (each with both its ways) and trunks. Collectives and messages go the way that the plain
+plan chose: a library that has made its rings does not make them anew for a slow link.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from sim import units
+from sim.errors import HolmesError
+from sim.hardware.cluster import Device, Fleet
+from sim.network.routes import LinkName
+from sim.units import Seconds
+
+Port: TypeAlias = tuple[LinkName, ...]
+"""The links that fail together: both ways of one NIC, or of one trunk."""
+
+HORIZON = 4.0
+"""Flaps are drawn for so many times the plain step; a step that takes longer meets no more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stragglers:
+    """Each device computes, with probability `share`, `factor` times as long, for the whole step."""
+
+    share: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """Each NIC and each trunk has, with probability `share`, only `rate` times its bandwidth, for the whole step."""
+
+    share: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flaps:
+    """Each NIC and each trunk goes down once in `every` seconds on average (exponential), and carries nothing for `down`."""
+
+    every: Seconds
+    down: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What may happen. `jitter` is the standard deviation of a compute action's seconds over their mean (lognormal)."""
+
+    stragglers: Stragglers | None = None
+    jitter: float = 0.0
+    degraded: Degraded | None = None
+    flaps: Flaps | None = None
+
+    def __str__(self) -> str:
+        slow, weak, flaps = self.stragglers, self.degraded, self.flaps
+        said = [f"{100 * slow.share:.4g} % of the devices {slow.factor:.4g} times as slow" if slow else ""]
+        said += [f"jitter {100 * self.jitter:.4g} %" if self.jitter else ""]
+        said += [f"{100 * weak.share:.4g} % of the links at {100 * weak.rate:.4g} % of their rate" if weak else ""]
+        said += [f"a link down every {flaps.every / 3600:.4g} h for {units.time_text(flaps.down)}" if flaps else ""]
+        return ", ".join(filter(None, said)) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a seed draws: how many times as long devices take, what is left of links' rates, when links are down.
+
+    `jitter` has a stream of random numbers for each device, named by `seed`; without jitter the seed is 0, so that equal draws
+    are equal values."""
+
+    slow: tuple[tuple[Device, float], ...] = ()
+    weak: tuple[tuple[LinkName, float], ...] = ()
+    down: tuple[tuple[LinkName, tuple[tuple[Seconds, Seconds], ...]], ...] = ()
+    jitter: float = 0.0
+    seed: int = 0
+    _slow: dict[Device, float] = field(init=False, repr=False, compare=False)
+    _weak: dict[LinkName, float] = field(init=False, repr=False, compare=False)
+    _down: dict[LinkName, tuple[tuple[Seconds, Seconds], ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("slow", "weak", "down"):
+            object.__setattr__(self, f"_{name}", dict(getattr(self, name)))
+
+    def slows(self, device: Device) -> float:
+        """How many times as long a device takes."""
+        return self._slow.get(device, 1.0)
+
+    def leaves(self, link: LinkName) -> float:
+        """What part of its rate a link has."""
+        return self._weak.get(link, 1.0)
+
+    def closes(self, link: LinkName) -> tuple[tuple[Seconds, Seconds], ...]:
+        """When a link is down: (from, until), in order."""
+        return self._down.get(link, ())
+
+    def stream(self, device: Device) -> Iterator[float]:
+        """Factors of mean 1 for the compute actions of a device, one after the other."""
+        random, variance = Random(f"{self.seed} jitter {device}"), math.log1p(self.jitter**2)
+        while True:
+            yield math.exp(random.gauss(-variance / 2, math.sqrt(variance)))
+
+    def marks(self) -> Iterator[tuple[tuple[str, int], int, tuple[object, ...]]]:
+        """((cluster, node), index of a device or -1, what is drawn there): what tells nodes apart that were alike."""
+        for device, factor in self.slow:
+            yield (device.cluster, device.node), device.index, ("slow", factor)
+        for link, said in (*self.weak, *self.down):
+            if link[0] == "nic":
+                yield (str(link[1]), int(link[2])), -1, (*link[3:], said)
+
+
+NOTHING = Drawn()
+"""No trouble."""
+
+
+def draw(trouble: Trouble, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> Drawn:
+    """What a seed draws on the machines of a fleet; flaps within `HORIZON` times the plain step `step_s`."""
+    slow: list[tuple[Device, float]] = []
+    weak: list[tuple[LinkName, float]] = []
+    down: list[tuple[LinkName, tuple[tuple[Seconds, Seconds], ...]]] = []
+    if trouble.stragglers is not None:
+        random = Random(f"{seed} stragglers")
+        slow = [(d, trouble.stragglers.factor) for d in _devices(fleet) if random.random() < trouble.stragglers.share]
+    if trouble.degraded is not None:
+        random = Random(f"{seed} degraded")
+        chosen = [port for port in ports(fleet) if random.random() < trouble.degraded.share]
+        weak = [(link, trouble.degraded.rate) for port in chosen for link in port]
+    if trouble.flaps is not None:
+        random = Random(f"{seed} flaps")
+        for port in ports(fleet):
+            times = tuple(_flaps(trouble.flaps, random, HORIZON * step_s))
+            down += [(link, times) for link in port if times]
+    return Drawn(tuple(slow), tuple(weak), tuple(down), trouble.jitter, seed if trouble.jitter else 0)
+
+
+def _flaps(flaps: Flaps, random: Random, horizon: Seconds) -> Iterator[tuple[Seconds, Seconds]]:
+    """When a link is down: it may be so already when the step begins."""
+    begin = random.expovariate(1 / flaps.every) - flaps.down
+    while begin < horizon:
+        yield max(begin, 0.0), begin + flaps.down
+        begin += flaps.down + random.expovariate(1 / flaps.every)
+
+
+def _devices(fleet: Fleet) -> Iterator[Device]:
+    for cluster in fleet.clusters:
+        for node in range(cluster.nodes):
+            for index in range(cluster.node.count):
+                yield Device(cluster.name, node, index)
+
+
+def ports(fleet: Fleet) -> Iterator[Port]:
+    """NICs node by node, then trunks."""
+    for cluster in fleet.clusters:
+        for node in range(cluster.nodes):
+            for nic in cluster.node.nics:
+                for index in range(nic.count):
+                    at: LinkName = ("nic", cluster.name, node, nic.kind, index)
+                    yield (*at, "out"), (*at, "in")
+    for (a, b), kind in dict.fromkeys((trunk.between, trunk.kind) for trunk in fleet.trunks):
+        yield ("trunk", a, b, kind, "out"), ("trunk", b, a, kind, "out")
+
+
+# the text forms of the command line
+
+_NUMBER = r"[0-9]*\.?[0-9]+"
+_SHARED = re.compile(rf"({_NUMBER})\s*(%?)\s*:\s*({_NUMBER})\s*(%?)")
+_SPREAD = re.compile(rf"({_NUMBER})\s*(%?)")
+
+
+def stragglers(text: str) -> Stragglers:
+    """`1%:1.5`: one device in a hundred takes 1.5 times as long. Raises HolmesError."""
+    share, factor = _pair("--stragglers", text, "1%:1.5")
+    if factor < 1:
+        raise HolmesError(f"--stragglers {text!r}: {factor:g} times as slow is faster; write 1.5, say")
+    return Stragglers(share, factor)
+
+
+def degraded(text: str) -> Degraded:
+    """`1%:50%`: one link in a hundred has half its rate. Raises HolmesError."""
+    share, rate = _pair("--degrade", text, "1%:50%")
+    if not 0 < rate <= 1:
+        raise HolmesError(f"--degrade {text!r}: a link keeps a part of its rate above 0 and at most 1; write 50%, say")
+    return Degraded(share, rate)
+
+
+def jitter(text: str) -> float:
+    """`3%`: the standard deviation over the mean. Raises HolmesError."""
+    match = _SPREAD.fullmatch(text.strip())
+    if match is None:
+        raise HolmesError(f"--jitter {text!r} should be a spread, such as 3%")
+    found = _number(match[1], match[2])
+    if found > 1:
+        raise HolmesError(f"--jitter {text!r}: a spread is at most 1, or 100%; write 3%, say")
+    return found
+
+
+def flaps(text: str) -> Flaps:
+    """`100h:5s`: each link goes down once in 100 hours, for 5 seconds. Raises HolmesError."""
+    every, colon, down = text.partition(":")
+    try:
+        found = Flaps(units.parse(every, "time"), units.parse(down, "time"))
+    except ValueError as error:
+        raise HolmesError(f"--flaps {text!r} should be mean time between flaps and time down, such as 100h:5s") from error
+    if not colon or not found.every > 0:
+        raise HolmesError(f"--flaps {text!r}: the time between flaps is above 0; write 100h:5s, say")
+    return found
+
+
+def _pair(option: str, text: str, example: str) -> tuple[float, float]:
+    match = _SHARED.fullmatch(text.strip())
+    if match is None:
+        raise HolmesError(f"{option} {text!r} should be a share and what happens to it, such as {example}")
+    share = _number(match[1], match[2])
+    if share > 1:
+        raise HolmesError(f"{option} {text!r}: a share is at most 1, or 100%; write {example}, say")
+    return share, _number(match[3], match[4])
+
+
+def _number(digits: str, percent: str) -> float:
+    return float(digits) / (100 if percent else 1)

@@ -1,0 +1,1 @@
+"""Readers and writers of files, with line numbers in their errors: topologies, plans, profiles, the catalogue."""

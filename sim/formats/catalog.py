@@ -1,0 +1,98 @@
+"""The catalogue: one YAML file per device, interconnect, NIC type, model and software stack, each number with its source.
+
+The folder is the registry: a new file `devices/<name>.yaml` is a new device. Facts only; no code knows a name.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from typing import TypeVar
+
+from sim.errors import TopologyError
+from sim.formats.documents import Document, check, parse, suggestion
+from sim.formats.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts, StackFacts
+from sim.hardware.cluster import DeviceSpec, LinkSpec
+from sim.workload.model import Model
+
+Facts = TypeVar("Facts", bound=Door)
+
+KINDS: dict[str, str] = {
+    "devices": "device",
+    "links": "interconnect",
+    "nics": "NIC type",
+    "models": "model",
+    "profiles": "profile",
+    "stacks": "stack",
+}
+"""Folder -> what one entry of it is called."""
+
+
+@functools.cache
+def names(folder: str) -> tuple[str, ...]:
+    """Names of all entries of a folder of the catalogue, sorted."""
+    found = (entry.name for entry in (files("sim.catalog") / folder).iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+def document(folder: str, name: str) -> Document:
+    """An entry as it is written; raises TopologyError for an unknown name."""
+    if name not in names(folder):
+        near = suggestion(name, names(folder))
+        raise TopologyError(f"{KINDS[folder]} {name!r} is not in the catalogue{near}")
+    text = (files("sim.catalog") / folder / f"{name}.yaml").read_text(encoding="utf-8")
+    return parse(f"catalog/{folder}/{name}.yaml", text)
+
+
+def _facts(folder: str, name: str, schema: type[Facts]) -> Facts:
+    return check(document(folder, name), schema)
+
+
+@functools.cache
+def device_facts(name: str) -> DeviceFacts:
+    """Everything the catalogue says of a device, sources included; raises TopologyError for an unknown name."""
+    return _facts("devices", name, DeviceFacts)
+
+
+@functools.cache
+def link_facts(name: str) -> LinkFacts:
+    """Everything the catalogue says of an interconnect; raises TopologyError for an unknown name."""
+    return _facts("links", name, LinkFacts)
+
+
+@functools.cache
+def nic_facts(name: str) -> NicTypeFacts:
+    """Everything the catalogue says of a NIC type; raises TopologyError for an unknown name."""
+    return _facts("nics", name, NicTypeFacts)
+
+
+@functools.cache
+def model_facts(name: str) -> ModelFacts:
+    """Everything the catalogue says of a model; raises TopologyError for an unknown name."""
+    return _facts("models", name, ModelFacts)
+
+
+@functools.cache
+def stack_facts(name: str) -> StackFacts:
+    """A fitted software stack: its numbers, the cases it saw, its errors; raises TopologyError for an unknown name."""
+    return _facts("stacks", name, StackFacts)
+
+
+def device(name: str) -> DeviceSpec:
+    """A device of the catalogue."""
+    return device_facts(name).spec()
+
+
+def link(name: str) -> LinkSpec:
+    """An interconnect of the catalogue."""
+    return link_facts(name).spec()
+
+
+def nic(name: str) -> LinkSpec:
+    """A NIC type of the catalogue."""
+    return nic_facts(name).spec()
+
+
+def model(name: str) -> Model:
+    """A model of the catalogue."""
+    return model_facts(name).model()

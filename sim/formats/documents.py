@@ -1,0 +1,286 @@
+"""YAML and JSON documents at the door: text in, checked values out, every fault of a file at once with its line.
+
+This is the only file that knows PyYAML. A document is checked by a pydantic model; each fault becomes one line
+`file:line: key: what is wrong; what would be right`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from sim.errors import HolmesError, TopologyError
+
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Path_ = tuple[str | int, ...]
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+class Document:
+    """A parsed file that knows the line of every key; `outer` is its place where it is part of a larger file.
+
+    `find` tells the lines. It is asked when the first one is wanted: a file without a fault needs none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value: object,
+        find: Callable[[], Mapping[Path_, int]],
+        duplicates: list[tuple[Path_, int]],
+        outer: Path_ = (),
+    ):
+        self.name, self.value, self.duplicates, self.outer = name, value, duplicates, outer
+        self._find = functools.cache(find)
+
+    @property
+    def lines(self) -> Mapping[Path_, int]:
+        """Line of every key and element."""
+        return self._find()
+
+    def inside(self, key: str) -> Document:
+        """The part of the document under a key."""
+        assert isinstance(self.value, dict)
+
+        def lines() -> Mapping[Path_, int]:
+            return {path[1:]: line for path, line in self.lines.items() if path[:1] == (key,)}
+
+        return Document(self.name, self.value[key], lines, [], (*self.outer, key))
+
+    def line(self, path: Iterable[str | int]) -> int:
+        """Line of a key, or of the nearest place above it that exists."""
+        where = tuple(path)
+        while where and where not in self.lines:
+            where = where[:-1]
+        return self.lines.get(where, 1)
+
+    def fault(self, path: Iterable[str | int], message: str) -> str:
+        """One line that names the place of a fault."""
+        where = tuple(path)
+        key = key_text((*self.outer, *where))
+        return f"{self.name}:{self.line(where)}: {key + ': ' if key else ''}{message}"
+
+
+def to_yaml(value: object) -> str:
+    """A value as a YAML document: keys in their order, short lists and mappings on one line."""
+    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True))
+
+
+def key_text(path: Iterable[str | int]) -> str:
+    """A place in a document as people write it: `clusters.ib.node.nics[0].bandwidth`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str:
+    """The text of a file, less a byte order mark; raises `error` in one line where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise error(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise error(f"{path}: is a folder, not a file") from None
+    except PermissionError:
+        raise error(f"{path}: permission denied") from None
+    except UnicodeDecodeError as fault:
+        raise error(f"{path}: not a UTF-8 text file ({fault.reason} at byte {fault.start})") from None
+
+
+def parse(name: str, text: str) -> Document:
+    """Parse YAML or JSON text; raises TopologyError where it is not well formed or gives a key twice."""
+    try:
+        return Document(name, json.loads(text, object_pairs_hook=_once), lambda: _lines(text)[0], [])
+    except (ValueError, RecursionError):  # YAML, or JSON with a fault: looked at key by key
+        return _parse_yaml(name, text)
+
+
+def parse_json(name: str, text: str) -> Document:
+    """Parse JSON text, which may be long and in one line; raises HolmesError where it is malformed or gives a key twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError as fault:
+        raise HolmesError(f"{name}:{fault.lineno}: not well-formed JSON: {fault.msg} (column {fault.colno})") from None
+    except (ValueError, RecursionError) as fault:
+        raise HolmesError(f"{name}:1: not well-formed JSON: {fault}") from None
+    return Document(name, value, lambda: _lines(text)[0] if text.strip().count("\n") else {}, [])
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of a JSON text; raises ValueError where a key is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _lines(text: str) -> tuple[dict[Path_, int], list[tuple[Path_, int]]]:
+    """Line of every key and element, and keys that are given twice with the line that repeats them."""
+    lines: dict[Path_, int] = {}
+    duplicates: list[tuple[Path_, int]] = []
+
+    def walk(node: yaml.Node | None, path: Path_) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                place = (*path, str(key.value))
+                if place in lines:
+                    duplicates.append((place, key.start_mark.line + 1))
+                lines.setdefault(place, key.start_mark.line + 1)
+                walk(value, place)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                lines[(*path, index)] = value.start_mark.line + 1
+                walk(value, (*path, index))
+
+    walk(yaml.compose(text, Loader=Loader), ())
+    return lines, duplicates
+
+
+def _parse_yaml(name: str, text: str) -> Document:
+    kind = "JSON" if Path(name).suffix == ".json" else "YAML"
+    try:
+        lines, duplicates = _lines(text)
+        value = yaml.load(text, Loader=Loader)
+    except yaml.MarkedYAMLError as fault:
+        mark = fault.problem_mark or fault.context_mark
+        line = mark.line + 1 if mark else 1
+        raise TopologyError(f"{name}:{line}: not well-formed {kind}: {fault.problem or fault.context}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as fault:
+        raise TopologyError(f"{name}:1: not well-formed {kind}: {str(fault).splitlines()[0]}") from None
+    return Document(name, value, lambda: lines, duplicates)
+
+
+def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_, str]] = ()) -> Checked:
+    """The document as `schema`; raises TopologyError with one line for every fault, `more` (place, text) included."""
+    faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
+    if not isinstance(document.value, dict):
+        kind = "empty" if document.value is None else type(document.value).__name__
+        raise TopologyError(document.fault((), f"a mapping of keys is expected here, not {kind}"))
+    checked = None
+    try:
+        checked = schema.model_validate(document.value)
+    except ValidationError as error:
+        faults += _faults(document, error, schema)
+    faults += more
+    if faults or checked is None:
+        lines = dict.fromkeys(document.fault(*fault) for fault in sorted(faults, key=lambda fault: document.line(fault[0])))
+        raise TopologyError("\n".join(lines))
+    return checked
+
+
+def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[Path_, str]]:
+    """(place, text) of every fault; for a union (a name or facts in place) the branch that fits what was written."""
+    lines = []
+    for item in error.errors(include_url=False):
+        if "[key]" in item["loc"] and item["type"] == "string_type":
+            continue  # a key that is not text: `sim.formats.topology` names it
+        place, branch = _real_place(document.value, item["loc"], item["type"] == "missing")
+        written = _value_at(document.value, place)
+        if branch == "str" and isinstance(written, dict):
+            continue
+        if branch and branch != "str" and not isinstance(written, dict) and item["type"] in {"model_type", "dict_type"}:
+            continue
+        lines.append((place, _message(item, written, schema)))
+    return lines
+
+
+def _real_place(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[Path_, str]:
+    """Drop from pydantic's location the names of union branches, which are not keys of the document; a missing key is one."""
+    place: list[str | int] = []
+    branch = ""
+    for index, part in enumerate(loc):
+        inside = isinstance(value, dict) and part in value
+        inside = inside or (isinstance(value, list) and isinstance(part, int) and part < len(value))
+        if inside:
+            value = value[part]  # type: ignore[index]
+            place.append(part)
+        elif missing and index == len(loc) - 1:
+            place.append(part)
+        else:
+            branch = str(part)
+    return tuple(place), branch
+
+
+def _value_at(value: object, place: Path_) -> object:
+    for part in place:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def _message(item: object, written: object, schema: type[BaseModel]) -> str:
+    assert isinstance(item, Mapping)
+    kind, text, context = item["type"], str(item["msg"]), item.get("ctx") or {}
+    if kind == "extra_forbidden":
+        return "unknown key" + suggestion(str(item["loc"][-1]), _sibling_keys(schema, item["loc"]))
+    if kind == "missing":
+        return "this key is missing"
+    if kind == "value_error":
+        return str(context.get("error", text))
+    if kind == "string_type":
+        return f"{written!r} is not text"
+    if kind in {"int_type", "int_parsing", "int_from_float"}:
+        return f"{written!r} is not a whole number"
+    if kind in {"float_type", "float_parsing"}:
+        return f"{written!r} is not a number"
+    if kind in {"dict_type", "model_type"}:
+        return f"a mapping of keys is expected here, not {written!r}"
+    if kind in {"list_type", "tuple_type"}:
+        return f"a list is expected here, not {written!r}"
+    if kind == "too_short":
+        return "at least one is needed"
+    if kind == "literal_error":
+        expected = str(context["expected"])
+        return f"{written!r} is unknown; known: {expected}"
+    lowered = text[:1].lower() + text[1:]
+    return f"{written!r}: {lowered}"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where one of the known words is near, else the list of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+def _sibling_keys(schema: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
+    """Keys that the schema knows at the place of a fault, found by walking the schema along the location."""
+    current: object = schema
+    for part in loc[:-1]:
+        current = _step(current, part)
+    models = _models(current)
+    return sorted({info.alias or name for model in models for name, info in model.model_fields.items()})
+
+
+def _step(current: object, part: str | int) -> object:
+    for model in _models(current):
+        for name, info in model.model_fields.items():
+            if part in (name, info.alias):
+                return info.annotation
+    if isinstance(part, str) and any(model.__name__ == part for model in _models(current)):
+        return current
+    arguments = getattr(current, "__args__", ())
+    return arguments[-1] if arguments and not _models(current) else current
+
+
+def _models(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    origin = getattr(annotation, "__origin__", None)
+    if origin in (list, dict, tuple):
+        return []
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]

@@ -1,0 +1,97 @@
+"""Edits of a topology: other values at places of its file, `workload.global_batch_size` or `links[0].bandwidth`.
+
+Where the place lies inside a name of the catalogue (`clusters.ib.node.devices.type.memory`, `workload.model.layers`) the
+facts of that name are put in its place first. What comes out is checked like a file.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sim.errors import TopologyError
+from sim.formats import catalog
+from sim.formats.documents import Path_, key_text, parse, suggestion
+from sim.formats.topology import from_document, written
+from sim.hardware.topology import Topology
+
+NAMED = {"type": "devices", "intra_node": "links", "model": "models"}
+"""Key under which a name of the catalogue may stand -> its folder there."""
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+def edited(topology: Topology, edits: Mapping[str, object]) -> Topology:
+    """The topology with each value at its place, one after the other; None deletes the key or the element.
+
+    A key may be new where the schema knows it (`clusters.ib.fabric`); an index must exist. Only the result is checked.
+    Raises TopologyError."""
+    facts = copy.deepcopy(written(topology))
+    for path, value in edits.items():
+        _change(facts, path, copy.deepcopy(value))
+    return from_document(parse(topology.name, json.dumps(facts)))
+
+
+def _change(facts: dict[str, Any], path: str, value: object) -> None:
+    steps = _steps(facts, path)
+    place: Any = facts
+    for index, step in enumerate(steps[:-1]):
+        inside = _at(place, step, path, steps[: index + 1])
+        if isinstance(inside, str):
+            place[step] = inside = _spelled_out(inside, steps[: index + 1], path)
+        place = inside
+    _put(place, steps, value, path)
+
+
+def _steps(facts: Any, path: str) -> Path_:
+    """The keys and indices of a path; a key of the document that itself has dots (a cluster's name) is found whole."""
+    pieces = [piece[0] or int(piece[1]) for piece in _STEP.findall(path)]
+    if not pieces or key_text(pieces) != path:
+        raise TopologyError(f"{path!r} is no place of a topology; write clusters.ib.node.nics[0].bandwidth, say")
+    steps: list[str | int] = []
+    while pieces:
+        whole = next((n for n in range(len(pieces), 1, -1) if isinstance(facts, dict) and _joined(pieces[:n]) in facts), 1)
+        step = _joined(pieces[:whole]) if whole > 1 else pieces[0]
+        steps.append(step)
+        pieces = pieces[whole:]
+        facts = facts.get(step) if isinstance(facts, dict) else facts[step] if _has(facts, step) else None
+    return tuple(steps)
+
+
+def _joined(pieces: list[str | int]) -> str:
+    return ".".join(map(str, pieces))
+
+
+def _has(place: object, step: object) -> bool:
+    return isinstance(place, list) and isinstance(step, int) and step < len(place)
+
+
+def _at(place: Any, step: str | int, path: str, so_far: Path_) -> Any:
+    if isinstance(place, dict) and isinstance(step, str):
+        if step not in place and len(so_far) < 3:
+            raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, place))}")
+        return place.setdefault(step, {})
+    if _has(place, step):
+        return place[step]
+    raise TopologyError(f"{path}: there is no {key_text(so_far)}")
+
+
+def _spelled_out(name: str, so_far: Path_, path: str) -> Any:
+    """The facts of a name of the catalogue, as its file says them."""
+    folder = NAMED.get(str(so_far[-1]), "")
+    if folder not in catalog.KINDS or name not in catalog.names(folder):
+        raise TopologyError(f"{path}: {key_text(so_far)} is {name!r}, which has no keys")
+    return catalog.document(folder, name).value
+
+
+def _put(place: Any, steps: Path_, value: object, path: str) -> None:
+    last = steps[-1]
+    inside = _has(place, last) if isinstance(last, int) else isinstance(place, dict)
+    if not inside or (value is None and not isinstance(last, int) and last not in place):
+        raise TopologyError(f"{path}: there is no {key_text(steps)}")
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value

@@ -1,0 +1,107 @@
+"""A topology after the loss of nodes, and what became of the others' numbers.
+
+A cluster of n nodes that loses one has nodes 0 to n - 2: the last node takes the number of the lost one, so that all others
+keep theirs, and stay under their leaf switch. Names of hosts go with the machines: no host gets the name of a lost one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sim.errors import Infeasible, PlanError
+from sim.formats.documents import suggestion
+from sim.formats.edits import edited
+from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.topology import Topology
+
+Place: TypeAlias = tuple[str, int]
+"""A node: the name of its cluster, and its number there."""
+
+_NODE = re.compile(r"([^/]+)/node(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Surviving:
+    """The topology that is left; `came[new]` is the place that a node had before."""
+
+    topology: Topology
+    came: dict[Place, Place]
+
+    @property
+    def renumbered(self) -> dict[Place, Place]:
+        """Old place -> new place, of nodes that have another number now."""
+        return {old: new for new, old in self.came.items() if old != new}
+
+    @property
+    def displaced(self) -> tuple[Place, ...]:
+        """New places that are reckoned under another leaf switch than the node really hangs on."""
+        fleet = self.topology.fleet
+        return tuple(new for new, old in self.came.items() if leaf(fleet, new) != leaf(fleet, old))
+
+
+def leaf(fleet: Fleet, place: Place) -> int:
+    """The leaf switch of a node; 0 in a cluster without a fabric."""
+    fabric = fleet.cluster(place[0]).fabric
+    return place[1] // fabric.nodes_per_leaf if fabric else 0
+
+
+def place_text(place: Place) -> str:
+    """`ib/node3`."""
+    return f"{place[0]}/node{place[1]}"
+
+
+def named(fleet: Fleet, text: str) -> Place:
+    """The node of `ib/node3`, or of the name of a host. Raises PlanError."""
+    for cluster in fleet.clusters:
+        for node in range(cluster.nodes):
+            if text in (place_text((cluster.name, node)), cluster.host(node)):
+                return cluster.name, node
+    match = _NODE.fullmatch(text)
+    names = [cluster.name for cluster in fleet.clusters]
+    if match is not None and match[1] in names:
+        raise PlanError(f"--lost {text}: cluster {match[1]} has nodes {_listed(fleet.cluster(match[1]))}")
+    hosts = [cluster.host(node) for cluster in fleet.clusters for node in range(cluster.nodes)]
+    near = suggestion(match[1], names) if match is not None else suggestion(text, hosts)
+    raise PlanError(f"--lost {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
+
+
+def _listed(cluster: Cluster) -> str:
+    last = cluster.nodes - 1
+    return f"0 to {last} (hosts {cluster.host(0)} to {cluster.host(last)})" if last else f"0 (host {cluster.host(0)})"
+
+
+def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
+    """The topology without some nodes. Raises Infeasible where none is left."""
+    gone, came, clusters = set(lost), dict[Place, Place](), topology.fleet.clusters
+    if len(gone) == sum(cluster.nodes for cluster in clusters):
+        raise Infeasible(f"no node of {topology.name} is left; cured by one more node than were lost")
+    for cluster in clusters:
+        name = cluster.name
+        left = [node for node in range(cluster.nodes) if (name, node) not in gone]
+        if not left:
+            topology = _without_cluster(topology, name)
+        elif len(left) < cluster.nodes:
+            numbers = [node if (name, node) not in gone else -1 for node in range(len(left))]
+            movers = iter([node for node in left if node >= len(left)])
+            numbers = [next(movers) if node < 0 else node for node in numbers]
+            came |= {(name, new): (name, old) for new, old in enumerate(numbers)}
+            topology = _with_hosts(topology, name, [cluster.host(old) for old in numbers])
+        else:
+            came |= {(name, node): (name, node) for node in left}
+    return Surviving(topology, came)
+
+
+def _without_cluster(topology: Topology, name: str) -> Topology:
+    links = topology.facts().get("links", [])
+    if links:
+        topology = edited(topology, {"links": [link for link in links if name not in link["between"]]})
+    return edited(topology, {f"clusters.{name}": None})
+
+
+def _with_hosts(topology: Topology, name: str, hosts: list[str]) -> Topology:
+    if "hosts" in topology.facts()["clusters"][name]:
+        topology = edited(topology, {f"clusters.{name}.hosts": None})
+    return edited(topology, {f"clusters.{name}.nodes": len(hosts), f"clusters.{name}.hosts": hosts})

@@ -1,0 +1,261 @@
+"""plan.json: a plan as text and back. Self-contained: it alone can be simulated, exported and run.
+
+The same plan gives the same bytes. A file that is wrong gets one line for every fault (`sim.formats.documents`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from sim.errors import HolmesError, PlanError, TopologyError
+from sim.formats.documents import Document, Path_, check, parse, read_text
+from sim.formats.schema import Count, Door, Flag, TopologyFacts, Whole, WorkloadFacts
+from sim.formats.topology import from_document, workload_facts, workload_from
+from sim.hardware.cluster import Device, parse_device
+from sim.plan.plan import Axis, Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
+
+PLAN_FORMAT = "holmes-sim/plan/1"
+
+
+class ConfigFacts(Door):
+    """Parallel degrees and switches; `num_microbatches` has one number for each replica."""
+
+    tp: Count
+    pp: Count
+    dp: Count
+    cp: Count = 1
+    ep: Count = 1
+    vpp: Count = 1
+    schedule: str
+    microbatch_size: Count
+    num_microbatches: list[Count]
+    zero_stage: Whole = 1
+    zero_shard_size: Count | None = None
+    recompute: str
+    sequence_parallel: Flag
+    overlap_grad_reduce: Flag = True
+    overlap_param_gather: Flag = True
+    attention: str = "flash"
+    gradient_precision: str = "fp32"
+
+
+class StageFacts(Door):
+    """A range of layers: [first, past_last]."""
+
+    layers: tuple[int, int]
+
+
+class GroupFacts(Door):
+    """Ranks that communicate, in ring order."""
+
+    kind: Literal["tp", "pp", "dp", "cp", "ep"]
+    ranks: list[int]
+    nic: str
+    transport: Literal["intra_node", "rdma", "tcp"]
+    collective: str
+
+
+class PredictionFacts(Door):
+    """What the plan promises, by simulation."""
+
+    step_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    tflops_per_device: float
+    mfu: float
+    peak_memory_bytes: list[float]
+    bubble_fraction: float
+    exposed_communication_s: float
+    upper_bound_fraction: float
+    usd_per_token: float | None = None
+    joules_per_token: float | None = None
+
+
+class AxisFacts(Door):
+    """A dimension of the searched space: its values, or in words where they follow a rule."""
+
+    axis: str
+    values: tuple[str | int, ...]
+
+
+class CertificateFacts(Door):
+    """How far the promise can be from the best of the searched space."""
+
+    status: Literal["optimal", "feasible"]
+    objective_s: float
+    lower_bound_s: float
+    gap: float
+    solver: str
+    seconds: float
+    objective: Literal["step-time", "cost", "energy"] = "step-time"
+    lower_bound_per_token: float | None = None
+    mixed_lower_bound_s: float | None = None
+    space: tuple[AxisFacts, ...] = ()
+    outside: tuple[str, ...] = ()
+
+
+class MadeByFacts(Door):
+    """Who made the plan."""
+
+    strategy: str
+    version: str
+
+
+class PlanFacts(Door):
+    """A plan: who does what, for which workload, on which topology."""
+
+    format: Literal["holmes-sim/plan/1"]
+    topology: TopologyFacts
+    workload: WorkloadFacts
+    config: ConfigFacts
+    stages: list[StageFacts]
+    placement: list[str]
+    groups: list[GroupFacts]
+    prediction: PredictionFacts | None = None
+    certificate: CertificateFacts | None = None
+    made_by: MadeByFacts
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema of a plan file, for editors."""
+    schema = PlanFacts.model_json_schema()
+    schema["title"] = "holmes-sim plan"
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def facts(plan: Plan) -> dict[str, Any]:
+    """A plan as plain data, in the order of the file."""
+    data: dict[str, Any] = {
+        "format": PLAN_FORMAT,
+        "topology": plan.topology.facts(),
+        "workload": workload_facts(plan.workload),
+        "config": asdict(plan.config) | {"num_microbatches": list(plan.config.num_microbatches)},
+        "stages": [{"layers": [stage.first, stage.past_last]} for stage in plan.stages],
+        "placement": [str(device) for device in plan.placement],
+        "groups": [_group(group) for group in plan.groups],
+    }
+    if plan.prediction is not None:
+        data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
+    if plan.certificate is not None:
+        data["certificate"] = _certificate(plan.certificate)
+    data["made_by"] = asdict(plan.made_by)
+    return data
+
+
+def _certificate(found: Certificate) -> dict[str, Any]:
+    space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
+    return asdict(found) | {"space": space, "outside": list(found.outside)}
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {name: getattr(group, name) for name in ("kind", "ranks", "nic", "transport", "collective")}
+
+
+def question(plan: Plan) -> str:
+    """Canonical text of what a simulation of the plan depends on: promise, certificate and author left out."""
+    data = facts(plan)
+    for key in ("prediction", "certificate", "made_by"):
+        data.pop(key, None)
+    return json.dumps(data, sort_keys=True)
+
+
+def digest(plan: Plan) -> str:
+    """Short name of a plan by its content: equal for plans whose simulations must be equal."""
+    return hashlib.sha256(question(plan).encode()).hexdigest()[:16]
+
+
+def to_json(plan: Plan) -> str:
+    """The text of plan.json: one key a line at the top, one line for each stage, group, axis and list of devices."""
+    data = facts(plan)
+    lines = []
+    for key, value in data.items():
+        if key in ("stages", "groups"):
+            rows = ",\n".join(f"    {json.dumps(row)}" for row in value)
+            body = f"[\n{rows}\n  ]" if value else "[]"
+        elif isinstance(value, dict) and key != "topology":
+            rows = ",\n".join(f"    {json.dumps(name)}: {_text(item)}" for name, item in value.items())
+            body = f"{{\n{rows}\n  }}"
+        else:
+            body = json.dumps(value)
+        lines.append(f"  {json.dumps(key)}: {body}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _text(item: object) -> str:
+    """A value inside a key of the top; of a list of objects, such as axes, each has a line."""
+    if not isinstance(item, list) or not item or not isinstance(item[0], dict):
+        return json.dumps(item)
+    rows = ",\n".join(f"      {json.dumps(row)}" for row in item)
+    return f"[\n{rows}\n    ]"
+
+
+def load(path: str | Path) -> Plan:
+    """Read plan.json. Raises PlanError with one line for every fault."""
+    return from_text(str(path), read_text(path, PlanError))
+
+
+def from_text(name: str, text: str) -> Plan:
+    """The text of plan.json as a plan; `name` stands in error messages."""
+    try:
+        document = parse(name, text)
+        if isinstance(document.value, dict) and str(document.value.get("format", "")).startswith("holmes-sim/topology"):
+            raise PlanError(document.fault(("format",), "this is a topology; a plan is expected (holmes-sim plan makes one)"))
+        return _plan(document, check(document, PlanFacts))
+    except TopologyError as error:
+        raise PlanError(str(error)) from None
+
+
+def _plan(document: Document, data: PlanFacts) -> Plan:
+    topology = from_document(document.inside("topology"), Path(document.name).parent)
+    prediction, certificate = None, None
+    if data.prediction is not None:
+        values = data.prediction.model_dump()
+        prediction = Prediction(**values | {"peak_memory_bytes": tuple(values["peak_memory_bytes"])})
+    if data.certificate is not None:
+        proof = data.certificate
+        space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
+        certificate = Certificate(**proof.model_dump() | {"space": space})
+    placement: list[Device] = []
+    try:
+        for text in data.placement:
+            placement.append(parse_device(text))
+    except PlanError as error:
+        raise PlanError(document.fault(("placement", len(placement)), str(error))) from None
+    with _at(document, ("workload", "model")):
+        workload = workload_from(data.workload, Path(document.name).parent)
+    with _at(document, ("config",)):
+        values = data.config.model_dump()
+        config = ParallelConfig(**values | {"num_microbatches": tuple(values["num_microbatches"])})
+    with _at(document, ()):
+        return Plan(
+            topology=replace(topology, workload=workload),
+            workload=workload,
+            config=config,
+            stages=tuple(Stage(*stage.layers) for stage in data.stages),
+            placement=tuple(placement),
+            groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
+            prediction=prediction,
+            certificate=certificate,
+            made_by=MadeBy(**data.made_by.model_dump()),
+        )
+
+
+@contextmanager
+def _at(document: Document, path: Path_) -> Iterator[None]:
+    """Give an error its place in the file; one that begins with a key (`stages[2].layers: ...`) names its own."""
+    try:
+        yield
+    except HolmesError as error:
+        key, _, text = str(error).partition(": ")
+        top = re.split(r"[.\[]", key)[0]
+        if not path and (top,) in document.lines:
+            raise PlanError(f"{document.name}:{document.line((top,))}: {key}: {text}") from None
+        raise PlanError(document.fault(path, str(error))) from None

@@ -1,0 +1,168 @@
+"""profile.yaml -> measured seconds on the devices of a topology.
+
+A profile is a shipped one by its name (`sim/catalog/profiles/`), or a file. Its rows are put on the devices of a fleet, where
+`sim.kernels.compute` finds them: planner, closed forms and engine read the same seconds, and a plan carries the rows it rests
+on. Rows that cannot be what they say are passed over: those of fewer entries than their model has layers and two ends (copied
+from another model), and heads faster than the device's peak allows (the logits are not among what was measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from sim.errors import TopologyError
+from sim.formats import catalog
+from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.formats.schema import ProfileFacts, ProfileRowFacts
+from sim.hardware.cluster import DeviceSpec, Fleet
+from sim.hardware.measured import Both, Profile, Row, shape
+from sim.workload.model import Model
+
+PROFILE_FORMAT = "holmes-sim/profile/1"
+SAILOR = "sailor"
+"""The shipped profile whose names a measurements file without `format` uses."""
+ENDS = 2
+"""Embedding and head: entries of a profiled model besides its layers."""
+
+
+def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
+    """A shipped profile by its name, or a file (beside `folder` or not). Raises TopologyError, a line for every fault."""
+    if str(name) in catalog.names("profiles") and not Path(name).exists():
+        place = files(catalog.__name__) / "profiles" / f"{name}.yaml"
+        return from_document(parse(f"catalog/profiles/{name}.yaml", place.read_text(encoding="utf-8")))
+    path = folder / name if (folder / name).exists() else Path(name)
+    if not path.exists() and not path.suffix:
+        known = ", ".join(catalog.names("profiles"))
+        raise TopologyError(f"profile {str(name)!r} is neither in the catalogue, which has {known}, nor a file")
+    return from_document(parse(str(path), read_text(path)))
+
+
+def from_document(document: Document) -> ProfileFacts:
+    """A parsed document as a profile; what a measurements file leaves open is filled in. Raises TopologyError."""
+    written = document.value if isinstance(document.value, dict) else {}
+    facts = check(document, ProfileFacts, faults(written))
+    if facts.format is None:
+        header = load(SAILOR)
+        facts = facts.model_copy(update={key: getattr(header, key) for key in _INHERITED if not getattr(facts, key)})
+    return facts
+
+
+_INHERITED = ("precision", "devices", "models", "left_out")
+
+
+def _header() -> dict[str, Any]:
+    facts = load(SAILOR)
+    return {key: getattr(facts, key) for key in _INHERITED}
+
+
+def faults(written: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+    """(place, text) of what the schema cannot see: names that mean nothing, and rows given twice."""
+    known = written if "format" in written else _header() | written
+    if "precision" not in known:
+        yield ("precision",), "this key is missing; write the precision that was measured"
+    given = written.get("in_place")
+    in_place = given if isinstance(given, list) else []
+    rows, names = written.get("layer_profiles"), [*_mapping(known.get("devices")), *in_place]
+    models = [*_mapping(known.get("models")), *_mapping(known.get("left_out"))]
+    seen: dict[tuple[Any, ...], int] = {}
+    for gpu, device in _mapping(written.get("devices")).items():
+        if device not in in_place:
+            yield from _unknown_device(("devices", str(gpu)), device)
+    for index, row in enumerate(rows if isinstance(rows, list) else []):
+        at: Path_ = ("layer_profiles", index)
+        model, gpu = (_mapping(row).get(key) for key in ("model", "gpu"))
+        if isinstance(model, str) and model not in models:
+            yield (*at, "model"), f"model {model!r} has no shape under models{suggestion(model, models)}"
+        if isinstance(gpu, str) and gpu not in names:
+            yield from _unknown_device((*at, "gpu"), gpu)
+        key = tuple(_mapping(row).get(name) for name in ("model", "gpu", "tp", "micro_batch"))
+        if key in seen:
+            yield at, f"this row repeats layer_profiles[{seen[key]}]"
+        seen.setdefault(key, index)
+
+
+def _mapping(value: object) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _unknown_device(at: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+    if isinstance(name, str) and name not in catalog.names("devices"):
+        near = suggestion(name, catalog.names("devices"))
+        yield at, f"device {name!r} is not in the catalogue; name it under devices{near}"
+
+
+def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:
+    """The fleet with what the profile says of each of its devices."""
+    clusters = []
+    for cluster in fleet.clusters:
+        device = cluster.node.device
+        rows = _rising([row for written in facts.layer_profiles if (row := _row(written, device, facts)) is not None])
+        device = replace(device, profile=Profile(rows) if rows else None)
+        clusters.append(replace(cluster, node=replace(cluster.node, device=device)))
+    return replace(fleet, clusters=tuple(clusters))
+
+
+def _rising(rows: list[Row]) -> tuple[Row, ...]:
+    """The rows, none slower in a layer's forward or backward than one of a larger microbatch: that can only be noise."""
+    alike: dict[tuple[Model, int, int], list[Both]] = {}
+    found = []
+    for row in sorted(rows, key=lambda row: -row.microbatch_size):
+        larger = alike.setdefault((row.model, row.seq_len, row.tp), [])
+        larger.append(row.layer)
+        found.append(replace(row, layer=(min(fw for fw, _ in larger), min(bw for _, bw in larger))))
+    return tuple(found)
+
+
+def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Row | None:
+    """A row as the simulator knows it; None where it is not of this device or cannot be what it says."""
+    if facts.devices.get(row.gpu, row.gpu) != device.name or row.model in facts.left_out:
+        return None
+    of = facts.models[row.model]
+    model = of.model()
+    if row.n_entries is not None and row.n_entries < model.layers + ENDS:
+        return None
+    head: Both | None = None
+    if row.head_forward_s and row.head_backward_s is not None:
+        logits = 2.0 * row.micro_batch * of.seq_len * model.hidden * model.vocab / row.tp
+        possible = row.head_forward_s >= logits / device.peak_of(str(facts.precision))
+        head = (row.head_forward_s, row.head_backward_s) if possible else None
+    update = row.layer_update_s * row.tp / of.updated_parameters if of.updated_parameters else 0.0
+    return Row(
+        model=shape(model),
+        seq_len=of.seq_len,
+        precision=device.runs(str(facts.precision)),
+        tp=row.tp,
+        microbatch_size=row.micro_batch,
+        layer=(row.layer_forward_s, row.layer_backward_s),
+        embedding=(row.embedding_forward_s, row.embedding_backward_s),
+        head=head,
+        update=update or None,
+        collectives=facts.collectives == "inside",
+    )
+
+
+def kept(facts: ProfileFacts, fleet: Fleet) -> dict[str, Any]:
+    """The profile as plain data, as it stands in plan.json: the rows that the fleet can use, self-contained."""
+    devices = {cluster.node.device.name for cluster in fleet.clusters}
+    rows = [
+        row
+        for row in facts.layer_profiles
+        if facts.devices.get(row.gpu, row.gpu) in devices and row.model not in facts.left_out
+    ]
+    if not rows:
+        return {}
+    models = {row.model for row in rows}
+    return {
+        "format": PROFILE_FORMAT,
+        "source": facts.source,
+        "precision": facts.precision,
+        **({"collectives": facts.collectives} if facts.collectives != "inside" else {}),
+        **({"in_place": own} if (own := [name for name in facts.in_place if name in devices]) else {}),
+        "devices": {gpu: device for gpu, device in facts.devices.items() if device in devices},
+        "models": {name: model.model_dump(exclude_defaults=True) for name, model in facts.models.items() if name in models},
+        "layer_profiles": [row.model_dump(exclude_defaults=True) for row in rows],
+    }

@@ -1,0 +1,201 @@
+"""topo.yaml -> Topology: the fleet, the workload, and the document they were read from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sim.errors import TopologyError
+from sim.formats import catalog, huggingface, profile
+from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.formats.schema import (
+    ClusterFacts,
+    DeviceFacts,
+    LinkFacts,
+    ModelFacts,
+    NicFacts,
+    ProfileFacts,
+    TopologyFacts,
+    WorkloadFacts,
+)
+from sim.hardware.cluster import Cluster, Fabric, Fleet, LinkSpec, Nic, Node, Trunk
+from sim.hardware.topology import Topology
+from sim.workload.model import Model, Workload
+
+_CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def load(path: str | Path) -> Topology:
+    """Read a topology file. Raises TopologyError with one line for every fault of the file."""
+    return from_document(parse(str(path), read_text(path)), Path(path).parent)
+
+
+def from_document(document: Document, folder: Path = Path()) -> Topology:
+    """A parsed document as a topology; model paths are looked up beside the file. Raises TopologyError."""
+    if str(_mapping(document.value).get("format", "")).startswith("holmes-sim/plan"):
+        raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
+    facts = check(document, TopologyFacts, _faults(document.value, folder))
+    clusters = tuple(_cluster(name, cluster) for name, cluster in facts.clusters.items())
+    trunks = tuple(Trunk(link.between, link.type, link.bandwidth, link.latency, link.price) for link in facts.links)
+    workload = None
+    if facts.workload is not None:
+        try:
+            workload = workload_from(facts.workload, folder)
+        except TopologyError as error:
+            raise TopologyError(document.fault(("workload", "model"), str(error))) from None
+    written = dict(document.value) if isinstance(document.value, dict) else {}
+    written.pop("workload", None)
+    fleet = Fleet(facts.name, clusters, trunks, facts.communicator)
+    found = Topology(facts.name, facts.source, fleet, workload, json.dumps(written))
+    given = profile.load(facts.profile, folder) if isinstance(facts.profile, str) else facts.profile
+    return found if given is None else profiled(found, given)
+
+
+def profiled(topology: Topology, facts: ProfileFacts) -> Topology:
+    """The topology with a measured profile on its devices and in its document, in place of one that it had."""
+    written = topology.facts()
+    rows = profile.kept(facts, topology.fleet)
+    written.pop("profile", None)
+    if rows:
+        written["profile"] = rows
+    return replace(topology, fleet=profile.put_on(topology.fleet, facts), document=json.dumps(written))
+
+
+def load_model(name: str, folder: Path = Path()) -> Model:
+    """A model of the catalogue, or a Hugging Face config.json; raises TopologyError where it is neither."""
+    for _, fault in _unknown_model(name, folder):
+        raise TopologyError(fault)
+    if name in catalog.names("models"):
+        return catalog.model(name)
+    return huggingface.read(folder / name if (folder / name).exists() else name)
+
+
+def _unknown_model(name: str, folder: Path) -> Iterator[tuple[Path_, str]]:
+    if name not in catalog.names("models") and not (folder / name).exists() and not Path(name).exists():
+        near = suggestion(name, catalog.names("models"))
+        yield ("workload", "model"), f"model {name!r} is neither in the catalogue nor a path to a config.json{near}"
+
+
+def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
+    """A workload as the simulator knows it. Raises TopologyError where the model is not to be found."""
+    model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
+    return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)
+
+
+def workload_facts(workload: Workload) -> dict[str, Any]:
+    """A workload as it stands in plan.json: the model's shape in place."""
+    model = workload.model
+    shape: dict[str, Any] = {
+        "name": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads,
+        "kv_heads": model.kv_heads, "head_dim": model.head_dim, "ffn_hidden": model.ffn_hidden, "vocab": model.vocab,
+        "mlp": model.mlp, "tied_embeddings": model.tied_embeddings, "learned_positions": model.learned_positions,
+    }  # fmt: skip
+    if model.experts:
+        shape |= {key: getattr(model, key) for key in ("experts", "experts_per_token", "shared_ffn_hidden")}
+    return {
+        "model": shape,
+        "global_batch_size": workload.global_batch_size,
+        "seq_len": workload.seq_len,
+        "precision": workload.precision,
+    }
+
+
+def written(topology: Topology) -> dict[str, Any]:
+    """A topology as plain data, workload included: what its file says, a model of the catalogue by its name."""
+    if topology.workload is None:
+        return topology.facts()
+    workload, model = workload_facts(topology.workload), topology.workload.model
+    if model.name in catalog.names("models") and catalog.model(model.name) == model:
+        workload["model"] = model.name
+    return topology.facts() | {"workload": workload}
+
+
+def _cluster(name: str, facts: ClusterFacts) -> Cluster:
+    node = facts.node
+    device = node.devices.type.spec() if isinstance(node.devices.type, DeviceFacts) else catalog.device(node.devices.type)
+    if node.devices.price is not None:
+        device = replace(device, price=node.devices.price)
+    intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
+    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price) for nic in node.nics)
+    fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
+    return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric, tuple(facts.hosts))
+
+
+def _nic_type(facts: NicFacts) -> LinkSpec:
+    """The NIC type of the catalogue, with the share of the wire rate that was measured on these NICs where one was."""
+    found = catalog.nic(facts.type)
+    if facts.efficiency is None:
+        return found
+    return replace(found, efficiency=tuple((operation, facts.efficiency) for operation, _ in found.efficiency))
+
+
+def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
+    """(place, text) of what the schema cannot see: names that do not exist, links that join nothing.
+
+    Walks the raw document, so that these faults are told together with those of the schema; what is malformed is passed over.
+    """
+    clusters = _mapping(_mapping(value).get("clusters"))
+    for name, cluster in clusters.items():
+        if isinstance(name, str):
+            yield from _cluster_faults(name, _mapping(cluster))
+        else:
+            yield ("clusters", str(name)), f"cluster name {name!r} is not text; put it in quotes"
+    model = _mapping(_mapping(value).get("workload")).get("model")
+    if isinstance(model, str):
+        yield from _unknown_model(model, folder)
+    inside = _mapping(value).get("profile")
+    for place, fault in profile.faults(inside) if isinstance(inside, dict) else ():
+        yield ("profile", *place), fault
+    links = _mapping(value).get("links")
+    for index, link in enumerate(links if isinstance(links, list) else []):
+        yield from _link_faults(("links", index), _mapping(link), clusters)
+
+
+def _mapping(value: object) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _nic_types(cluster: object) -> list[Any]:
+    nics = _mapping(_mapping(cluster).get("node")).get("nics")
+    return [_mapping(nic).get("type") for nic in nics] if isinstance(nics, list) else []
+
+
+def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+    at: Path_ = ("clusters", name)
+    if not _CLUSTER_NAME.fullmatch(name):
+        yield at, f"cluster name {name!r} may hold letters, digits, '.', '_' and '-' only"
+    node = _mapping(cluster.get("node"))
+    yield from _unknown("devices", (*at, "node", "devices", "type"), _mapping(node.get("devices")).get("type"))
+    yield from _unknown("links", (*at, "node", "intra_node"), node.get("intra_node"))
+    types = _nic_types(cluster)
+    for index, kind in enumerate(types):
+        place = (*at, "node", "nics", index, "type")
+        yield from _unknown("nics", place, kind)
+        if kind in types[:index]:
+            yield place, f"NIC type {kind!r} is listed twice; write it once with its count"
+    nodes = cluster.get("nodes")
+    if isinstance(nodes, int) and nodes > 1 and node and not types:
+        yield (*at, "node"), f"{nodes} nodes without NICs cannot be joined; list nics"
+
+
+def _unknown(folder: str, place: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+    if isinstance(name, str) and name not in catalog.names(folder):
+        near = suggestion(name, catalog.names(folder))
+        yield place, f"{catalog.KINDS[folder]} {name!r} is not in the catalogue{near}"
+
+
+def _link_faults(at: Path_, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+    kind, between = link.get("type"), link.get("between")
+    yield from _unknown("nics", (*at, "type"), kind)
+    ends = between if isinstance(between, list) else []
+    if len(ends) == 2 and ends[0] == ends[1]:
+        yield (*at, "between"), f"a link joins two different clusters, not {ends[0]!r} to itself"
+    for end, name in enumerate(ends):
+        if isinstance(name, str) and name not in clusters:
+            yield (*at, "between", end), f"cluster {name!r} does not exist{suggestion(name, map(str, clusters))}"
+        elif name in clusters and kind in catalog.names("nics") and kind not in _nic_types(clusters[name]):
+            yield (*at, "type"), f"the nodes of cluster {name!r} have no {kind} NIC to use this link with"

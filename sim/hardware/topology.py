@@ -1,0 +1,51 @@
+"""A topology: a fleet, by name and source, with the workload that it is asked to train."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sim import markup
+from sim.hardware.cluster import Fleet
+from sim.units import rate_text
+from sim.workload.model import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What a topology file says. `document` is its own text as canonical JSON, without the workload."""
+
+    name: str
+    source: str
+    fleet: Fleet
+    workload: Workload | None
+    document: str
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{c.name} {c.nodes} x {c.node.count} {c.node.device.name}" for c in self.fleet.clusters)
+        work = self.workload
+        asked = f"; {work.model.name}, batch {work.global_batch_size} x {work.seq_len} tokens {work.precision}" if work else ""
+        return f"{self.name}: {nodes}{asked}"
+
+    def _repr_html_(self) -> str:
+        return markup.table(
+            repr(self),
+            [
+                {
+                    "cluster": cluster.name,
+                    "nodes": cluster.nodes,
+                    "devices of a node": f"{cluster.node.count} x {cluster.node.device.name}",
+                    "inside": cluster.node.intra_node.name,
+                    "NICs of a node": ", ".join(
+                        f"{nic.count} x {nic.kind} {rate_text(nic.bandwidth)}" for nic in cluster.node.nics
+                    ),
+                }
+                for cluster in self.fleet.clusters
+            ],
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The document as plain data, as it stands in plan.json."""
+        data: dict[str, Any] = json.loads(self.document)
+        return data

@@ -1,0 +1,1 @@
+"""Seconds and bytes of one rank's work: kernels, memory, and the lowering of stages to kernels and collectives."""

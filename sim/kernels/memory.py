@@ -1,0 +1,170 @@
+"""Bytes on a rank: parameters, gradients, optimizer state, activations in flight; what torch and the driver add.
+
+Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
+bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
+dp x cp of them or `zero_shard_size`, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are
+what `sim.workload.model.layer_kernels` saves, for as many microbatches as the schedule holds at that place
+(`schedules.in_flight`); full recomputation keeps each layer's input and one layer at work. ZeRO 2 also shares the gradients and
+ZeRO 3 the weights, but for the layers that are gathered at the time. Where weight gradients are split off, what their products
+need stays from B to W: the inputs of the products and the gradients of their outputs, 32 s b h bytes a layer of a GPT (Qi et
+al., arXiv 2401.10241, table 1); all else that the forward kept is free after B."""
+
+from __future__ import annotations
+
+import functools
+
+from sim.kernels.compute import rank_kernels
+from sim.plan import schedules
+from sim.plan.plan import GRADIENT_BYTES, ParallelConfig, Plan
+from sim.units import GIBI, GIGA, Bytes
+from sim.workload.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels
+
+WORKSPACE: Bytes = 1.0 * GIBI
+"""What torch reserves beyond the tensors that are counted: gradients at work, GEMM workspace, blocks cut to other sizes. For a
+4B GPT 0.8 to 2.2 GiB in seven runs, 1.8 to 4.6 in eight older ones (sail-sg/VocabularyParallelism 6191c3b, artifact/, reserved
+less allocated). Most of it is given back before torch would fail, so the least is taken, rounded."""
+OUTSIDE: Bytes = 2.0 * GIGA
+OUTSIDE_TP: Bytes = 3.0 * GIGA
+"""What nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
+buffers (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py, check_config_fits). The parts agree: 1.06 GB
+before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB a communicator of two ranks and 0.69 of more (A100, issue
+964), and a rank is in two at least, that of all ranks and its own. It depends on the platform: 5.06 GB on GH200 (same file)."""
+
+OPTIMIZER_BYTES = 12
+GATHERED_AHEAD = 2
+"""Layers whose weights are gathered while another computes: PyTorch's FullyShardedDataParallel lets two all_gathers be in
+flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
+SCORE_BYTES = {2: 5.0, 4: 4.0}
+"""Bytes kept per attention score by an unfused core, by bytes of a value. At 2: softmax 2, mask 1, dropped scores 2 (arXiv
+2205.05198, section 4.1). At 4: the softmax alone, as in the one fp32 stack that was profiled (eth-easl/sailor cf2c8e3,
+sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Whether a run drops scores is not told apart."""
+
+
+@functools.lru_cache(maxsize=65536)
+def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
+    """Weights, gradients and optimizer state of `parameters` whose state so many ranks share (dense: all who can)."""
+    optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
+    shared = sharing or config.shards
+    gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
+    shares = [shared if config.zero_stage >= stage else 1 for stage in (3, 2, 1)]
+    return parameters * sum(
+        part / share for part, share in zip((workload.bytes_per_value, gradient, optimizer), shares, strict=True)
+    )
+
+
+def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Whole weights and gradients of the layers at work under ZeRO 2 and 3: those gathered ahead, one gradient."""
+    if not config.reduces_each_microbatch:
+        return 0.0
+    layer = sum(parameters for _, parameters, sharing in by_sharing(workload, config, 1, False, False) if sharing > 1)
+    weights = (1 + GATHERED_AHEAD) * workload.bytes_per_value if config.shards_parameters else 0
+    return layer * (weights + GRADIENT_BYTES[config.gradient_precision])
+
+
+@functools.lru_cache(maxsize=65536)
+def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[Bytes, Bytes]:
+    """(kept, at work): bytes that one layer keeps for one microbatch, and bytes of what is recomputed of the one at work."""
+    b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
+    kernels = rank_kernels(workload, config)
+    everything = sum(kernel.saved for kernel in kernels)
+    scores = 0.0
+    if config.attention == "unfused":
+        core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
+        scores = SCORE_BYTES[nbytes] * core.scores
+    if config.recompute == "selective":
+        return everything, scores
+    everything += scores
+    if config.recompute == "none":
+        return everything, 0.0
+    entered = float(b * s // config.cp * workload.model.hidden * nbytes)
+    return (entered / t if config.sequence_parallel else entered), everything
+
+
+def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
+    """What products keep between B and W: their inputs, as the forward saves them, and the gradients of their outputs."""
+    return sum(k.saved + float(k.count * k.m * k.n * nbytes) for k in kernels if isinstance(k, Gemm))
+
+
+@functools.lru_cache(maxsize=65536)
+def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> float:
+    """Parameters of one stage on one rank; a tied embedding is stored on both end stages of a pipeline."""
+    model = workload.model
+    total = layers * model.layer_parameters_on(config.ep)
+    if first:
+        total += model.embedding_parameters
+    if last:
+        shared_here = first and model.tied_embeddings
+        total += model.head_parameters - (model.vocab * model.hidden if shared_here else 0)
+    return total / config.tp
+
+
+def by_sharing(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, float, int], ...]:
+    """(kind of gradient group, parameters on one rank, ranks that share their state) of one stage: experts apart under ep."""
+    everything = stage_parameters(workload, config, layers, first, last)
+    if config.ep == 1:
+        return (("dp", everything, config.shards),)
+    experts = layers * workload.model.expert_parameters / config.ep / config.tp
+    return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
+
+
+def outside_torch(config: ParallelConfig) -> Bytes:
+    """Bytes that a rank takes of its device beside what torch reserves."""
+    return OUTSIDE_TP if config.tp > 1 else OUTSIDE
+
+
+def place_bytes(
+    workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
+) -> Bytes:
+    """Bytes that torch reserves on a rank that holds `layers` layers and keeps `in_flight` microbatches for B.
+
+    They are counted in stages of layers / vpp; `deferred` microbatches more wait for W.
+    """
+    b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
+    kept, working = layer_activation_bytes(workload, config)
+    held = by_sharing(workload, config, layers, first, last)
+    total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
+    total += kept * layers / config.vpp * in_flight + working + gathered_bytes(workload, config)
+    if first:
+        total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
+    if last:
+        head = head_kernels(workload.model, b, s, config.tp, nbytes)
+        total += sum(k.saved for k in head) + deferred * deferred_bytes(head, nbytes)
+    if deferred:
+        total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
+    messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
+    return total + WORKSPACE + (messages if config.pp > 1 else 0.0)
+
+
+def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
+    """Peak bytes that a device must have at every pipeline place, the fullest replica counted: torch's and those outside it."""
+    outside = outside_torch(plan.config)
+    return tuple(inside + outside for inside in torch_bytes(plan))
+
+
+def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
+    """Peak bytes that torch reserves at every pipeline place, the fullest replica counted."""
+    config = plan.config
+    peaks = []
+    for place in range(config.pp):
+        stages = plan.stages_of(place)
+        layers = sum(plan.stages[stage].layers for stage in stages)
+        pairs = {
+            pair
+            for replica in set(config.num_microbatches)
+            for pair in schedules.in_flight(config.schedule, place, config.pp, replica, config.vpp)
+        }
+        ends = 0 in stages, config.num_stages - 1 in stages
+        peaks.append(max(place_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
+    return tuple(peaks)
+
+
+def limits(plan: Plan) -> tuple[Bytes, ...]:
+    """Memory of the smallest device at every pipeline place."""
+    config = plan.config
+    smallest = [float("inf")] * config.pp
+    for rank, device in enumerate(plan.placement):
+        place = config.place(rank)[2]
+        smallest[place] = min(smallest[place], plan.fleet.spec(device).memory)
+    return tuple(smallest)

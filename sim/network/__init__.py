@@ -1,0 +1,1 @@
+"""How data moves: routes, max-min fair sharing, the costs of collectives and of point-to-point messages."""

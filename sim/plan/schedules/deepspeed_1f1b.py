@@ -1,0 +1,22 @@
+"""1F1B as DeepSpeed plays it: in the steady state a forward's message leaves only after the next gradient has come.
+
+DeepSpeed's TrainSchedule (deepspeed/runtime/pipe/schedule.py) puts SendActivation into the backward step that follows, behind
+RecvGrad, where Megatron-LM sends and receives together. So a pipeline whose last stages are the slow ones waits for both
+messages, one after the other, in every microbatch.
+"""
+
+from __future__ import annotations
+
+from sim.plan.program import Program
+from sim.plan.schedules import one_f_one_b
+
+NAME = "1f1b-deepspeed"
+CHUNKED = False
+OVERLAPS_SENDS = False
+SPLITS_BACKWARD = False
+RECEIVES_FIRST = True
+
+
+def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
+    """The compute of 1F1B."""
+    return one_f_one_b.actions(rank, ranks, microbatches, chunks)

@@ -1,0 +1,18 @@
+"""GPipe: all forwards, then all backwards (Huang et al., arXiv 1811.06965, section 2.3)."""
+
+from __future__ import annotations
+
+from sim.plan.program import Action, Program
+
+NAME = "gpipe"
+CHUNKED = False
+OVERLAPS_SENDS = False
+SPLITS_BACKWARD = False
+RECEIVES_FIRST = False
+
+
+def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
+    """F0 ... F(m-1) B0 ... B(m-1); every place holds all microbatches at once."""
+    forward = tuple(Action("F", rank, m) for m in range(microbatches))
+    backward = tuple(Action("B", rank, m) for m in range(microbatches))
+    return forward + backward

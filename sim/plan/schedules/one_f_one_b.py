@@ -1,0 +1,21 @@
+"""1F1B: warm up, then one forward and one backward in turn, then cool down (PipeDream-Flush, arXiv 2006.09503)."""
+
+from __future__ import annotations
+
+from sim.plan.program import Action, Program
+
+NAME = "1f1b"
+CHUNKED = False
+OVERLAPS_SENDS = False
+SPLITS_BACKWARD = False
+RECEIVES_FIRST = False
+
+
+def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
+    """ranks - rank - 1 warm-up forwards; place 0 holds at most `ranks` microbatches, the last one."""
+    warmup = min(ranks - rank - 1, microbatches)
+    steady = microbatches - warmup
+    program = [Action("F", rank, m) for m in range(warmup)]
+    for m in range(steady):
+        program += [Action("F", rank, warmup + m), Action("B", rank, m)]
+    return (*program, *(Action("B", rank, m) for m in range(steady, microbatches)))

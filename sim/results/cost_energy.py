@@ -1,0 +1,72 @@
+"""What a step costs beside time: money and energy per token.
+
+A plan occupies nodes, and a node is rented and powered whole: all devices of every node on which a rank stands are paid for
+the whole step. A device draws its watts while it computes and its idle watts for the rest of the step, whether it waits for
+work, waits for the network, or has no rank (the model of Perseus, arXiv 2312.06902, section 3: energy of computations + power
+while blocked x time blocked). Communication behind compute adds nothing.
+
+The watts of the catalogue are the board's limit, so energy is an upper estimate of what the devices draw; hosts, switches and
+cooling are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.hardware.cluster import Cluster, DeviceSpec, Fleet
+from sim.plan.plan import Plan
+from sim.units import JoulesPerToken, Seconds, UsdPerSecond, UsdPerToken, Watts
+
+IDLE_SHARE = 0.25
+"""Idle watts over watts where a device does not state its own: a guess. The example of ml-energy/lowtime (the solver of
+Perseus) has 85 W while blocked, on boards of 250 to 400 W."""
+
+
+def idle_watts(device: DeviceSpec) -> Watts:
+    """What a device draws while it waits: its own number, or `IDLE_SHARE` of its watts, which must be known."""
+    assert device.watts is not None
+    return IDLE_SHARE * device.watts if device.idle_watts is None else device.idle_watts
+
+
+def occupied(plan: Plan) -> tuple[tuple[Cluster, int], ...]:
+    """Clusters on which a plan stands, each with the devices of its nodes that have a rank."""
+    nodes: dict[str, set[int]] = {}
+    for device in plan.placement:
+        nodes.setdefault(device.cluster, set()).add(device.node)
+    clusters = ((plan.fleet.cluster(name), len(found)) for name, found in nodes.items())
+    return tuple((cluster, count * cluster.node.count) for cluster, count in clusters)
+
+
+def rent(fleet: Fleet) -> UsdPerSecond | None:
+    """Rent of a whole fleet, used or not: devices, NICs and trunks that have a price; None where a device has none."""
+    found = 0.0
+    for cluster in fleet.clusters:
+        if cluster.node.device.price is None:
+            return None
+        nics = sum(nic.count * (nic.price or 0.0) for nic in cluster.node.nics)
+        found += cluster.devices * cluster.node.device.price + cluster.nodes * nics
+    return found + sum(trunk.price or 0.0 for trunk in fleet.trunks)
+
+
+def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:
+    """Rent of the occupied devices for a step, by its tokens; None where one of them has no price."""
+    rent = 0.0
+    for cluster, devices in occupied(plan):
+        if cluster.node.device.price is None:
+            return None
+        rent += devices * cluster.node.device.price
+    return rent * step / plan.workload.tokens
+
+
+def joules_per_token(plan: Plan, step: Seconds, computed: Mapping[int, Seconds]) -> JoulesPerToken | None:
+    """Energy of the occupied devices in a step, by its tokens; None where one has no watts. `computed`: by each rank."""
+    busy = dict.fromkeys((cluster.name for cluster, _ in occupied(plan)), 0.0)
+    for rank, seconds in computed.items():
+        busy[plan.placement[rank].cluster] += seconds
+    joules = 0.0
+    for cluster, devices in occupied(plan):
+        device = cluster.node.device
+        if device.watts is None:
+            return None
+        joules += busy[cluster.name] * device.watts + (devices * step - busy[cluster.name]) * idle_watts(device)
+    return joules / plan.workload.tokens

@@ -1,0 +1,184 @@
+"""Goodput: what part of a long run's time is spent on steps that last, where machines fail and work is saved by checkpoints.
+
+A run computes for an interval, then saves for `checkpoint` seconds; a failure throws it back to the last checkpoint, and takes
+`restart` seconds until it computes again; failures may come while it saves or restarts. They are Poisson: each device, node
+and link fails by itself, with a mean time between failures (MTBF) of its kind. A spare is at hand within the restart.
+
+Closed forms: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (9), 1974; J. T. Daly, A
+higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22, 2006, of which the expected wall time is
+exact for this model in the long run, and the optimum good to a fraction of a per cent. `played` is the same model as events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import simpy
+
+from sim import units
+from sim.engine.faults import ports
+from sim.errors import HolmesError
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+KINDS = ("device", "node", "link")
+HOUR, DAY = 3600.0, 86400.0
+LLAMA_3 = 54 * DAY * 16384 / 419
+"""MTBF of a device by which all interruptions are reckoned: 419 unexpected ones in 54 days on 16,384 H100 (The Llama 3 Herd of
+Models, arXiv 2407.21783, section 3.3.4); 50,677 hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A long run: how many of each kind can fail and the MTBF of one, seconds of a checkpoint, of a restart, of an interval."""
+
+    counts: Mapping[str, int]
+    mtbf: Mapping[str, Seconds]
+    checkpoint: Seconds
+    restart: Seconds
+    interval: Seconds
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Failures a second of all of each kind."""
+        return {kind: self.counts[kind] / mean for kind, mean in self.mtbf.items() if self.counts[kind]}
+
+    @property
+    def between(self) -> Seconds:
+        """Seconds between failures of the run, on average."""
+        return 1 / sum(self.rates.values())
+
+    @property
+    def goodput(self) -> float:
+        """Expected part of the time that is spent on steps that last (Daly 2006, the complete cost function).
+
+        Zero where that is less than a float can hold."""
+        mean = self.between
+        try:
+            segment = mean * math.exp(self.restart / mean) * math.expm1((self.interval + self.checkpoint) / mean)
+        except OverflowError:
+            return 0.0
+        return self.interval / segment
+
+
+def young(checkpoint: Seconds, between: Seconds) -> Seconds:
+    """The interval that loses least time, in first order (Young 1974)."""
+    return math.sqrt(2 * checkpoint * between)
+
+
+def daly(checkpoint: Seconds, between: Seconds) -> Seconds:
+    """The interval that loses least time, in higher order (Daly 2006)."""
+    if checkpoint >= 2 * between:
+        return between
+    part = checkpoint / (2 * between)
+    return young(checkpoint, between) * (1 + math.sqrt(part) / 3 + part / 9) - checkpoint
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    """What can fail under a plan: devices with a rank, their nodes, the NICs of these and the trunks between their clusters."""
+    nodes = {(device.cluster, device.node) for device in plan.placement}
+    clusters = {name for name, _ in nodes}
+    used = 0
+    for port in ports(plan.fleet):
+        kind, a, b, *_ = port[0]
+        used += {a, b} <= clusters if kind == "trunk" else (a, b) in nodes
+    return {"device": len(plan.placement), "node": len(nodes), "link": used}
+
+
+def mtbf(texts: tuple[str, ...]) -> dict[str, Seconds]:
+    """MTBF by kind of `device:50000h`, `node:20000h`, `link:1e6h`; Llama 3's of a device where none is given.
+
+    Raises HolmesError."""
+    found: dict[str, Seconds] = {}
+    for text in texts:
+        kind, _, mean = text.partition(":")
+        if kind.strip() not in KINDS:
+            raise HolmesError(f"--fail {text!r} should be device, node or link and its MTBF, such as device:50000h")
+        if kind.strip() in found:
+            raise HolmesError(f"--fail {text!r}: the MTBF of a {kind.strip()} is given already; give each kind once")
+        found[kind.strip()] = seconds("--fail", mean, "device:50000h")
+        if not found[kind.strip()]:
+            raise HolmesError(f"--fail {text!r}: an MTBF is above 0; write device:50000h, say")
+    return found or {"device": LLAMA_3}
+
+
+def seconds(option: str, text: str, example: str) -> Seconds:
+    """A time as an option has it. Raises HolmesError."""
+    try:
+        return units.parse(text, "time")
+    except ValueError as error:
+        raise HolmesError(f"{option} {text!r} should be a time with a unit, such as {example}") from error
+
+
+@dataclass(slots=True)
+class Account:
+    """Where the time of a run went, in seconds, and the failures of each kind. Work under way at the end counts as useful."""
+
+    useful: Seconds = 0.0
+    saving: Seconds = 0.0
+    lost: Seconds = 0.0
+    restarting: Seconds = 0.0
+    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+
+
+def played(run: Run, horizon: Seconds, seed: int) -> Account:
+    """A run of so many seconds, event by event. The same seed gives the same run."""
+    env, account = simpy.Environment(), Account()
+    job = _Job(env, run, account)
+    process = env.process(job.runs())
+    for kind, rate in run.rates.items():
+        env.process(_fail(env, process, rate, Random(f"{seed} {kind} fails"), account, kind))
+    env.run(until=horizon)
+    job.ends()
+    return account
+
+
+class _Job:
+    """The run itself: what it is at, and since when."""
+
+    def __init__(self, env: simpy.Environment, run: Run, account: Account):
+        self.env, self.run, self.account = env, run, account
+        self.begun, self.computes = 0.0, True
+
+    def runs(self) -> Generator[simpy.Event, Any, None]:
+        run, account = self.run, self.account
+        while True:
+            self.begun = self.env.now
+            try:
+                yield self.env.timeout(run.interval + run.checkpoint if self.computes else run.restart)
+            except simpy.Interrupt:
+                self._spent("lost" if self.computes else "restarting", self.env.now - self.begun)
+                self.computes = False
+                continue
+            if self.computes:
+                account.useful += run.interval
+                account.saving += run.checkpoint
+            else:
+                account.restarting += run.restart
+                self.computes = True
+
+    def ends(self) -> None:
+        """The time is over: what is under way."""
+        spent = self.env.now - self.begun
+        if self.computes:
+            self._spent("useful", min(spent, self.run.interval))
+            self._spent("saving", max(spent - self.run.interval, 0.0))
+        else:
+            self._spent("restarting", spent)
+
+    def _spent(self, what: str, seconds: Seconds) -> None:
+        setattr(self.account, what, getattr(self.account, what) + seconds)
+
+
+def _fail(
+    env: simpy.Environment, job: simpy.Process, rate: float, random: Random, account: Account, kind: str
+) -> Generator[simpy.Event, Any, None]:
+    """Failures of one kind, one after the other."""
+    while True:
+        yield env.timeout(random.expovariate(rate))
+        account.failures[kind] += 1
+        job.interrupt()

@@ -1,0 +1,131 @@
+"""The planner's face: one plan by one strategy, or a row for each of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from holmes_sim import commands
+from planner import api, strategies
+from planner.costs.context import Workshop
+from planner.placement.simulation import step
+from planner.request import Question, Wishes
+from sim.errors import Infeasible, PlanError
+from sim.plan.plan import Plan
+
+PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none")
+
+
+@pytest.fixture
+def asked():
+    def question(wishes: Wishes = PINNED) -> Question:
+        topology = commands.load("holmes-hybrid-4")
+        return Question(topology, topology.workload, wishes)
+
+    return question
+
+
+def test_the_usual_strategy_is_certified(asked):
+    assert api.DEFAULT == "certified"
+    assert api.plan(asked()).made_by.strategy == "certified"
+
+
+def test_an_unknown_strategy_is_named_with_the_known_ones(asked):
+    with pytest.raises(PlanError) as caught:
+        api.plan(asked(), "magic")
+    assert str(caught.value) == f"strategy 'magic' is unknown; known: {', '.join(strategies.names())}"
+    with pytest.raises(PlanError):
+        api.compare(asked(), ("magic",))
+
+
+def test_a_row_for_each_strategy_in_the_order_asked(asked):
+    rows = api.compare(asked(), ("megatron", "certified", "holmes"))
+    assert [row.name for row in rows] == ["megatron", "certified", "holmes"]
+    assert all(row.plan is not None and row.reason == "" for row in rows)
+    assert [row.plan.made_by.strategy for row in rows] == ["megatron", "certified", "holmes"]
+    assert step(rows[1].plan) <= min(step(rows[0].plan), step(rows[2].plan))
+
+
+def test_a_strategy_without_a_plan_says_why(asked):
+    """All 32 devices are 4 x 8 = 2 stages of 16; three stages are not a layout of megatron or holmes."""
+    rows = api.compare(asked(Wishes(tp=2, pp=3, dp=4)), ("megatron", "holmes", "certified"))
+    assert rows[0].plan is None and rows[0].reason.startswith("megatron: no layout with equal stages over all devices ")
+    assert rows[1].plan is None and rows[1].reason.startswith("holmes: no layout of whole stages per cluster ")
+    assert rows[2].plan is not None and rows[2].plan.config.pp == 3
+
+
+def test_one_workshop_thinks_every_answer_out_once(asked, monkeypatch):
+    question, told = asked(), []
+    workshop = Workshop(question, told.append)
+    first = api.plan(question, "megatron", workshop)
+    assert api.row(question, "megatron", workshop).plan is first
+    assert [text for text in told if text == "strategy megatron"] == ["strategy megatron"]
+
+
+@dataclass
+class Clocked:
+    """A strategy that takes so many seconds of a clock, as the real one does, or is stopped by Ctrl-C."""
+
+    seconds: float
+    clock: list[float]
+    real: strategies.Strategy
+    stops: str = ""
+
+    def plan(self, question: Question, workshop: Workshop) -> Plan:
+        self.clock[0] += self.seconds
+        if self.stops == "at once":
+            raise KeyboardInterrupt
+        workshop.interrupted = self.stops == "with the best so far"
+        return self.real.plan(question, workshop)
+
+
+@pytest.fixture
+def clocked(monkeypatch):
+    """Replace holmes and megatron, and the clock, by ones that take 5 and 3 seconds."""
+
+    def replace(stops: str = "") -> None:
+        clock, real = [0.0], strategies.get
+        known = {"holmes": Clocked(5.0, clock, real("holmes"), stops), "megatron": Clocked(3.0, clock, real("megatron"))}
+        monkeypatch.setattr(api.time, "perf_counter", lambda: clock[0])
+        monkeypatch.setattr(strategies, "get", lambda name: known.get(name) or real(name))
+
+    return replace
+
+
+def test_seconds_to_plan_are_each_strategys_own(asked, clocked):
+    """The second holmes thinks again: nothing is taken over from the first."""
+    clocked()
+    rows = api.compare(asked(), ("holmes", "megatron", "holmes"))
+    assert [row.planning_s for row in rows] == [5.0, 3.0, 5.0]
+    assert rows[0].plan is not rows[2].plan and rows[0].plan == rows[2].plan
+
+
+def test_what_a_workshop_knows_costs_nothing(asked, clocked):
+    clocked()
+    workshop = Workshop(asked())
+    assert [api.row(asked(), "holmes", workshop).planning_s for _ in range(2)] == [5.0, 0.0]
+
+
+@pytest.mark.parametrize(("stops", "left"), [("at once", [("megatron", False)]),
+                                             ("with the best so far", [("megatron", False), ("holmes", True)])])  # fmt: skip
+def test_ctrl_c_leaves_the_rows_done_so_far(asked, clocked, stops, left):
+    clocked(stops)
+    rows = api.compare(asked(), ("megatron", "holmes", "certified"))
+    assert [(row.name, row.interrupted) for row in rows] == left
+
+
+def test_progress_names_the_strategy_at_work(asked):
+    told: list[str] = []
+    api.compare(asked(), ("megatron", "certified"), told.append)
+    assert told[:2] == ["megatron (1 of 2)", "certified (2 of 2)"]
+    assert len(told) > 2
+    assert all(text.startswith("certified (2 of 2): ") for text in told[2:])
+
+
+def test_what_was_infeasible_once_is_so_again(asked):
+    question = asked(Wishes(dp=5))
+    workshop = Workshop(question)
+    for _ in range(2):
+        with pytest.raises(Infeasible, match="dp 5 must divide global_batch_size 768"):
+            api.plan(question, "holmes", workshop)
