@@ -90,6 +90,6 @@ def _random(seed: int, into: Path) -> Path:
     """The topology of a random fleet, as a file."""
     path = into / f"random-{seed}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    question = draw(seed)
-    path.write_text(json.dumps(written(question.topology)), encoding="utf-8")
+    request = draw(seed)
+    path.write_text(json.dumps(written(request.topology)), encoding="utf-8")
     return path

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import least
-from planner.costs.context import Workshop
-from planner.request import Question
+from planner.costs.context import PlanningContext
+from planner.request import Request
 from planner.space.shapes import Shape
 from sim.analytic.costs import StageCosts
 from sim.analytic.evaluator import Table
@@ -31,10 +31,10 @@ def table(schedule: str, pp: int, microbatches: int, vpp: int) -> Table:
     topology, dp = load(TOPOLOGY), 8
     workload = Workload(load_model("gpt-175b"), dp * microbatches, 2048, "bf16")
     shape = Shape(8, dp, 1, "full", schedule, vpp, zero_stage=1)
-    workshop = Workshop(Question(topology, workload))
+    context = PlanningContext(Request(topology, workload))
     clusters = topology.fleet.clusters
-    classes = [StageCosts(workload, shape.config(workload, pp), workshop.paces(cluster, shape)[0]) for cluster in clusters]
-    messages = np.array([[workshop.message(a, b, shape) for b in clusters] for a in clusters])
+    classes = [StageCosts(workload, shape.config(workload, pp), context.paces(cluster, shape)[0]) for cluster in clusters]
+    messages = np.array([[context.message(a, b, shape) for b in clusters] for a in clusters])
     return Table(classes, messages)
 
 

@@ -15,8 +15,8 @@ from itertools import combinations
 from holmes_sim import commands, lab, running
 from holmes_sim.torch_backend.asked import Asked
 from planner.api import row
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -65,8 +65,8 @@ def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterat
 def plan(name: str) -> dict[str, Plan]:
     """Plans of a scenario by strategy; those that find none are left out."""
     topology = commands.load(name)
-    question = Question(topology, commands.workload_of(topology), SCENARIOS[name], time_limit=20.0)
-    rows = (row(question, strategy, Workshop(question, lambda text: None)) for strategy in STRATEGIES)
+    request = Request(topology, commands.workload_of(topology), SCENARIOS[name], time_limit=20.0)
+    rows = (row(request, strategy, PlanningContext(request, lambda text: None)) for strategy in STRATEGIES)
     return {found.name: found.plan for found in rows if found.plan is not None}
 
 

@@ -13,14 +13,14 @@ from holmes_sim import commands
 from planner import api
 from planner.api import Row
 from planner.placement.simulation import step
-from planner.request import Question
+from planner.request import Request
 
 
 def measure(topologies: tuple[str, ...], names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Row, ...]]]:
     """(topology, a row for each strategy) as they come."""
     for name in topologies:
         topology = commands.load(name)
-        rows = api.compare(Question(topology, commands.workload_of(topology)), names)
+        rows = api.compare(Request(topology, commands.workload_of(topology)), names)
         if len(rows) < len(names) or rows[-1].interrupted:  # a part of a row would compare nothing
             raise KeyboardInterrupt
         yield name, rows

@@ -10,9 +10,9 @@ from pathlib import Path
 from holmes_sim.results import Compared, Planned, Simulated, reason
 from planner import api, strategies
 from planner.api import Row
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from sim.engine import folding
 from sim.engine.engine import simulate as play
 from sim.engine.timeline import Timeline, from_json
@@ -118,14 +118,14 @@ def plan(
     (per token, where devices have prices) or energy (per token, where they have watts).
     """
     started = time.perf_counter()
-    question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
-    workshop = Workshop(question, progress)
-    found, beside = api.plan_for(objective, question, strategy, workshop)
-    rows = beside + tuple(api.row(question, name, workshop) for name in BASELINES if name != strategy)
+    request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    context = PlanningContext(request, progress)
+    found, beside = api.plan_for(objective, request, strategy, context)
+    rows = beside + tuple(api.row(request, name, context) for name in BASELINES if name != strategy)
     timeline = play(found)
     seconds = time.perf_counter() - started
-    judged = tuple(verdicts(workshop, JUDGED)) if explain else ()
-    return Planned(found, timeline, places(found, timeline), rows, seconds, workshop.interrupted, judged)
+    judged = tuple(verdicts(context, JUDGED)) if explain else ()
+    return Planned(found, timeline, places(found, timeline), rows, seconds, context.interrupted, judged)
 
 
 def compare(
@@ -141,9 +141,9 @@ def compare(
     Raises PlanError, TopologyError; Infeasible where no strategy finds a plan, with the reason of each; KeyboardInterrupt
     where Ctrl-C came before any plan was found.
     """
-    question = Question(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     asked = tuple(dict.fromkeys(names or strategies.names()))
-    found = Compared(question, asked, api.compare(question, asked, progress))
+    found = Compared(request, asked, api.compare(request, asked, progress))
     if not found.ranked:
         if found.note:
             raise KeyboardInterrupt

@@ -8,8 +8,8 @@ from typing import Any
 
 from holmes_sim import commands
 from planner import pareto_front
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from sim.hardware.topology import Topology
 from sim.plan.plan import OBJECTIVES, Plan, Prediction
 from sim.results import cost_energy
@@ -20,7 +20,7 @@ from sim.workload.model import Workload
 class Front:
     """Plans that no other played one beats in all objectives at once, the fastest first; the others that were played."""
 
-    question: Question
+    request: Request
     objectives: tuple[str, ...]
     plans: tuple[Plan, ...]
     others: tuple[Plan, ...]
@@ -55,7 +55,7 @@ def pareto(
 
     Cost is left out where a device has no price, energy where one has no watts; PlanError where neither is left.
     """
-    question = Question(where, workload or commands.workload_of(where), wishes or Wishes(), time_limit)
-    workshop = Workshop(question, progress)
-    objectives, plans, others = pareto_front.pareto(question, workshop)
-    return Front(question, objectives, plans, others, workshop.interrupted)
+    request = Request(where, workload or commands.workload_of(where), wishes or Wishes(), time_limit)
+    context = PlanningContext(request, progress)
+    objectives, plans, others = pareto_front.pareto(request, context)
+    return Front(request, objectives, plans, others, context.interrupted)

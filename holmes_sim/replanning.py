@@ -11,11 +11,11 @@ from html import escape
 from typing import Any
 
 from planner import api, strategies
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement import simulation
 from planner.replan import moves, staying
 from planner.replan.moves import Moves
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from sim.errors import Infeasible
 from sim.formats import lost_nodes, planfile
 from sim.formats.lost_nodes import Place, Surviving, place_text
@@ -121,15 +121,15 @@ def replan(
                 f"by leaving out --stay"
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.came), None, kept)
-    question = Question(left.topology, plan.workload, wishes or Wishes(), time_limit)
-    workshop = Workshop(question, progress)
+    request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit)
+    context = PlanningContext(request, progress)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
-    found, _ = api.plan_for(objective, question, strategy, workshop)
+    found, _ = api.plan_for(objective, request, strategy, context)
     searched = moves.settled(plan, found, left.came)
     if searched is not found:
-        searched = simulation.play(searched)
-    is_free = question.wishes == Wishes() and objective == "step-time"
+        searched = simulation.simulate_plan(searched)
+    is_free = request.wishes == Wishes() and objective == "step-time"
     takes_it = kept is not None and is_free and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_it else searched
-    return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.came), searched, kept, workshop.interrupted)
+    return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.came), searched, kept, context.interrupted)

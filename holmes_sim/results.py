@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holmes_sim import frames
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
-from planner.request import Question
+from planner.request import Request
 from sim.engine.timeline import Timeline
 from sim.plan.plan import Plan, Prediction
 from sim.results.report import PlaceReport
@@ -47,9 +47,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What each strategy answers to one question: rows in the order asked, fewer than asked where Ctrl-C came."""
+    """What each strategy answers to one request: rows in the order asked, fewer than asked where Ctrl-C came."""
 
-    question: Question
+    request: Request
     asked: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -83,7 +83,7 @@ class Compared:
         return frames.table(self.facts()["rows"]).sort_values("step_s", ignore_index=True, kind="stable")
 
     def __repr__(self) -> str:
-        where = self.question.topology.name
+        where = self.request.topology.name
         if not self.ranked:
             return f"{where}: no plan by any of {len(self.rows)} strategies"
         name, _, promised = self.ranked[0]

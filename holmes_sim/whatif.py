@@ -25,9 +25,9 @@ from holmes_sim.sweeping.answering import Row
 from holmes_sim.sweeping.sweep import sweep
 from planner import api
 from planner.bounds.relaxation import relaxed_bound
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement import simulation
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from sim import units
 from sim.errors import HolmesError
 from sim.hardware.topology import Topology
@@ -139,8 +139,8 @@ def what_if(
     if menu == ():
         raise HolmesError("menu: at least one change is needed; without one the whole menu is asked")
     progress("the present plan")
-    question = Question(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
-    now = api.plan(question, api.DEFAULT, Workshop(question))
+    request = Request(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
+    now = api.plan(request, api.DEFAULT, PlanningContext(request))
     assert now.prediction is not None
     asked = changes.menu(where) if menu is None else menu
     present = _relaxed(where)
@@ -184,15 +184,15 @@ def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
     try:
         config = replace(now.config, num_microbatches=tuple(count for count, _ in counts))
         plan = replace(now, topology=changed, workload=work, config=config, prediction=None, certificate=None)
-        return simulation.play(plan).prediction if simulation.fits(plan) else None
+        return simulation.simulate_plan(plan).prediction if simulation.fits(plan) else None
     except HolmesError:
         return None
 
 
 def _relaxed(where: Topology) -> Seconds:
     """Seconds a token of the programme's relaxation."""
-    question = Question(where, commands.workload_of(where), Wishes(), math.inf)
-    return relaxed_bound(question, Workshop(question), usual=True) / question.workload.tokens
+    request = Request(where, commands.workload_of(where), Wishes(), math.inf)
+    return relaxed_bound(request, PlanningContext(request), usual=True) / request.workload.tokens
 
 
 def _promise(now: Plan, price: float, played: Prediction | None) -> float:

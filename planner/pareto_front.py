@@ -3,7 +3,7 @@
 The fastest plan of given machines is also about the cheapest on them, for they are paid for whether they work or not. What is
 cheaper leaves machines out. So the fastest plan of the whole fleet is searched with its proof, then plans on every choice of
 clusters and on ever fewer nodes of each, the one with the lowest bound first (`planner.bounds.objectives.least`). A choice
-whose bounds all lie above a plan that is known is passed over. What the searches have played is compared.
+whose bounds all lie above a plan that is known is passed over. What the searches have simulated is compared.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from planner.bounds.objectives import check, dominates, front, known, least, value
-from planner.costs.context import Workshop
-from planner.request import Question
+from planner.costs.context import PlanningContext
+from planner.request import Request
 from planner.search.searched_space import axes, outside
 from planner.strategies import certified
 from sim.errors import Infeasible
@@ -31,16 +31,16 @@ WHOLE = 0.5
 """Share of the time limit for the whole fleet."""
 
 
-def best(question: Question, workshop: Workshop, objective: str) -> tuple[Plan, Plan]:
+def best(request: Request, context: PlanningContext, objective: str) -> tuple[Plan, Plan]:
     """(the best plan found by an objective, with a certificate of that; the fastest one found).
 
     Raises PlanError where a device lacks a price or watts, Infeasible where no plan fits."""
-    check(question, objective)
-    plans = explore(question, workshop, (objective,))
+    check(request, objective)
+    plans = explore(request, context, (objective,))
     found, fastest = (
         min(plans, key=lambda plan: (value(plan, of), value(plan, "step-time"))) for of in (objective, "step-time")
     )
-    bound, step = least(workshop, (objective, "step-time"))
+    bound, step = least(context, (objective, "step-time"))
     gap = 1 - bound / value(found, objective)
     certificate = Certificate(
         status="optimal" if gap <= certified.OPTIMAL_GAP else "feasible",
@@ -48,48 +48,48 @@ def best(question: Question, workshop: Workshop, objective: str) -> tuple[Plan, 
         lower_bound_s=step,
         gap=gap,
         solver="closed form",
-        seconds=question.time_limit,
+        seconds=request.time_limit,
         objective=objective,
         lower_bound_per_token=bound,
-        space=axes(question),
-        outside=outside(question),
+        space=axes(request),
+        outside=outside(request),
     )
     return replace(found, certificate=certificate), fastest
 
 
-def pareto(question: Question, workshop: Workshop) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
-    """(objectives, plans of the front, the others that were played). Raises PlanError where only the step time is known."""
-    objectives = known(question)
+def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
+    """(objectives, plans of the front, the others that were simulated). Raises PlanError where only the step time is known."""
+    objectives = known(request)
     if len(objectives) < 2:
-        check(question, "cost")
-    plans = explore(question, workshop, objectives)
+        check(request, "cost")
+    plans = explore(request, context, objectives)
     chosen = front(plans, objectives)
     return objectives, chosen, tuple(plan for plan in plans if plan not in chosen)
 
 
-def explore(question: Question, workshop: Workshop, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
-    """What was played in a search of the whole fleet, and of parts that may hold a plan which no known one beats.
+def explore(request: Request, context: PlanningContext, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
+    """What was simulated in a search of the whole fleet, and of parts that may hold a plan which no known one beats.
 
     The first is the fastest of the whole fleet. Raises Infeasible where no plan fits, PlanError where the wishes are wrong."""
-    deadline = time.monotonic() + question.time_limit
-    whole = Workshop(replace(question, time_limit=WHOLE * question.time_limit), workshop.progress)
-    played = [certified.plan(whole.question, whole), *whole.played]
-    workshop.interrupted = whole.interrupted
+    deadline = time.monotonic() + request.time_limit
+    whole = PlanningContext(replace(request, time_limit=WHOLE * request.time_limit), context.progress)
+    simulated = [certified.plan(whole.request, whole), *whole.simulated]
+    context.interrupted = whole.interrupted
     try:
-        for part, bounds in _promising(question, objectives):
+        for part, bounds in _promising(request, objectives):
             left = deadline - time.monotonic()
-            if left <= 0 or workshop.interrupted:
+            if left <= 0 or context.interrupted:
                 break
-            if not any(_beats(plan, objectives, bounds) for plan in played):
-                inside = Workshop(replace(part, time_limit=left), functools.partial(_tell, workshop, part))
+            if not any(_beats(plan, objectives, bounds) for plan in simulated):
+                inside = PlanningContext(replace(part, time_limit=left), functools.partial(_tell, context, part))
                 with suppress(Infeasible):
-                    certified.plan(inside.question, inside)
-                workshop.interrupted = inside.interrupted
-                played += inside.played
-    except KeyboardInterrupt:  # what was played so far is an answer
-        workshop.interrupted = True
+                    certified.plan(inside.request, inside)
+                context.interrupted = inside.interrupted
+                simulated += inside.simulated
+    except KeyboardInterrupt:  # what was simulated so far is an answer
+        context.interrupted = True
     unlike: dict[object, Plan] = {}
-    for plan in played:
+    for plan in simulated:
         unlike.setdefault((plan.config, plan.stages, plan.placement), plan)
     return tuple(unlike.values())
 
@@ -100,18 +100,18 @@ def _beats(plan: Plan, objectives: tuple[str, ...], bounds: tuple[float, ...]) -
     return numbers == bounds or dominates(numbers, bounds)
 
 
-def _promising(question: Question, objectives: tuple[str, ...]) -> list[tuple[Question, tuple[float, ...]]]:
-    """The question of every choice of machines, with bounds on its objectives.
+def _promising(request: Request, objectives: tuple[str, ...]) -> list[tuple[Request, tuple[float, ...]]]:
+    """The request of every choice of machines, with bounds on its objectives.
 
     The lowest bound first, of the last objective before the others; of equal ones that of fewest devices, which is the quickest
     to search and often the cheapest."""
     found = []
-    for machines in choices(question):
-        part = replace(question, machines=machines)
+    for machines in choices(request):
+        part = replace(request, machines=machines)
         with suppress(Infeasible):
-            found.append((part, least(Workshop(part), objectives)))
+            found.append((part, least(PlanningContext(part), objectives)))
 
-    def order(pair: tuple[Question, tuple[float, ...]]) -> tuple[tuple[float, ...], int]:
+    def order(pair: tuple[Request, tuple[float, ...]]) -> tuple[tuple[float, ...], int]:
         spent = zip(objectives, pair[1], strict=True)
         bounds = tuple(bound for objective, bound in spent if objective != "step-time")
         return bounds[::-1], sum(cluster.devices for cluster in pair[0].clusters())
@@ -119,9 +119,9 @@ def _promising(question: Question, objectives: tuple[str, ...]) -> list[tuple[Qu
     return sorted(found, key=order)
 
 
-def choices(question: Question) -> Iterator[Machines]:
+def choices(request: Request) -> Iterator[Machines]:
     """Clusters in every choice but all of them, then each cluster with half of its nodes, a quarter, ... one."""
-    whole = tuple((cluster.name, cluster.nodes) for cluster in question.clusters())
+    whole = tuple((cluster.name, cluster.nodes) for cluster in request.clusters())
     sizes = range(len(whole) - 1, 0, -1) if len(whole) <= FEW else dict.fromkeys((len(whole) - 1, 1))
     for size in sizes:
         yield from itertools.combinations(whole, size)
@@ -131,7 +131,7 @@ def choices(question: Question) -> Iterator[Machines]:
             yield ((name, nodes),)
 
 
-def _tell(workshop: Workshop, part: Question, text: str) -> None:
+def _tell(context: PlanningContext, part: Request, text: str) -> None:
     """Say on which machines the search is."""
     nodes = ", ".join(f"{name} {count}" for name, count in part.machines)
-    workshop.progress(f"on nodes of {nodes}: {text}")
+    context.progress(f"on nodes of {nodes}: {text}")

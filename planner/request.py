@@ -32,7 +32,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Request:
     """A planning task. `time_limit` is in seconds; `machines` are the clusters that may be used, each with how many of its
     nodes: all of the fleet where it is empty."""
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from holmes_sim import commands
 from planner import api, strategies
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from sim import __version__
 from sim.hardware.cluster import Device
 from sim.hardware.topology import Topology
@@ -78,8 +78,8 @@ def make(topology: str) -> None:
     where = commands.load(topology)
     found: dict[str, object] = {}
     for name in strategies.names():
-        question = Question(where, commands.workload_of(where), Wishes(), TIME_LIMIT)
-        row = api.row(question, name, Workshop(question))
+        question = Request(where, commands.workload_of(where), Wishes(), TIME_LIMIT)
+        row = api.row(question, name, PlanningContext(question))
         found[name] = row.reason if row.plan is None else _facts(replace(row.plan, prediction=None, certificate=None))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(facts)}" for name, facts in found.items())
     FOLDER.mkdir(exist_ok=True)

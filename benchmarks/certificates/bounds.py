@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from benchmarks.certificates.space import Stages, slots
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, trunk_path
 from sim.kernels import memory
 from sim.kernels.lowering import message_bytes, tied_bytes
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities, member, ways
 from sim.plan import schedules
@@ -32,14 +32,14 @@ Way = tuple[tuple[Seconds, ...], tuple[Seconds, ...], Seconds]
 
 
 class Bounds:
-    """Lower bounds, and memory, of the pipelines of one question; each stage is reckoned once."""
+    """Lower bounds, and memory, of the pipelines of one request; each stage is reckoned once."""
 
-    def __init__(self, question: Question):
-        self.question, self.workload, self.fleet = question, question.workload, question.topology.fleet
-        self.clusters = {cluster.name: cluster for cluster in question.clusters()}
+    def __init__(self, request: Request):
+        self.request, self.workload, self.fleet = request, request.workload, request.topology.fleet
+        self.clusters = {cluster.name: cluster for cluster in request.clusters()}
         self._capacities = Capacities(self.fleet)
         self._costs: dict[object, StageCosts] = {}
-        self._paces: dict[object, Paces] = {}
+        self._paces: dict[object, CollectiveCosts] = {}
         self._stages: dict[object, StageCost] = {}
         self._peaks: dict[object, Bytes] = {}
         self._hops: dict[object, Seconds] = {}
@@ -148,7 +148,7 @@ class Bounds:
             config, where = self._config(key[0]), (key[1], shape.tp, shape.dp)
             if where not in self._paces:  # the same for every microbatch size, schedule and ZeRO stage
                 rows = Rows.of(self.fleet, self._devices(shape, key[1]))
-                self._paces[where] = Paces(self.fleet, config, rows, self._capacities)
+                self._paces[where] = CollectiveCosts(self.fleet, config, rows, self._capacities)
             self._costs[key] = StageCosts(self.workload, config, self._paces[where])
         return self._costs[key]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from benchmarks.certificates.bounds import Bounds, lies
 from benchmarks.certificates.space import Stages, pipelines, shapes
 from planner.placement.ranks import build
-from planner.placement.simulation import fits, play, step
-from planner.request import Question
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request
 from planner.space.shapes import Shape
 from sim.analytic import costs
 from sim.analytic.evaluator import evaluate
@@ -48,10 +48,10 @@ class Found:
         return step(self.plan) if self.plan is not None else math.inf
 
 
-def best(question: Question) -> Found:
+def best(request: Request) -> Found:
     """The fastest plan of the space."""
-    bounds, numbers = Bounds(question), itertools.count()
-    queue: list[tuple[Seconds, int, Item]] = [(bounds.of_shape(s), next(numbers), (s,)) for s in shapes(question)]
+    bounds, numbers = Bounds(request), itertools.count()
+    queue: list[tuple[Seconds, int, Item]] = [(bounds.of_shape(s), next(numbers), (s,)) for s in shapes(request)]
     heapq.heapify(queue)
     built = simulated = 0
     broken: list[Plan] = []
@@ -60,34 +60,34 @@ def best(question: Question) -> Found:
         if isinstance(item, Plan):
             if item.prediction is not None:
                 return Found(item, built, simulated, tuple(broken))
-            played, simulated = play(item), simulated + 1
+            played, simulated = simulate_plan(item), simulated + 1
             if step(played) < closed_form(item) * (1 - STRICT):
                 broken.append(played)
             heapq.heappush(queue, (step(played), next(numbers), played))
         elif len(item) == 2:
-            for plan in plans(question, *item):
+            for plan in plans(request, *item):
                 built += 1
                 seconds = closed_form(plan) if bounds.alike(*item) else least
                 heapq.heappush(queue, (max(least, seconds), next(numbers), plan))
         else:
-            for stages in pipelines(question, item[0]):
+            for stages in pipelines(request, item[0]):
                 if bounds.fits(item[0], stages):
                     heapq.heappush(queue, (max(least, bounds.of(item[0], stages)), next(numbers), (item[0], stages)))
     return Found(None, built, simulated, tuple(broken))
 
 
-def naive(question: Question) -> Seconds:
+def naive(request: Request) -> Seconds:
     """The step of the fastest plan, every plan of the space simulated; infinite where none fits."""
-    every = ((shape, stages) for shape in shapes(question) for stages in pipelines(question, shape))
-    return min((step(play(plan)) for one in every for plan in plans(question, *one)), default=math.inf)
+    every = ((shape, stages) for shape in shapes(request) for stages in pipelines(request, shape))
+    return min((step(simulate_plan(plan)) for one in every for plan in plans(request, *one)), default=math.inf)
 
 
-def plans(question: Question, shape: Shape, stages: Stages) -> Iterator[Plan]:
+def plans(request: Request, shape: Shape, stages: Stages) -> Iterator[Plan]:
     """The plans of a pipeline that can be built and fit."""
-    cluster = question.topology.fleet.cluster(stages[0][0])
+    cluster = request.topology.fleet.cluster(stages[0][0])
     for evenly in lies(cluster, shape, stages):
         with suppress(PlanError):
-            plan = build(question, shape, stages, "brute force", evenly)
+            plan = build(request, shape, stages, "brute force", evenly)
             if fits(plan):
                 yield plan
 

@@ -1,4 +1,4 @@
-"""Small random fleets of machines that people own, with a workload and the wishes of a user: one question for each seed.
+"""Small random fleets of machines that people own, with a workload and the wishes of a user: one request for each seed.
 
 A fleet has one to three clusters of one to three nodes with one to four catalogue devices, ten devices in all at most. What
 is inside a node may be slower than its NICs, or faster. Models have two to six layers, of one gradient bucket or of several.
@@ -14,13 +14,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.certificates.space import pipelines, shapes
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from sim.formats import catalog
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
 
 LARGEST = 20_000
-"""Pipelines, under every shape, that a question has at most: more wishes are pinned until it has no more."""
+"""Pipelines, under every shape, that a request has at most: more wishes are pinned until it has no more."""
 DEVICES = 10
 """Devices of a fleet at most."""
 TIME_LIMIT = 120.0
@@ -57,7 +57,7 @@ PINS: tuple[dict[str, Any], ...] = (
     {"tp": 1}, {"tp": 2}, {"pp": 2}, {"pp": 3}, {"dp": 1}, {"schedule": "1f1b"}, {"schedule": "zb-h1"}, {"recompute": "none"},
     {"recompute": "full"}, {"zero_stage": 1}, {"zero_stage": 3}, {"microbatch_size": 1}, {"microbatch_size": 2},
 )  # fmt: skip
-"""What users pin. A question has one of them now and then, and more where its space is too large otherwise."""
+"""What users pin. A request has one of them now and then, and more where its space is too large otherwise."""
 LONG: tuple[dict[str, Any], ...] = (
     {"tp": 1, "dp": 1}, {"tp": 1, "dp": 2}, {"tp": 2, "dp": 1}, {"tp": 1, "microbatch_size": 1},
     {"tp": 1, "dp": 1, "schedule": "1f1b"}, {"tp": 1, "schedule": "interleaved"}, {"tp": 1, "dp": 1, "microbatch_size": 1},
@@ -67,17 +67,17 @@ LONG: tuple[dict[str, Any], ...] = (
 FORMAT = "holmes-sim/topology/1"
 
 
-def draw(seed: int, largest: int = LARGEST) -> Question:
-    """The question of a seed, with a space of at most so many pipelines."""
+def draw(seed: int, largest: int = LARGEST) -> Request:
+    """The request of a seed, with a space of at most so many pipelines."""
     rng = random.Random(seed)
     document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
     assert topology.workload is not None
-    question = Question(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
+    request = Request(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
     pins = rng.sample(PINS, len(PINS))
-    while pins and size(question, largest) > largest:
-        question = replace(question, wishes=Wishes(**pins.pop() | _given(question.wishes)))
-    return question
+    while pins and size(request, largest) > largest:
+        request = replace(request, wishes=Wishes(**pins.pop() | _given(request.wishes)))
+    return request
 
 
 def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -103,14 +103,14 @@ def _servers(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"format": FORMAT, "clusters": clusters, "links": links, "workload": workload}, rng.choice(LONG)
 
 
-def size(question: Question, enough: int | None = None) -> int:
+def size(request: Request, enough: int | None = None) -> int:
     """Pipelines under every shape; counted no further than beyond `enough`."""
     known: dict[object, int] = {}
     found = 0
-    for shape in shapes(question):
+    for shape in shapes(request):
         key = shape.tp, shape.dp, shape.vpp, shape.schedule == "interleaved" and shape.microbatch_size
         if key not in known:
-            known[key] = sum(1 for _ in itertools.islice(pipelines(question, shape), (enough or 10**9) + 1))
+            known[key] = sum(1 for _ in itertools.islice(pipelines(request, shape), (enough or 10**9) + 1))
         found += known[key]
         if enough is not None and found > enough:
             break

@@ -12,9 +12,9 @@ from benchmarks.certificates.brute import STRICT, best
 from benchmarks.certificates.fleets import LARGEST, draw, size
 from benchmarks.certificates.space import pipelines, shapes
 from planner import strategies
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
-from planner.request import Question
+from planner.request import Request
 from planner.search.mixed import is_mixed
 from planner.space.shapes import Shape
 from sim.errors import Infeasible
@@ -77,12 +77,12 @@ class Verdict:
 
 
 def judge(seed: int, largest: int = LARGEST) -> Verdict:
-    """Plan the question of a seed, and brute-force it."""
-    question = draw(seed, largest)
+    """Plan the request of a seed, and brute-force it."""
+    request = draw(seed, largest)
     begun = time.perf_counter()
-    plan = certified(question)
+    plan = certified(request)
     planned = time.perf_counter()
-    found = best(question)
+    found = best(request)
     done = time.perf_counter()
     return Verdict(
         seed=seed,
@@ -92,19 +92,19 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict:
         best_s=found.seconds,
         best_plan=layout(found.plan),
         certified_plan=layout(plan),
-        wishes=str(question.wishes),
-        pipelines=size(question),
+        wishes=str(request.wishes),
+        pipelines=size(request),
         broken=len(found.broken),
-        features=features(question) + _of_plan(found.plan),
+        features=features(request) + _of_plan(found.plan),
         planning_s=planned - begun,
         brute_s=done - planned,
     )
 
 
-def certified(question: Question) -> Plan | None:
+def certified(request: Request) -> Plan | None:
     """The plan of the default strategy, with its certificate; None where it says that none fits."""
     with suppress(Infeasible):
-        return strategies.get("certified").plan(question, Workshop(question))
+        return strategies.get("certified").plan(request, PlanningContext(request))
     return None
 
 
@@ -124,14 +124,14 @@ def layout(plan: Plan | None) -> str:
     return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(places)}"
 
 
-def features(question: Question) -> tuple[str, ...]:
-    """What the space of a question holds."""
-    clusters, model = list(question.clusters()), question.workload.model
-    every, bounds = list(shapes(question)), Bounds(question)
-    fitting = {shape: any(bounds.fits(shape, stages) for stages in pipelines(question, shape)) for shape in every}
+def features(request: Request) -> tuple[str, ...]:
+    """What the space of a request holds."""
+    clusters, model = list(request.clusters()), request.workload.model
+    every, bounds = list(shapes(request)), Bounds(request)
+    fitting = {shape: any(bounds.fits(shape, stages) for stages in pipelines(request, shape)) for shape in every}
     able = [shape for shape, fits in fitting.items() if fits]
     sizes = {shape.microbatch_size for shape in able}
-    many = any(_buckets(question, shape) for shape in able)
+    many = any(_buckets(request, shape) for shape in able)
     transports = {_rdma(a.node, b.node) for a, b in itertools.combinations(clusters, 2)}
     facts = {
         f"{len(clusters)} classes": True,
@@ -141,35 +141,35 @@ def features(question: Question) -> tuple[str, ...]:
         "one bucket": not many,
         "NIC faster than inside": any(_slow_inside(cluster.node) for cluster in clusters),
         "some pair without common RDMA": False in transports,
-        "memory binds": _binds(question, bounds, every),
+        "memory binds": _binds(request, bounds, every),
         "interleaved fits": any(shape.schedule == "interleaved" for shape in able),
         "ZeRO 2 or 3 fits": any(shape.zero_stage > 1 and shape.dp > 1 for shape in able),
         "tensor parallel fits": any(shape.tp > 1 for shape in able),
         "microbatch size 3 fits": 3 in sizes,
         "microbatch size 5 or 6 fits": bool(sizes & {5, 6}),
-        "pinned": bool(str(question.wishes)),
+        "pinned": bool(str(request.wishes)),
     }
     return tuple(name for name, true in facts.items() if true)
 
 
 def _of_plan(plan: Plan | None) -> tuple[str, ...]:
-    """What the best plan of a question exercises."""
+    """What the best plan of a request exercises."""
     if plan is None:
         return ("no plan fits",)
     crosses = len({device.cluster for device in plan.placement}) > 1
     return ("best plan has several stages",) * (plan.config.pp > 1) + ("best plan crosses clusters",) * crosses
 
 
-def _binds(question: Question, bounds: Bounds, every: list[Shape]) -> bool:
+def _binds(request: Request, bounds: Bounds, every: list[Shape]) -> bool:
     """Whether some pipelines fit and some do not."""
     alike = {shape.tp * 1000 + shape.dp: shape for shape in every}.values()
-    return len({bounds.fits(shape, stages) for shape in alike for stages in pipelines(question, shape)}) == 2
+    return len({bounds.fits(shape, stages) for shape in alike for stages in pipelines(request, shape)}) == 2
 
 
-def _buckets(question: Question, shape: Shape) -> bool:
+def _buckets(request: Request, shape: Shape) -> bool:
     """Whether a stage of two layers reduces its gradients in several buckets."""
-    config = shape.config(question.workload, 2)
-    return shape.dp > 1 and lowering.buckets(question.workload, config, 2, False, False) > 1
+    config = shape.config(request.workload, 2)
+    return shape.dp > 1 and lowering.buckets(request.workload, config, 2, False, False) > 1
 
 
 def _slow_inside(node: Node) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
@@ -32,21 +32,21 @@ def slots(cluster: Cluster, tp: int) -> int:
     return cluster.nodes * (cluster.node.count // tp)
 
 
-def shapes(question: Question) -> Iterator[Shape]:
+def shapes(request: Request) -> Iterator[Shape]:
     """All degrees but pp, under every schedule, ZeRO stage and overlap, as far as the wishes leave a choice."""
-    for tp, dp, size in degrees(question):
-        wishes = question.wishes
+    for tp, dp, size in degrees(request):
+        wishes = request.wishes
         for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
-            for schedule, vpp in _schedules(question):
-                for zero_stage, overlap in _sharing(question, dp):
+            for schedule, vpp in _schedules(request):
+                for zero_stage, overlap in _sharing(request, dp):
                     shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage)
                     yield shape if overlap else _behind(shape)
 
 
-def degrees(question: Question) -> Iterator[tuple[int, int, int]]:
+def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
     """(tp, dp, microbatch size) that divide the model and the batch, and have room on some cluster."""
-    wishes, model, batch = question.wishes, question.workload.model, question.workload.global_batch_size
-    clusters = list(question.clusters())
+    wishes, model, batch = request.wishes, request.workload.model, request.workload.global_batch_size
+    clusters = list(request.clusters())
     widest = max((cluster.node.count for cluster in clusters), default=0)
     for tp in [wishes.tp] if wishes.tp else [2**i for i in range(widest.bit_length())]:
         if tp > widest or any(size % tp for size in (model.heads, model.ffn_hidden, model.vocab)):
@@ -57,14 +57,14 @@ def degrees(question: Question) -> Iterator[tuple[int, int, int]]:
                 yield tp, dp, size
 
 
-def pipelines(question: Question, shape: Shape) -> Iterator[Stages]:
+def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
     """Every pipeline of whole stages in which each cluster's stages stand side by side: all orders, sizes and lengths."""
-    clusters = list(question.clusters())
+    clusters = list(request.clusters())
     room = tuple((c.name, slots(c, shape.tp) // shape.dp) for c in clusters if slots(c, shape.tp) >= shape.dp)
-    microbatches, layers = shape.microbatches(question.workload), question.workload.model.layers
+    microbatches, layers = shape.microbatches(request.workload), request.workload.model.layers
     for places in _places(room, layers // shape.vpp):
         pp = len(places)
-        if question.wishes.pp not in (None, pp) or (schedules.get(shape.schedule).CHUNKED and microbatches % pp):
+        if request.wishes.pp not in (None, pp) or (schedules.get(shape.schedule).CHUNKED and microbatches % pp):
             continue
         for counts in _splits(layers, pp, shape.vpp):
             yield tuple(zip(places, counts, strict=True))
@@ -91,9 +91,9 @@ def _divisors(number: int, wished: int | None, most: int) -> list[int]:
     return [one for one in range(1, min(number, most) + 1) if number % one == 0 and wished in (None, one)]
 
 
-def _schedules(question: Question) -> Iterator[tuple[str, int]]:
+def _schedules(request: Request) -> Iterator[tuple[str, int]]:
     """(schedule, vpp) as far as the wishes leave a choice."""
-    wishes, layers = question.wishes, question.workload.model.layers
+    wishes, layers = request.wishes, request.workload.model.layers
     divisors = [vpp for vpp in range(2, MOST_CHUNKS + 1) if layers % vpp == 0]
     for name in [wishes.schedule] if wishes.schedule else SCHEDULES:
         chunks = sorted({*CHUNKS_ALWAYS, *divisors}) if schedules.get(name).CHUNKED else [1]
@@ -102,9 +102,9 @@ def _schedules(question: Question) -> Iterator[tuple[str, int]]:
                 yield name, vpp
 
 
-def _sharing(question: Question, dp: int) -> Iterator[tuple[int, bool]]:
+def _sharing(request: Request, dp: int) -> Iterator[tuple[int, bool]]:
     """(ZeRO stage, whether weights are gathered ahead of the next forwards)."""
-    wished = question.wishes.zero_stage
+    wished = request.wishes.zero_stage
     for zero_stage in [wished] if wished is not None else ZERO_STAGES if dp > 1 else (1,):
         yield zero_stage, True
         if dp > 1 and zero_stage in GATHERS_BEHIND:

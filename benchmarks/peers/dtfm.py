@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from holmes_sim import commands
 from planner import strategies
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
-from planner.placement.simulation import play, step
-from planner.request import Question, Wishes
+from planner.placement.simulation import simulate_plan, step
+from planner.request import Request, Wishes
 from planner.space.shapes import Shape
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.topology import Topology
@@ -190,7 +190,7 @@ def best(case: str) -> Plan:
     workload = commands.workload_of(topology)
     shape = Shape(1, REPLICAS, 1, "none", "1f1b", 1, 1)
     layers = (workload.model.layers // STAGES,) * STAGES
-    return assemble(Question(topology, workload), shape, layers, tuple(itertools.chain(*groups)), "dtfm-structured")
+    return assemble(Request(topology, workload), shape, layers, tuple(itertools.chain(*groups)), "dtfm-structured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +216,8 @@ def measure(time_limit: float = 5.0) -> list[Row]:
         plan = best(case)
         seconds = time.process_time() - begun
         wishes = Wishes(tp=1, pp=STAGES, dp=REPLICAS)
-        question = Question(topology, commands.workload_of(topology), wishes, time_limit)
-        ours = strategies.get("certified").plan(question, Workshop(question))
+        request = Request(topology, commands.workload_of(topology), wishes, time_limit)
+        ours = strategies.get("certified").plan(request, PlanningContext(request))
         costs = GENETIC[case], cost(plan, pairs), cost(ours, pairs)
-        rows.append(Row(case, *costs, step(play(plan)), step(ours), seconds))
+        rows.append(Row(case, *costs, step(simulate_plan(plan)), step(ours), seconds))
     return rows

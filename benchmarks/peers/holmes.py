@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from holmes_sim import commands
 from planner.placement.ranks import build
-from planner.placement.simulation import play, step
-from planner.request import Question, Wishes
+from planner.placement.simulation import simulate_plan, step
+from planner.request import Request, Wishes
 from planner.space.shapes import Shape
 from sim.plan.plan import Plan
 
@@ -39,7 +39,7 @@ def published(name: str, like: Plan) -> Plan:
         config.tp, config.dp, config.microbatch_size, config.recompute, config.schedule, config.vpp, config.zero_stage
     )
     stages = tuple(zip(("ib", "roce"), layers, strict=True))
-    return play(build(Question(topology, commands.workload_of(topology)), shape, stages, "published"))
+    return simulate_plan(build(Request(topology, commands.workload_of(topology)), shape, stages, "published"))
 
 
 def measure(time_limit: float = 5.0) -> list[Row]:

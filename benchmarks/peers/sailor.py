@@ -30,7 +30,7 @@ import yaml
 
 from holmes_sim import commands
 from planner.placement.ranks import assemble
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, slot
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
@@ -282,9 +282,9 @@ def expressed(layout: Layout, name: str) -> Plan:
     blocks = tuple(min(stage.past, LAYERS - 1) - max(stage.first, 1) for stage in layout.stages)
     even, more = divmod(BATCH // layout.samples, layout.dp)
     shape = Shape(tp, layout.dp, layout.samples, "none", "1f1b", 1, 0)
-    question = Question(topology, commands.workload_of(topology))
+    request = Request(topology, commands.workload_of(topology))
     counts = tuple(even + (i < more) for i in range(layout.dp))
-    return assemble(question, shape, blocks, tuple(devices), "sailor-judged", counts)
+    return assemble(request, shape, blocks, tuple(devices), "sailor-judged", counts)
 
 
 @dataclass(frozen=True, slots=True)

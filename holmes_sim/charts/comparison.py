@@ -68,8 +68,8 @@ def _layout(plan: Plan) -> str:
 
 
 def _title(answer: Compared) -> str:
-    topology, workload = answer.question.topology, answer.question.workload
-    pinned = f"\npinned: {answer.question.wishes}" if str(answer.question.wishes) else ""
+    topology, workload = answer.request.topology, answer.request.workload
+    pinned = f"\npinned: {answer.request.wishes}" if str(answer.request.wishes) else ""
     return (
         f"{topology.name} · {workload.model.name}, batch {workload.global_batch_size:,} × {workload.seq_len:,} tokens · "
         f"{topology.fleet.devices:,} devices{pinned}"

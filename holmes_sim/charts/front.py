@@ -21,7 +21,7 @@ def front(found: Front) -> Figure:
     figure = Picture(figsize=(WIDTH, 5.5), dpi=DPI, layout="constrained")
     for place, objective in enumerate(shown, 1):
         _panel(figure.add_subplot(1, len(shown), place), found, objective)
-    topology, workload = found.question.topology, found.question.workload
+    topology, workload = found.request.topology, found.request.workload
     figure.suptitle(
         f"{topology.name} · {workload.model.name}, batch {workload.global_batch_size:,} × {workload.seq_len:,} tokens · "
         f"{topology.fleet.devices:,} devices",

@@ -1,4 +1,4 @@
-"""Several strategies on one question: a row for each, the fastest first, and why some have no plan."""
+"""Several strategies on one request: a row for each, the fastest first, and why some have no plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import Compared, reason, tokens_per_device
-from planner.request import Question
+from planner.request import Request
 from sim.plan.plan import Plan
 from sim.units import GIGA, time_text
 
@@ -18,9 +18,9 @@ HEADERS = ("strategy", "step", "samples/s", "tokens/s\nper device", "of upper\nb
 
 def compared(answer: Compared) -> Group:
     """What is compared, the table, and a line for each strategy without a plan. At least one has one."""
-    pinned = str(answer.question.wishes)
+    pinned = str(answer.request.wishes)
     parts: list[Text | Table] = [
-        heading(answer.question),
+        heading(answer.request),
         *([Text(f"pinned: {pinned}")] if pinned else []),
         Text(),
         _table(answer),
@@ -30,11 +30,11 @@ def compared(answer: Compared) -> Group:
     return Group(*parts)
 
 
-def heading(question: Question) -> Text:
+def heading(request: Request) -> Text:
     """One line: topology, model, batch, devices."""
-    workload, fleet = question.workload, question.topology.fleet
+    workload, fleet = request.workload, request.topology.fleet
     return Text(
-        f"{question.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), "
+        f"{request.topology.name}: {workload.model.name} ({workload.model.parameters / GIGA:.3g} B parameters), "
         f"batch {workload.global_batch_size} x {workload.seq_len} tokens {workload.precision}, {fleet.devices} devices",
         style=STYLE,
     )

@@ -20,8 +20,8 @@ LACKING = {"cost": "a price", "energy": "watts"}
 
 def front(found: Front) -> Group:
     """What was asked, the table, and which objectives are left out for lack of facts."""
-    pinned = str(found.question.wishes)
-    parts: list[Text | Table] = [heading(found.question), *([Text(f"pinned: {pinned}")] if pinned else []), Text()]
+    pinned = str(found.request.wishes)
+    parts: list[Text | Table] = [heading(found.request), *([Text(f"pinned: {pinned}")] if pinned else []), Text()]
     parts += [
         _table(found),
         Text(f"{len(found.others)} other plans were played; each is beaten by one of these in everything."),

@@ -10,7 +10,7 @@ from holmes_sim.launching import environment, hosts
 from holmes_sim.results import Compared, Simulated
 from planner import api, strategies
 from planner.api import Row
-from planner.request import Question
+from planner.request import Request
 from sim.plan.plan import Plan, Prediction
 from sim.results.explain import Explanation
 
@@ -69,14 +69,14 @@ def study(
 
 
 def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: Callable[[str], None]) -> Compared | None:
-    """The plan beside what others answer to its question: its own strategy is not asked again, and nothing is pinned."""
+    """The plan beside what others answer to its request: its own strategy is not asked again, and nothing is pinned."""
     mine = plan.made_by.strategy
     others = tuple(name for name in dict.fromkeys(names) if name != mine)
     if not others:
         return None
-    question = Question(replace(plan.topology, workload=plan.workload), plan.workload, time_limit=time_limit)
-    rows = api.compare(question, others, progress)
-    return Compared(question, (mine, *others), (Row(mine, plan), *rows))
+    request = Request(replace(plan.topology, workload=plan.workload), plan.workload, time_limit=time_limit)
+    rows = api.compare(request, others, progress)
+    return Compared(request, (mine, *others), (Row(mine, plan), *rows))
 
 
 def _way(plan: Plan, target: str) -> Way:

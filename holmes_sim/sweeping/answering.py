@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from holmes_sim.sweeping.options import OptionFacts
 from holmes_sim.sweeping.study import Scenario
 from planner import api
-from planner.costs.context import Workshop
-from planner.request import Question
+from planner.costs.context import PlanningContext
+from planner.request import Request
 from sim import __version__
 from sim.errors import HolmesError, Infeasible
 from sim.formats import documents
@@ -75,16 +75,16 @@ def _row(asked: Task) -> Row:
     try:
         where = from_document(documents.parse(asked.name, asked.facts))
         assert where.workload is not None
-        question = Question(where, where.workload, options.wishes(), options.time_limit)
-        workshop = Workshop(question)
-        found, _ = api.plan_for(options.objective, question, options.strategy, workshop)
+        request = Request(where, where.workload, options.wishes(), options.time_limit)
+        context = PlanningContext(request)
+        found, _ = api.plan_for(options.objective, request, options.strategy, context)
     except Infeasible as error:
         return unanswered(INFEASIBLE, str(error))
     except HolmesError as error:
         return unanswered(WRONG, str(error))
     except Exception as error:  # one scenario of hundreds: the others go on, and the row says what happened
         return unanswered(FAILED, f"{type(error).__name__}: {error}")
-    return unanswered(INTERRUPTED, "") if workshop.interrupted else _planned(found)
+    return unanswered(INTERRUPTED, "") if context.interrupted else _planned(found)
 
 
 def unanswered(status: str, reason: str) -> Row:

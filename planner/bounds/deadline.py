@@ -28,8 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, islice, pairwise, permutations, product
 
-from planner.costs.context import Stages, Workshop
-from planner.costs.node_classes import ClassOption
+from planner.costs.context import PlanningContext, Stages
+from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
 from sim.analytic.costs import StageCost
 from sim.errors import NoRoute
@@ -50,7 +50,7 @@ Orders = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None stands for all of them."""
 
 
-def reach_bound(tests: Sequence[Reach | AnyOrder], least: float, cutoff: float) -> float:
+def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float) -> float:
     """A lower bound in seconds on the step of all pipelines of some tests: at least `least`, at most `cutoff`."""
     low, high = least, cutoff
     if low >= high or not any(test.within(high) for test in tests):
@@ -64,26 +64,26 @@ def reach_bound(tests: Sequence[Reach | AnyOrder], least: float, cutoff: float) 
     return low
 
 
-def reaches(
-    workshop: Workshop, classes: Sequence[ClassOption], seconds: float, either: bool = False, among: Orders = None
-) -> list[Reach | AnyOrder]:
+def deadline_tests(
+    context: PlanningContext, classes: Sequence[NodeClass], seconds: float, either: bool = False, among: Orders = None
+) -> list[DeadlineTest | AnyOrder]:
     """Tests of all pipelines of two or more stages on these classes: those that do not rule out a step of `seconds`.
 
-    `either` as in `Reach`; `among` are the orders of classes that are not ruled out already."""
+    `either` as in `DeadlineTest`; `among` are the orders of classes that are not ruled out already."""
     whole = AnyOrder(classes)
     if not whole.within(seconds):
         return []
     if len(classes) > CLASSES:
         return [whole]
-    every = (Reach(workshop, order, seconds, either) for order in _ordered(classes, seconds, among))
+    every = (DeadlineTest(context, order, seconds, either) for order in _ordered(classes, seconds, among))
     return [test for test in every if test.within(seconds)]
 
 
 def orders_within(
     test: Callable[..., AnyState],
-    workshop: Workshop,
-    classes: Sequence[ClassOption],
-    holders: Sequence[ClassOption],
+    context: PlanningContext,
+    classes: Sequence[NodeClass],
+    holders: Sequence[NodeClass],
     seconds: float,
     among: Orders = None,
 ) -> Orders:
@@ -96,10 +96,10 @@ def orders_within(
     if len(classes) > CLASSES:
         return None
     every = _ordered(classes, seconds, among)
-    return frozenset(_names(order) for order in every if test(workshop, order, holders, seconds).within(seconds))
+    return frozenset(_names(order) for order in every if test(context, order, holders, seconds).within(seconds))
 
 
-def _ordered(classes: Sequence[ClassOption], seconds: float, among: Orders) -> Iterator[tuple[ClassOption, ...]]:
+def _ordered(classes: Sequence[NodeClass], seconds: float, among: Orders) -> Iterator[tuple[NodeClass, ...]]:
     """Every set of classes in every order, without sets whose stages cannot compute all layers in so many seconds."""
     able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
     for size in range(1, len(able) + 1):
@@ -108,7 +108,7 @@ def _ordered(classes: Sequence[ClassOption], seconds: float, among: Orders) -> I
                 yield from (order for order in permutations(some) if among is None or _names(order) in among)
 
 
-def _names(order: Sequence[ClassOption]) -> tuple[str, ...]:
+def _names(order: Sequence[NodeClass]) -> tuple[str, ...]:
     return tuple(option.cluster.name for option in order)
 
 
@@ -117,7 +117,7 @@ class AnyOrder:
 
     exact = False
 
-    def __init__(self, classes: Sequence[ClassOption]):
+    def __init__(self, classes: Sequence[NodeClass]):
         self.order, self.m = tuple(classes), classes[0].microbatches if classes else 0
 
     def within(self, seconds: float) -> bool:
@@ -128,7 +128,7 @@ class AnyOrder:
     def _layers(self) -> int:
         return self.order[0].workload.model.layers if self.order else 1
 
-    def _most(self, option: ClassOption, seconds: float) -> int:
+    def _most(self, option: NodeClass, seconds: float) -> int:
         """Most layers of one stage: beside the fewest microbatches in flight, with its slots alone."""
         one = ((option.shape.vpp, 0),)
         return min(option.room("middle", one), _cap(option, seconds))
@@ -138,7 +138,7 @@ class AnyOrder:
         return None
 
 
-def _cap(option: ClassOption, seconds: float) -> int:
+def _cap(option: NodeClass, seconds: float) -> int:
     """Most layers of a stage by the compute of its layers alone."""
     return math.floor(min(seconds / (option.microbatches * option.layer_seconds) * (1 + 1e-12), option.workload.model.layers))
 
@@ -165,7 +165,7 @@ class _Sizes:
     The envelope of a size has, in `begin`, `own` and `both`, the least of it and of all larger sizes, which makes them grow
     with the size; the others grow by themselves. Sizes are computed from the largest down, as far as they are asked for."""
 
-    def __init__(self, reach: Reach, i: int, role: str, largest: int):
+    def __init__(self, reach: DeadlineTest, i: int, role: str, largest: int):
         self._reach, self._i, self._role, self._largest = reach, i, role, largest
         self._exact: list[_Size] = []
         self._envelope: list[_Size] = []
@@ -204,7 +204,7 @@ class _Sizes:
         return _Size(begin, own, max(begin, 0.0) + own, m * cost.busy, m * cost.lane, cost.weight, tail)
 
 
-class Reach:
+class DeadlineTest:
     """The deadline test of pipelines over classes in an order, each of which has one stage or more.
 
     `horizon` is the longest time in seconds that will be asked about. With `either` it holds whether weights are gathered
@@ -213,23 +213,23 @@ class Reach:
     whole_chunks = True
     """Whether the first virtual stage of a stage of k layers has k // vpp layers at least, and not one."""
 
-    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], horizon: float = math.inf, either: bool = False):
+    def __init__(self, context: PlanningContext, order: tuple[NodeClass, ...], horizon: float = math.inf, either: bool = False):
         self.either = either
         self.order, self.shape, self.m, self.horizon = order, order[0].shape, order[0].microbatches, horizon
-        self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, workshop.question.wishes.pp
+        self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, context.request.wishes.pp
         schedule = schedules.get(self.shape.schedule)
         self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
-        self.workshop, self.nic = workshop, ""
+        self.context, self.nic = context, ""
         self.clusters = tuple(option.cluster for option in order)
         with suppress(NoRoute):
-            self.nic = workshop.nic_of(self.clusters)
+            self.nic = context.nic_of(self.clusters)
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
         most = min(order[-1].capacity, self.pinned or self.layers, self.layers)
-        self.tied = workshop.least_tied(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
+        self.tied = context.least_tied(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self._capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
         self._sizes: dict[tuple[int, str], _Sizes] = {}
-        self.holders: tuple[ClassOption, ...] = order
+        self.holders: tuple[NodeClass, ...] = order
         """The classes as they hold memory."""
         self.exact = not any(oversubscribed(cluster) for cluster in self.clusters)
         """Whether the evaluator's seconds are a bound: stages on an oversubscribed fabric may lie better than as listed."""
@@ -237,9 +237,9 @@ class Reach:
 
     def _message(self, source: Cluster, target: Cluster) -> float:
         """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
-        return self.workshop.message(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
+        return self.context.message(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
 
-    def _inside(self, option: ClassOption) -> float:
+    def _inside(self, option: NodeClass) -> float:
         """Least seconds of a message between neighbouring stages of a class; 0 where it holds but one."""
         seconds = self._message(option.cluster, option.cluster) if option.capacity > 1 else 0.0
         return seconds if math.isfinite(seconds) else 0.0
@@ -335,7 +335,7 @@ class Reach:
         if self.m * self._heaviest <= seconds or sum(counts) != pp:
             return True
         runs = tuple((option.cluster, 0, count) for option, count in zip(self.order, counts, strict=True))
-        return self.m * self.workshop.load(runs, self.shape, self.nic, self.workshop.open, True) <= seconds
+        return self.m * self.context.load(runs, self.shape, self.nic, self.context.open, True) <= seconds
 
     @functools.cached_property
     def _heaviest(self) -> float:
@@ -343,7 +343,7 @@ class Reach:
         ways = [(option, way) for option in self.order for way in range(len(option.costs))]
         pairs = [(one, way, one, way + 1) for one, way in ways if way + 1 < one.capacity]
         pairs += [(a, i, b, j) for a, i in ways for b, j in ways if a is not b]
-        load = functools.partial(self.workshop.load, shape=self.shape, nic=self.nic, fleet=self.workshop.open)
+        load = functools.partial(self.context.load, shape=self.shape, nic=self.nic, fleet=self.context.open)
         heaviest = max((load(((a.cluster, i, 1), (b.cluster, j, 1))) for a, i, b, j in pairs), default=0.0)
         return 2 * (max(len(option.costs) for option in self.order) + 1) * heaviest
 
@@ -360,7 +360,7 @@ class Reach:
 
     def _load(self, i: int, stages: int) -> float:
         """Least seconds of a microbatch's messages on a link of the first so many stages of a class and of their neighbours."""
-        mine, open_fleet = (self.order[i].cluster, 0, stages), self.workshop.open
+        mine, open_fleet = (self.order[i].cluster, 0, stages), self.context.open
 
         def beside(j: int) -> list[tuple[Stages, ...]]:
             """The stage of a neighbouring class, however it lies on its node."""
@@ -369,7 +369,7 @@ class Reach:
             return [((self.order[j].cluster, way, 1),) for way in range(len(self.order[j].costs))]
 
         runs = ((*before, mine, *behind) for before, behind in product(beside(i - 1), beside(i + 1)))
-        return min(self.workshop.load(run, self.shape, self.nic, open_fleet) for run in runs)
+        return min(self.context.load(run, self.shape, self.nic, open_fleet) for run in runs)
 
     def _lengths(self, most: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:
         """Numbers of stages for which the schedule is defined, with how many of them are of each class."""
@@ -404,14 +404,14 @@ class Reach:
         return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]
 
 
-class AnyState(Reach):
+class AnyState(DeadlineTest):
     """The deadline test of pipelines under every ZeRO stage, however weights are gathered: `order` is of the first stage.
 
     ZeRO 2 and 3 add reductions and gathers to ZeRO 1, which are left out here; ZeRO 3, with a bucket for each layer, has the
     shortest tail, and the least memory (`holders`)."""
 
-    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], holders: Sequence[ClassOption], horizon: float):
-        super().__init__(workshop, order, horizon, True)
+    def __init__(self, context: PlanningContext, order: tuple[NodeClass, ...], holders: Sequence[NodeClass], horizon: float):
+        super().__init__(context, order, horizon, True)
         named = {option.cluster.name: option for option in holders}
         self.holders = tuple(named[option.cluster.name] for option in order)
 
@@ -439,10 +439,10 @@ class AnySchedule(AnyState):
     schedules."""
 
     def __init__(
-        self, workshop: Workshop, order: tuple[ClassOption, ...], holders: Sequence[ClassOption], horizon: float,
+        self, context: PlanningContext, order: tuple[NodeClass, ...], holders: Sequence[NodeClass], horizon: float,
         names: tuple[str, ...],
     ):  # fmt: skip
-        super().__init__(workshop, order, holders, horizon)
+        super().__init__(context, order, holders, horizon)
         self._names = names
         self._kept: dict[tuple[object, ...], int] = {}
 
@@ -473,7 +473,7 @@ class _Filling:
 
     `pp` is the number of stages where it is given; `counts` are then those of each class, or the most of each."""
 
-    def __init__(self, reach: Reach, seconds: float, counts: list[int], pp: int | None):
+    def __init__(self, reach: DeadlineTest, seconds: float, counts: list[int], pp: int | None):
         self.reach, self.seconds, self.counts, self.pp = reach, seconds, counts, pp
         self.caps = reach.caps(seconds)
         self._limits: dict[tuple[int, str], int] = {}

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from planner.bounds.deadline import PRECISE
 from planner.bounds.total_work import Work
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
 from planner.space.device_slots import Run, Stand, replicas, unlike
 from planner.space.shapes import Shape, slots, splitting
@@ -26,10 +26,10 @@ from sim.errors import NoRoute, NotModelled
 
 
 def mixed_bound(
-    workshop: Workshop, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float, deadline: float = math.inf
+    context: PlanningContext, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float, deadline: float = math.inf
 ) -> float | None:
     """A lower bound on the step of all plans that stand so, at most `cutoff`; None where time ends before."""
-    costs, bound, shares, work = LineCosts(workshop), cutoff, dict[Shape, float](), Work(workshop)
+    costs, bound, shares, work = LineCosts(context), cutoff, dict[Shape, float](), Work(context)
     for shape, stands in layouts:
         if time.monotonic() > deadline:
             return None
@@ -43,7 +43,7 @@ def mixed_bound(
             if one not in shares:
                 shares[one] = min(
                     forward / (forward + backward)
-                    for cluster in workshop.question.clusters()
+                    for cluster in context.request.clusters()
                     if slots(cluster, one.tp) >= one.cp
                     for run in unlike(Run(cluster, 0, slots(cluster, one.tp)), one.tp, one.cp)
                     for (_, forward), (_, backward) in [costs.own_passes(one, run, (False, False))]

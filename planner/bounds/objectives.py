@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.bounds.total_work import work_bound
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
-from planner.request import Question
+from planner.request import Request
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, splitting
 from sim.errors import PlanError
@@ -32,22 +32,22 @@ NEEDS = {"cost": ("price", "price: 2.50 USD/h"), "energy": ("watts", "watts: 400
 
 
 def value(plan: Plan, objective: str) -> float:
-    """The number of a played plan that the objective wants small: seconds of a step, USD or joules per token."""
+    """The number of a simulated plan that the objective wants small: seconds of a step, USD or joules per token."""
     number: float | None = getattr(plan.prediction, OBJECTIVES[objective])
     assert number is not None
     return number
 
 
-def known(question: Question) -> tuple[str, ...]:
+def known(request: Request) -> tuple[str, ...]:
     """Objectives for which all devices that may be used state what they need; step-time always."""
-    return tuple(objective for objective in OBJECTIVES if not _lacking(question, objective))
+    return tuple(objective for objective in OBJECTIVES if not _lacking(request, objective))
 
 
-def check(question: Question, objective: str) -> None:
+def check(request: Request, objective: str) -> None:
     """Raise PlanError for an unknown objective, or where a device does not state what it needs."""
     if objective not in OBJECTIVES:
         raise PlanError(f"objective {objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
-    lacking = _lacking(question, objective)
+    lacking = _lacking(request, objective)
     if lacking:
         fact, example = NEEDS[objective]
         devices = ", ".join(f"{cluster.node.device.name} of cluster {cluster.name}" for cluster in lacking)
@@ -55,10 +55,10 @@ def check(question: Question, objective: str) -> None:
         raise PlanError(f"objective {objective}: no {fact} known of {devices}; give it in the topology, {where}.{example}")
 
 
-def _lacking(question: Question, objective: str) -> list[Cluster]:
+def _lacking(request: Request, objective: str) -> list[Cluster]:
     if objective not in NEEDS:
         return []
-    return [cluster for cluster in question.clusters() if getattr(cluster.node.device, NEEDS[objective][0]) is None]
+    return [cluster for cluster in request.clusters() if getattr(cluster.node.device, NEEDS[objective][0]) is None]
 
 
 def front(plans: Iterable[Plan], objectives: tuple[str, ...]) -> tuple[Plan, ...]:
@@ -74,22 +74,22 @@ def dominates(better: tuple[float, ...], worse: tuple[float, ...]) -> bool:
     return better != worse and all(a <= b for a, b in zip(better, worse, strict=True))
 
 
-def least(workshop: Workshop, objectives: tuple[str, ...]) -> tuple[float, ...]:
-    """Lower bounds on the objectives of every plan of a question, infinite where none is. Raises Infeasible for no shape."""
-    question, seen, costs = workshop.question, set[Shape](), LineCosts(workshop)
+def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float, ...]:
+    """Lower bounds on the objectives of every plan of a request, infinite where none is. Raises Infeasible for no shape."""
+    request, seen, costs = context.request, set[Shape](), LineCosts(context)
     best = dict.fromkeys(("cost", "energy"), math.inf)
-    for shape in searched(question, across=True):
+    for shape in searched(request, across=True):
         one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one in seen:
             continue
         seen.add(one)
-        work = question.workload.global_batch_size / one.microbatch_size * question.workload.model.layers
-        for cluster in question.clusters():
+        work = request.workload.global_batch_size / one.microbatch_size * request.workload.model.layers
+        for cluster in request.clusters():
             if cluster.node.count >= one.tp and slots(cluster, one.tp) >= one.cp:
                 usd, joules = _per_layer(costs, cluster, one)
-                best["cost"] = min(best["cost"], work * usd / question.workload.tokens)
-                best["energy"] = min(best["energy"], work * joules / question.workload.tokens)
-    return tuple(work_bound(workshop) if objective == "step-time" else best[objective] for objective in objectives)
+                best["cost"] = min(best["cost"], work * usd / request.workload.tokens)
+                best["energy"] = min(best["energy"], work * joules / request.workload.tokens)
+    return tuple(work_bound(context) if objective == "step-time" else best[objective] for objective in objectives)
 
 
 def _per_layer(costs: LineCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:

@@ -7,9 +7,9 @@ import math
 from contextlib import suppress
 from itertools import permutations
 
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption, options
-from planner.request import Question
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, node_classes
+from planner.request import Request
 from planner.space.shapes import MOST_CHUNKS, Shape, searched
 from sim.errors import NoRoute
 from sim.plan import schedules
@@ -19,7 +19,7 @@ ONE_MICROBATCH = ((1, 0),)
 """What the last stage of 1F1B has in flight (`schedules.in_flight`)."""
 
 
-def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], any_schedule: bool = False) -> float:
+def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass], any_schedule: bool = False) -> float:
     """A lower bound on the step of a shape without solving: stages always at work, layers divided at will.
 
     With `any_schedule` it holds whatever the schedule of those that are searched.
@@ -28,8 +28,8 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
     both ends of a border spend the message's time besides: T >= (L + sum of x / t) / (sum of 1 / t) over stages of t seconds
     a layer, and one such stage holds a layer at least. Under a given
     schedule one microbatch is also seen to pass all layers there and back."""
-    question = workshop.question
-    layers, m, pinned = question.workload.model.layers, shape.microbatches(question.workload), question.wishes.pp
+    request = context.request
+    layers, m, pinned = request.workload.model.layers, shape.microbatches(request.workload), request.wishes.pp
     bound = math.inf
     for option in classes:
         most = min(option.capacity, pinned or layers, layers)
@@ -41,7 +41,7 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
         waits = not any_schedule and not schedules.get(shape.schedule).OVERLAPS_SENDS
         pairs = [(a, b) for a in classes for b in classes if a is not b]
-        border = min(workshop.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
+        border = min(context.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     if any_schedule:
@@ -49,7 +49,7 @@ def quick_bound(workshop: Workshop, shape: Shape, classes: list[ClassOption], an
     return max(bound, layers * min((option.passed for option in classes), default=math.inf))
 
 
-def relaxed_bound(question: Question, workshop: Workshop, usual: bool = False) -> Seconds:
+def relaxed_bound(request: Request, context: PlanningContext, usual: bool = False) -> Seconds:
     """What the stage model gives without its whole numbers: the least quick bound of all shapes whose layers find room beside
     one microbatch each, under any schedule.
 
@@ -57,9 +57,9 @@ def relaxed_bound(question: Question, workshop: Workshop, usual: bool = False) -
     price, for the whole change and not a small part of it. Links are no constraint of the programme, and have no price here.
     Infinite where no shape fits. With `usual` microbatch sizes it is such a price, and no bound: the largest sizes leave so few
     microbatches that the relaxation forgets what the machines are worth."""
-    every = searched(question, every_size=not usual)
-    layers, found = question.workload.model.layers, [options(workshop, shape) for shape in every]
-    bounds = ((quick_bound(workshop, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
+    every = searched(request, every_size=not usual)
+    layers, found = request.workload.model.layers, [node_classes(context, shape) for shape in every]
+    bounds = ((quick_bound(context, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
     rooms = (
         (bound, sum(option.capacity * option.room("middle", ONE_MICROBATCH) for option in found[index]))
         for bound, index in sorted(bounds)
@@ -82,7 +82,7 @@ def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
 
 
 def quick_estimate(
-    workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool = True, messages: bool = True
+    context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool = True, messages: bool = True
 ) -> float:
     """A guess at the step of a shape without solving, to begin with what is promising: on all classes, or on one alone.
 
@@ -91,17 +91,17 @@ def quick_estimate(
     less or the same, and soon had. Infinite where such stages do not fit their memory.
     """
     sets = [[option] for option in classes] + ([classes] if len(classes) > 1 else [])
-    return min((_estimate(workshop, shape, some, tails, messages) for some in sets), default=math.inf)
+    return min((_estimate(context, shape, some, tails, messages) for some in sets), default=math.inf)
 
 
-def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tails: bool, messages: bool) -> float:
+def _estimate(context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool, messages: bool) -> float:
     """The guess for pipelines over these classes."""
-    layers, m = workshop.question.workload.model.layers, shape.microbatches(workshop.question.workload)
+    layers, m = context.request.workload.model.layers, shape.microbatches(context.request.workload)
     speed = sum(option.capacity / option.layer_seconds for option in classes)
     stages = shape.places(m, min(sum(option.capacity for option in classes), max(layers // shape.vpp, 1)))
     in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.enough(m, stages), shape.vpp)
     slowest = fill = tail = 0.0
-    through = _fullest(workshop, shape, classes) if messages else 0.0
+    through = _fullest(context, shape, classes) if messages else 0.0
     crossed: list[float] = []
     for option in classes:
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
@@ -109,7 +109,7 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
             return math.inf
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option and messages)
-        border = max((workshop.message(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
+        border = max((context.message(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
         crossed.append(border)
         between = max(border, through) if option.waits else max(border, through) * shape.vpp
         both = forward + backward
@@ -120,17 +120,17 @@ def _estimate(workshop: Workshop, shape: Shape, classes: list[ClassOption], tail
             tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
     fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch there, the last one's gradients back
     if messages and len(classes) > 1:
-        tail += min(workshop.least_tied(a.cluster, b.cluster, shape, b.capacity) for a, b in permutations(classes, 2))
+        tail += min(context.least_tied(a.cluster, b.cluster, shape, b.capacity) for a, b in permutations(classes, 2))
     return (m - 1) * slowest + fill + tail
 
 
-def _fullest(workshop: Workshop, shape: Shape, classes: list[ClassOption]) -> float:
+def _fullest(context: PlanningContext, shape: Shape, classes: list[NodeClass]) -> float:
     """Seconds of a microbatch's messages on the fullest link of a pipeline over all stages there are."""
-    layers = workshop.question.workload.model.layers
+    layers = context.request.workload.model.layers
     runs = tuple((option.cluster, min(option.capacity, layers)) for option in classes)
     if sum(count for _, count in runs) < 2:
         return 0.0
     with suppress(NoRoute):
-        nic = workshop.nic_of(tuple(option.cluster for option in classes))
-        return workshop.fullest(runs, shape, nic) / shape.vpp
+        nic = context.nic_of(tuple(option.cluster for option in classes))
+        return context.fullest(runs, shape, nic) / shape.vpp
     return 0.0

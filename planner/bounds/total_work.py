@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, splitting
@@ -18,8 +18,8 @@ from planner.space.shapes import Shape, searched, slots, splitting
 class Work:
     """Lower bounds on the step of all plans of a shape, mixed stages included, each computed once."""
 
-    def __init__(self, workshop: Workshop):
-        self._question, self._costs = workshop.question, LineCosts(workshop)
+    def __init__(self, context: PlanningContext):
+        self._question, self._costs = context.request, LineCosts(context)
         self._bounds: dict[Shape, float] = {}
 
     def bound(self, shape: Shape) -> float:
@@ -37,7 +37,7 @@ class Work:
         return self._bounds[one]
 
 
-def work_bound(workshop: Workshop) -> float:
-    """A lower bound in seconds on the step of every plan of a question. Raises Infeasible where it has no shape."""
-    work = Work(workshop)
-    return min((work.bound(shape) for shape in searched(workshop.question, across=True)), default=math.inf)
+def work_bound(context: PlanningContext) -> float:
+    """A lower bound in seconds on the step of every plan of a request. Raises Infeasible where it has no shape."""
+    work = Work(context)
+    return min((work.bound(shape) for shape in searched(context.request, across=True)), default=math.inf)

@@ -1,4 +1,4 @@
-"""What many shapes and strategies of one question share: paces and messages on the fleet, and answers already thought out."""
+"""What many shapes and strategies of one request share: paces and messages on the fleet, and answers already thought out."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, TypeAlias
 
-from planner.request import Question
+from planner.request import Request
 from planner.space.device_slots import Run, rows
 from planner.space.shapes import Shape, slot, slots, splitting, spread, uneven
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import HolmesError, Infeasible, NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet, common_transport, joint_nics
 from sim.kernels.lowering import message_bytes, tied_bytes
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities, Pace, member, message_route, ways
+from sim.network.routes import AlphaBeta, Capacities, member, message_route, ways
 from sim.plan.plan import Plan
 
 SOON = 5.0
 """Seconds that a quick strategy has in any case."""
 
 
-class Workshop:
-    """What many shapes and strategies share, built once for a question. `progress` is told now and then how far things are."""
+class PlanningContext:
+    """What many shapes and strategies share, built once for a request. `progress` is told now and then how far things are."""
 
-    def __init__(self, question: Question, progress: Callable[[str], None] = lambda text: None):
-        self.question, self.progress = question, progress
-        self.deadline = time.monotonic() + question.time_limit
+    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
+        self.request, self.progress = request, progress
+        self.deadline = time.monotonic() + request.time_limit
         self.variables = 0  # of all stage programmes solved so far: the work done, counted alike on every machine
         self.interrupted = False
-        self.played: list[Plan] = []  # what certified has played, for objectives other than the step time
+        self.simulated: list[Plan] = []  # what certified has simulated, for objectives other than the step time
         self._answers: dict[str, Plan | HolmesError] = {}
-        self.fleet = question.topology.fleet
+        self.fleet = request.topology.fleet
         self.capacities = Capacities(self.fleet)
         # nodes may be chosen so that messages need not cross the spine: none of them is charged for it before that
         self.open = replace(self.fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in self.fleet.clusters))
@@ -46,13 +46,13 @@ class Workshop:
         self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}  # of 1 and 2 layers
         self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}  # of stages of 1 and 2 layers, by role
         self.deferred: dict[tuple[Shape, int, str], tuple[float, ...]] = {}
-        self._paces: dict[tuple[str | int | None, ...], tuple[Paces, ...]] = {}
+        self._paces: dict[tuple[str | int | None, ...], tuple[CollectiveCosts, ...]] = {}
         self._costs: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
         self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
-        self._hops: dict[tuple[object, ...], Pace | None] = {}
-        self._tied: dict[tuple[object, ...], tuple[Pace, ...]] = {}
-        self._messages: dict[tuple[object, ...], tuple[Pace, ...]] = {}
+        self._hops: dict[tuple[object, ...], AlphaBeta | None] = {}
+        self._tied: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
+        self._messages: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
         self._message_seconds: dict[tuple[object, ...], float] = {}
         self._nics: dict[tuple[str, ...], str] = {}
 
@@ -73,36 +73,36 @@ class Workshop:
             raise found
         return found
 
-    def paces(self, cluster: Cluster, shape: Shape) -> tuple[Paces, ...]:
-        """Paces of the stages of a cluster, one for each way they can lie on its nodes."""
+    def paces(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
+        """CollectiveCosts of the stages of a cluster, one for each way they can lie on its nodes."""
         key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         if key not in self._paces:
-            config = shape.config(self.question.workload, 1)
+            config = shape.config(self.request.workload, 1)
             per_node, stages = cluster.node.count // shape.tp, slots(cluster, shape.tp) // shape.slots
             ways = max(1, min(_period(cluster, shape), stages))
             firsts = (index * shape.slots % per_node for index in range(ways))  # each from the first node of a leaf
             lying = (rows((Run(cluster, first, shape.slots),), shape.tp) for first in firsts)
-            self._paces[key] = tuple(Paces(self.fleet, config, stage, self.capacities) for stage in lying)
+            self._paces[key] = tuple(CollectiveCosts(self.fleet, config, stage, self.capacities) for stage in lying)
         return self._paces[key]
 
     def costs(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
         """Costs of the stages of a cluster, one for each way they can lie on its nodes; the backward in two."""
         key = cluster.name, splitting(shape)
         if key not in self._costs:
-            config = key[1].config(self.question.workload, 2)
-            self._costs[key] = tuple(StageCosts(self.question.workload, config, paces) for paces in self.paces(cluster, shape))
+            config = key[1].config(self.request.workload, 2)
+            self._costs[key] = tuple(StageCosts(self.request.workload, config, paces) for paces in self.paces(cluster, shape))
         return self._costs[key]
 
     def spread(self, cluster: Cluster, shape: Shape) -> StageCosts | None:
         """Costs of a stage that lies evenly on its nodes, alone on a cluster; None where it does so when it fills them."""
         if not uneven(cluster, shape, 1):
             return None
-        config = splitting(shape).config(self.question.workload, 2)
+        config = splitting(shape).config(self.request.workload, 2)
         key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
         if key not in self._paces:
             rows = Rows.of(self.fleet, spread(cluster, shape.tp, shape.slots))
-            self._paces[key] = (Paces(self.fleet, config, rows, self.capacities),)
-        return StageCosts(self.question.workload, config, *self._paces[key])
+            self._paces[key] = (CollectiveCosts(self.fleet, config, rows, self.capacities),)
+        return StageCosts(self.request.workload, config, *self._paces[key])
 
     def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer; without cp and ep the same for any number of replicas."""
@@ -128,7 +128,7 @@ class Workshop:
 
     def _able(self, shape: Shape) -> list[Cluster]:
         """Clusters that have room for a stage."""
-        return [cluster for cluster in self.question.clusters() if slots(cluster, shape.tp) >= shape.slots]
+        return [cluster for cluster in self.request.clusters() if slots(cluster, shape.tp) >= shape.slots]
 
     def message(
         self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = (),
@@ -145,12 +145,12 @@ class Workshop:
         if key not in self._message_seconds:
             if way not in self._messages:
                 self._messages[way] = tuple(self._message_paces(source, target, shape, nic, in_step))
-            nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
+            nbytes = message_bytes(self.request.workload, shape.config(self.request.workload, 2))
             self._message_seconds[key] = min((found.seconds(nbytes) for found in self._messages[way]), default=math.inf)
         return self._message_seconds[key]
 
-    def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[Pace]:
-        """Paces between neighbouring stages, however they lie on their nodes, over every NIC type that can join them.
+    def _message_paces(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[AlphaBeta]:
+        """CollectiveCosts between neighbouring stages, however they lie on their nodes, over every NIC type that can join them.
 
         A pipeline speaks over one type, which its other clusters may decide, so it need not be the fastest of these two."""
         fleet, stages = self.open, slots(source, shape.tp) // shape.slots
@@ -251,18 +251,18 @@ class Workshop:
                 least = min(least, self._seconds(self._hops[key], shape))
         return least
 
-    def _both_ways(self, fleet: Fleet, hops: list[Hop]) -> Pace | None:
-        """Pace of all hops and those back at once: what the fullest link needs for each byte, however late it begins."""
+    def _both_ways(self, fleet: Fleet, hops: list[Hop]) -> AlphaBeta | None:
+        """AlphaBeta of all hops and those back at once: what the fullest link needs for each byte, however late it begins."""
         found = self._pace(fleet, [*hops, *((target, source, nic, many) for source, target, nic, many in hops)])
         return replace(found, latency=0.0) if found is not None else None
 
-    def _pace(self, fleet: Fleet, hops: list[Hop]) -> Pace | None:
+    def _pace(self, fleet: Fleet, hops: list[Hop]) -> AlphaBeta | None:
         pairs = tuple((source, target, nic) for source, target, nic, _ in hops)
         capacities = self.capacities if fleet is self.fleet else self.open_capacities
         return messages_pace(fleet, pairs, capacities, tuple(many for *_, many in hops)) if pairs else None
 
-    def _seconds(self, pace: Pace | None, shape: Shape) -> float:
-        nbytes = message_bytes(self.question.workload, shape.config(self.question.workload, 2))
+    def _seconds(self, pace: AlphaBeta | None, shape: Shape) -> float:
+        nbytes = message_bytes(self.request.workload, shape.config(self.request.workload, 2))
         return pace.seconds(nbytes) if pace is not None else 0.0
 
     def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
@@ -300,10 +300,10 @@ class Workshop:
         return least
 
     def _tied_bytes(self, shape: Shape) -> float:
-        return tied_bytes(self.question.workload, shape.config(self.question.workload, 2))
+        return tied_bytes(self.request.workload, shape.config(self.request.workload, 2))
 
-    def _tied_paces(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> tuple[Pace, ...]:
-        """Paces of the ways in which two end stages can sum."""
+    def _tied_paces(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> tuple[AlphaBeta, ...]:
+        """CollectiveCosts of the ways in which two end stages can sum."""
         index = _alike(index, last, shape, _apart(first, shape) if first == last else 0)
         key = first.name, last.name, index, shape.tp, shape.dp, shape.cp, nic
         if key not in self._tied:
@@ -328,8 +328,8 @@ def single(shape: Shape) -> Shape:
     return replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
 
 
-def _first_pace(fleet: Fleet, hops: list[Hop], capacities: Capacities, in_step: bool) -> Pace:
-    """Pace of the first of some messages: on links that it shares with the others where they keep step, else alone."""
+def _first_pace(fleet: Fleet, hops: list[Hop], capacities: Capacities, in_step: bool) -> AlphaBeta:
+    """AlphaBeta of the first of some messages: on links that it shares with the others where they keep step, else alone."""
     some = hops if in_step else hops[:1]
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic, _ in some
@@ -340,7 +340,7 @@ def _first_pace(fleet: Fleet, hops: list[Hop], capacities: Capacities, in_step: 
         for link, weight in route.legs[0].use:
             if link in load:
                 load[link] += weight * (many if link[0] == "trunk" and in_step else 1)
-    return Pace(routes[0].latency, max(weight / capacities(link) for link, weight in load.items()))
+    return AlphaBeta(routes[0].latency, max(weight / capacities(link) for link, weight in load.items()))
 
 
 def _period(cluster: Cluster, shape: Shape) -> int:

@@ -8,15 +8,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.space.device_slots import Run, Stand, borders, rows, unlike
 from planner.space.shapes import Shape, slot
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.hardware.cluster import Device, DeviceSpec, common_transport
 from sim.kernels import memory
 from sim.kernels.lowering import message_bytes
-from sim.network.collective_costs import Paces
-from sim.network.routes import Pace
+from sim.network.collective_costs import CollectiveCosts
+from sim.network.routes import AlphaBeta
 from sim.plan import schedules
 from sim.plan.plan import ParallelConfig
 
@@ -27,13 +27,13 @@ class LineCosts:
     Stages that lie alike cost the same: paces are found once for each, costs once for each shape.
     """
 
-    def __init__(self, workshop: Workshop):
-        self.workshop, self.fleet, self.workload = workshop, workshop.question.topology.fleet, workshop.question.workload
-        self._paces: dict[tuple[object, ...], Paces] = {}
+    def __init__(self, context: PlanningContext):
+        self.context, self.fleet, self.workload = context, context.request.topology.fleet, context.request.workload
+        self._paces: dict[tuple[object, ...], CollectiveCosts] = {}
         self._costs: dict[tuple[object, ...], StageCost] = {}
         self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
         self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
-        self._pairs: dict[tuple[str, str, bool], Pace] = {}
+        self._pairs: dict[tuple[str, str, bool], AlphaBeta] = {}
         self._lanes: dict[tuple[object, ...], float] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
 
@@ -55,12 +55,14 @@ class LineCosts:
             self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
         return self._costs[key]
 
-    def _pace(self, shape: Shape, stand: Stand, spec: DeviceSpec | None) -> Paces:
+    def _pace(self, shape: Shape, stand: Stand, spec: DeviceSpec | None) -> CollectiveCosts:
         groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         key = _geometry(stand, shape.tp), groups, spec and spec.name
         if key not in self._paces:
             if spec is None:
-                self._paces[key] = Paces(self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.workshop.capacities)
+                self._paces[key] = CollectiveCosts(
+                    self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.context.capacities
+                )
             else:
                 own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
                 self._paces[key] = self._pace(shape, stand, None).among(own)
@@ -146,17 +148,17 @@ class LineCosts:
                 for i in side_by_side
             )
             pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
-            fleet, capacities = self.workshop.open, self.workshop.open_capacities
+            fleet, capacities = self.context.open, self.context.open_capacities
             hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
             self._lanes[key] = messages_pace(fleet, hops, capacities).per_byte if hops else 0.0
         return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
 
-    def _pair(self, a: Device, b: Device) -> Pace:
-        """Pace of one message between two devices. Raises PlanError where nothing joins them."""
+    def _pair(self, a: Device, b: Device) -> AlphaBeta:
+        """AlphaBeta of one message between two devices. Raises PlanError where nothing joins them."""
         key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
         if key not in self._pairs:
             nic, _ = common_transport(self.fleet, (a, b))
-            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.workshop.capacities)
+            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.context.capacities)
         return self._pairs[key]
 
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.context import Workshop, single
+from planner.costs.context import PlanningContext, single
 from planner.placement.leaves import oversubscribed
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, slots, splitting
 from sim.analytic.costs import StageCost, weight_seconds
 from sim.hardware.cluster import Cluster
@@ -27,18 +27,18 @@ KEPT = 256
 """Shapes whose options a search keeps at hand; older ones are made anew (a guess: a few megabytes)."""
 
 
-class ClassOption:
+class NodeClass:
     """What one class offers to one shape: costs and memory of its stages by role and layers."""
 
-    def __init__(self, workshop: Workshop, cluster: Cluster, shape: Shape, others: list[Cluster]):
-        question = workshop.question
-        self.cluster, self.shape, self.workload = cluster, shape, question.workload
+    def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
+        request = context.request
+        self.cluster, self.shape, self.workload = cluster, shape, request.workload
         self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.costs = workshop.costs(cluster, shape)
-        self._least = workshop.least(cluster, shape)
-        self._workshop, self._others = workshop, others
+        self.costs = context.costs(cluster, shape)
+        self._least = context.least(cluster, shape)
+        self._workshop, self._others = context, others
         schedule = schedules.get(shape.schedule)
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
@@ -86,7 +86,7 @@ class ClassOption:
         return self.throughs[1]
 
     @functools.cached_property
-    def alone(self) -> tuple[ClassOption, ...]:
+    def alone(self) -> tuple[NodeClass, ...]:
         """The class as a pipeline of one place may have it: its stage fills its nodes or, where that differs, lies evenly."""
         spread = self._workshop.spread(self.cluster, self.shape)
         if spread is None:
@@ -269,27 +269,27 @@ def shape_alone(config: ParallelConfig) -> ParallelConfig:
     return replace(config, pp=1)
 
 
-def options(workshop: Workshop, shape: Shape) -> list[ClassOption]:
+def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
     """Classes that can hold at least one stage of a shape."""
-    if shape not in workshop.options:
-        fitting = [cluster for cluster in workshop.question.clusters() if holds(workshop.question, cluster, shape)]
-        while len(workshop.options) >= KEPT:
-            del workshop.options[next(iter(workshop.options))]
-        workshop.options[shape] = [ClassOption(workshop, cluster, shape, fitting) for cluster in fitting]
-    return workshop.options[shape]
+    if shape not in context.options:
+        fitting = [cluster for cluster in context.request.clusters() if holds(context.request, cluster, shape)]
+        while len(context.options) >= KEPT:
+            del context.options[next(iter(context.options))]
+        context.options[shape] = [NodeClass(context, cluster, shape, fitting) for cluster in fitting]
+    return context.options[shape]
 
 
-def under(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -> tuple[ClassOption, ...]:
+def under(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) -> tuple[NodeClass, ...]:
     """What the same clusters offer to another shape, each of which can hold a stage of it."""
-    named = {option.cluster.name: option for option in options(workshop, shape)}
+    named = {option.cluster.name: option for option in node_classes(context, shape)}
     return tuple(named[option.cluster.name] for option in classes)
 
 
-def holds(question: Question, cluster: Cluster, shape: Shape) -> bool:
+def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
     """Whether a stage of a shape has room on a cluster, and groups of a cp or ep that is not pinned all stand alike on it:
     whole ones on a node, or each on whole nodes, no narrow spine between them."""
     if cluster.node.count < shape.tp or slots(cluster, shape.tp) < shape.slots:
         return False
-    per_node, wishes = cluster.node.count // shape.tp, question.wishes
+    per_node, wishes = cluster.node.count // shape.tp, request.wishes
     free = [degree for degree, wished in ((shape.cp, wishes.cp), (shape.ep, wishes.ep)) if wished is None]
     return not any(per_node % one and (one % per_node or oversubscribed(cluster)) for one in free)

@@ -42,8 +42,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
 from planner.models.milp import Expression, Programme, Variable, count, total
 from sim.analytic.costs import StageCost
 
@@ -64,35 +64,35 @@ class Assignment:
     solver: str
 
 
-def orders(workshop: Workshop, classes: list[ClassOption]) -> list[tuple[ClassOption, ...]]:
+def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[NodeClass, ...]]:
     """Orders of the classes along the pipeline: all of up to three, else the cheapest path over the borders, both ways."""
     if len(classes) <= EVERY_ORDER:
         return list(permutations(classes))
     shape = classes[0].shape
 
-    def price(order: tuple[ClassOption, ...]) -> float:
-        return sum(workshop.message(a.cluster, b.cluster, shape) for a, b in pairwise(order))
+    def price(order: tuple[NodeClass, ...]) -> float:
+        return sum(context.message(a.cluster, b.cluster, shape) for a, b in pairwise(order))
 
     best = min(permutations(classes), key=price) if len(classes) <= 7 else _greedy_order(classes, price)
     return [best, best[::-1]]
 
 
-def _greedy_order(classes: list[ClassOption], price: Callable[[tuple[ClassOption, ...]], float]) -> tuple[ClassOption, ...]:
+def _greedy_order(classes: list[NodeClass], price: Callable[[tuple[NodeClass, ...]], float]) -> tuple[NodeClass, ...]:
     """Insert class after class where it lengthens the path least."""
-    path: tuple[ClassOption, ...] = ()
+    path: tuple[NodeClass, ...] = ()
     for option in classes:
         path = min(((*path[:i], option, *path[i:]) for i in range(len(path) + 1)), key=price)
     return path
 
 
 def solve(
-    workshop: Workshop, order: tuple[ClassOption, ...], pp: int | None, cutoff: float, time_limit: float
+    context: PlanningContext, order: tuple[NodeClass, ...], pp: int | None, cutoff: float, time_limit: float
 ) -> Assignment | None:
     """The best assignment of layers to a pipeline of two or more places in this order of classes, or None."""
-    model = _StageModel(workshop, order, pp, cutoff)
+    model = _StageModel(context, order, pp, cutoff)
     if not model.possible:
         return None
-    workshop.variables += len(model.first) + len(model.last) + len(model.border) + 2 * len(model.middle)
+    context.variables += len(model.first) + len(model.last) + len(model.border) + 2 * len(model.middle)
     solution = model.programme.solve(time_limit)
     if solution is None:
         return None
@@ -103,8 +103,8 @@ def solve(
 class _StageModel:
     """The programme of the module docstring, in its order."""
 
-    def __init__(self, workshop: Workshop, order: tuple[ClassOption, ...], pp: int | None, cutoff: float):
-        self.workshop, self.order, self.pp = workshop, order, pp
+    def __init__(self, context: PlanningContext, order: tuple[NodeClass, ...], pp: int | None, cutoff: float):
+        self.context, self.order, self.pp = context, order, pp
         self.names = [option.cluster.name for option in order]
         self.sizes = {
             (role, i): option.layers(role, cutoff) for i, option in enumerate(order) for role in ("first", "middle", "last")
@@ -263,7 +263,7 @@ class _StageModel:
         for a, first in enumerate(self.order):
             for b, last in enumerate(self.order):
                 both = [v for (c, _), v in self.first.items() if c == a] + [v for (c, _), v in self.last.items() if c == b]
-                seconds = self.workshop.least_tied(first.cluster, last.cluster, first.shape, last.capacity)
+                seconds = self.context.least_tied(first.cluster, last.cluster, first.shape, last.capacity)
                 if a <= b and seconds > 0:
                     big = min(seconds, NEVER) / self.unit
                     self.programme.require(f"tied[{a},{b}]", total([(self.tied, 1.0), *((v, -big) for v in both)], big) >= 0)
@@ -288,7 +288,7 @@ class _StageModel:
         """m times what a message over the border behind (or before) class i takes longer than `_detour` counts already."""
         option = self.order[i]
         beyond = self.order[i + 1 :] if ahead else self.order[:i]
-        over = min((self.workshop.message(option.cluster, o.cluster, option.shape) for o in beyond), default=0.0)
+        over = min((self.context.message(option.cluster, o.cluster, option.shape) for o in beyond), default=0.0)
         more = over - option.message - option.detour if option.waits else 0.0
         return option.microbatches * min(max(more, 0.0), NEVER)
 
@@ -349,7 +349,7 @@ class _StageModel:
     def _class_bounds(
         self,
         i: int,
-        option: ClassOption,
+        option: NodeClass,
         there: list[tuple[Variable, float]],
         back: list[tuple[Variable, float]],
         tail: list[tuple[Variable, float]],

@@ -4,7 +4,7 @@ All that depends on leaves are the links between them. So a message takes what i
 uplink or downlink needs for all that travel side by side, whichever is more. A ring likewise, with one thing added that the
 closed form of a plan leaves out: rings of all stages are on the spine at once, for all stages gather weights as a step begins
 and reduce gradients as it ends. Where every microbatch does so (ZeRO 2 and 3), it holds up the forward or backward that it
-runs beside. These are guesses at how things meet on the spine, to choose by; what is promised is what the engine plays.
+runs beside. These are guesses at how things meet on the spine, to choose by; what is promised is what the engine simulates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sim.analytic import costs
 from sim.analytic.costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.kernels import lowering
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities, capacity, member, path, protocols, ways
 from sim.plan import schedules
@@ -109,7 +109,7 @@ class SpineCosts(costs.PlanCosts):
         self.chains = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
         self.rings = {config.place(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
         self._stages: dict[tuple[object, ...], StageCost] = {}
-        self._idle_paces: dict[tuple[object, ...], Paces] = {}
+        self._idle_paces: dict[tuple[object, ...], CollectiveCosts] = {}
 
         self._tables()
         self.loads = self._loads(self.leaves)
@@ -140,7 +140,7 @@ class SpineCosts(costs.PlanCosts):
         key = self._lies(place)
         if key not in self._idle_paces:
             rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
-            self._idle_paces[key] = Paces(self.flat, self.plan.config, rows, self.idle)
+            self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:

@@ -15,34 +15,34 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.placement import leaves
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, slot, spread
 from sim import __version__
 from sim.analytic import costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Device
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities
 from sim.plan.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 
-def build(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
+def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
     """The plan of a pipeline given as (cluster, layers) of every place. Raises PlanError where it cannot be."""
-    fleet, seats = question.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
+    fleet, seats = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
         cluster, taken = fleet.cluster(name), number * shape.slots
         lies = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
         seats[name] = iter(lies)
     slots = (devices for name, _ in stages for devices in itertools.islice(seats[name], shape.slots))
     devices = list(itertools.chain.from_iterable(slots))
-    plan = _plain(question, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+    plan = _plain(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
     standing = leaves.arranged(plan)
     return _with_collectives(plan if standing == plan.placement else replace(plan, placement=standing))
 
 
 def assemble(
-    question: Question,
+    request: Request,
     shape: Shape,
     layers: tuple[int, ...],
     devices: tuple[Device, ...],
@@ -52,11 +52,11 @@ def assemble(
     """The plan that puts rank r on devices[r], with so many layers at every pipeline place.
 
     `microbatches` are those of each replica; all have equally many where it is empty. Raises PlanError."""
-    return _with_collectives(_plain(question, shape, layers, devices, strategy, microbatches))
+    return _with_collectives(_plain(request, shape, layers, devices, strategy, microbatches))
 
 
 def _plain(
-    question: Question,
+    request: Request,
     shape: Shape,
     layers: tuple[int, ...],
     devices: tuple[Device, ...],
@@ -64,16 +64,16 @@ def _plain(
     microbatches: tuple[int, ...] = (),
 ) -> Plan:
     """The plan with all collectives as rings."""
-    config = shape.config(question.workload, len(layers))
+    config = shape.config(request.workload, len(layers))
     if microbatches:
         config = replace(config, num_microbatches=microbatches)
     return Plan(
-        topology=question.topology,
-        workload=question.workload,
+        topology=request.topology,
+        workload=request.workload,
         config=config,
         stages=_stages(layers, config),
         placement=devices,
-        groups=groups_of(question.topology.fleet, config, devices),
+        groups=groups_of(request.topology.fleet, config, devices),
         made_by=MadeBy(strategy, __version__),
     )
 
@@ -103,7 +103,7 @@ def _with_collectives(plan: Plan) -> Plan:
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = Paces(plan.fleet, config, Rows.of(plan.fleet, costs.place_devices(plan, place)), capacities)
+        paces = CollectiveCosts(plan.fleet, config, Rows.of(plan.fleet, costs.place_devices(plan, place)), capacities)
         stage_costs = costs.StageCosts(plan.workload, config, paces)
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:

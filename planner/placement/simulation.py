@@ -1,4 +1,4 @@
-"""Plans are played by the engine before they are promised: its number decides, and is what the plan promises."""
+"""Plans are simulated by the engine before they are promised: its number decides, and is what the plan promises."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def fits(plan: Plan) -> bool:
     return all(peak <= limit for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))
 
 
-def play(plan: Plan) -> Plan:
+def simulate_plan(plan: Plan) -> Plan:
     """The plan with the prediction that its simulation gives."""
     return plan.saying(prediction=predict(plan, simulate(plan)))
 
 
 def step(plan: Plan) -> float:
-    """Promised seconds of a step of a played plan."""
+    """Promised seconds of a step of a simulated plan."""
     assert plan.prediction is not None
     return plan.prediction.step_s
 
 
-def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, played: int, deadline: float = math.inf) -> Plan | None:
+def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, simulated: int, deadline: float = math.inf) -> Plan | None:
     """The fastest of candidates that come in a rough order, best first; None where none fits.
 
-    The first `ranked` that can be built and fit are put in the order of their closed form; the first `played` of these are
-    played by the engine, until none left can win. Beyond the deadline, a time of `time.monotonic`, no more are built than one
-    and no more are played than one.
+    The first `ranked` that can be built and fit are put in the order of their closed form; the first `simulated` of these are
+    simulated by the engine, until none left can win. Beyond the deadline, a time of `time.monotonic`, no more are built than
+    one and no more are simulated than one.
     """
     found: list[tuple[float, Plan]] = []
     for pair in islice(_built(candidates), ranked):
@@ -45,10 +45,10 @@ def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, played: int, 
         if time.monotonic() > deadline:
             break
     best: Plan | None = None
-    for seconds, plan in sorted(found, key=lambda pair: pair[0])[:played]:
+    for seconds, plan in sorted(found, key=lambda pair: pair[0])[:simulated]:
         if best is not None and (seconds >= step(best) or time.monotonic() > deadline):
             break
-        now = play(plan)
+        now = simulate_plan(plan)
         if best is None or step(now) < step(best):
             best = now
     return best

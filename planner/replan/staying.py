@@ -14,7 +14,7 @@ from sim.plan.plan import ParallelConfig, Plan, groups_of
 
 
 def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | None:
-    """The old plan with as many replicas as every stage still has, played; None where it has none, or cannot be.
+    """The old plan with as many replicas as every stage still has, simulated; None where it has none, or cannot be.
 
     A stage keeps its first replicas; devices of others are idle. With experts over several ranks (ep) it is not looked for."""
     seats = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
@@ -26,7 +26,7 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
         except PlanError:
             continue
         if simulation.fits(plan):
-            return simulation.play(plan)
+            return simulation.simulate_plan(plan)
     return None
 
 

@@ -1,10 +1,10 @@
-"""Drafts: promising pipelines of a shape, found without a solver and priced by the evaluator.
+"""Candidates: promising pipelines of a shape, found without a solver and priced by the evaluator.
 
-A draft says how many stages stand on which class, in which order, and how many layers each has. The slowest slot decides how
-many stages a class should have: at each level of it every class holds as many layers a stage as it can in that time, and the
-slowest classes give back what is too much. Then layer after layer goes to the place that is done with it first, as far as its
-memory goes, and the best drafts are bettered by moving single layers. Seconds are those of `sim.analytic.evaluator` on an idle
-network, with the messages and the nodes of exactly the placement that `planner.placement.ranks.build` makes.
+A candidate says how many stages stand on which class, in which order, and how many layers each has. The slowest slot decides
+how many stages a class should have: at each level of it every class holds as many layers a stage as it can in that time, and
+the slowest classes give back what is too much. Then layer after layer goes to the place that is done with it first, as far as
+its memory goes, and the best candidates are improved by moving single layers. Seconds are those of `sim.analytic.evaluator` on
+an idle network, with the messages and the nodes of exactly the placement that `planner.placement.ranks.build` makes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption, under
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, under
 from planner.models.stages import orders
 from planner.placement.ranks import virtual
 from planner.space.shapes import Shape, overlaps
@@ -47,7 +47,7 @@ Row: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Candidate:
     """A pipeline of a shape, its step on an idle network, and what of it all messages take on the fullest link."""
 
     seconds: float
@@ -65,52 +65,55 @@ class Draft:
         """(cluster, layers) of every place."""
         return tuple((self.drawing.some[i].cluster.name, layers) for i, layers in self.row)
 
-    def either(self) -> Iterator[Draft]:
-        """The draft, and the same pipeline with its weights gathered the other way (`overlaps`), as far as it is evaluated."""
+    def either(self) -> Iterator[Candidate]:
+        """The candidate, and the same pipeline with its weights gathered the other way (`overlaps`), as far as it is
+        evaluated."""
         return self.drawing.either(self)
 
-    def bettered(self) -> Draft:
-        """The draft after single layers have moved for the better."""
-        return self.drawing.bettered(self)
+    def improved(self) -> Candidate:
+        """The candidate after single layers have moved for the better."""
+        return self.drawing.improved(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class Estimate:
     """A pipeline of a shape with a rough estimate of its step: bounds of its stages, as in `sim.analytic.costs`."""
 
     seconds: float
     drawing: _Drawing
     row: Row
 
-    def drafted(self) -> Draft:
+    def evaluated(self) -> Candidate:
         """The pipeline with the step that the evaluator gives it, or the rough one where it does not hold it."""
-        return self.drawing.drafted(self)
+        return self.drawing.evaluated(self)
 
 
-def sketches(workshop: Workshop, shape: Shape, classes: Sequence[ClassOption]) -> list[Sketch]:
+def estimates(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) -> list[Estimate]:
     """Pipelines of a shape, the fastest first; none where nothing fits. Every set of classes (`_sets`) has its own."""
-    found: list[Sketch] = []
+    found: list[Estimate] = []
     for some in _sets(classes):
         try:
-            drawing = _Drawing(workshop, shape, some)
+            drawing = _Drawing(context, shape, some)
         except NoRoute:
             continue  # nothing joins these classes
-        found += drawing.sketched()
-    return sorted(found, key=lambda sketch: sketch.seconds)
+        found += drawing.estimated()
+    return sorted(found, key=lambda estimate: estimate.seconds)
 
 
-def priced(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row], most: int) -> list[Draft]:
+def priced(
+    context: PlanningContext, shape: Shape, some: tuple[NodeClass, ...], rows: Sequence[Row], most: int
+) -> list[Candidate]:
     """Of given pipelines of a shape over classes the fastest, so many at most; the fastest first.
 
     Raises NotModelled for what the evaluator does not hold, NoRoute where nothing joins the classes.
     """
-    drawing = _Drawing(workshop, shape, some)
-    return [drawing.draft(seconds, row) for seconds, row in drawing.priced(rows)[:most]]
+    drawing = _Drawing(context, shape, some)
+    return [drawing.candidate(seconds, row) for seconds, row in drawing.priced(rows)[:most]]
 
 
-def too_large(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], rows: Sequence[Row]) -> list[Row]:
+def too_large(context: PlanningContext, shape: Shape, some: tuple[NodeClass, ...], rows: Sequence[Row]) -> list[Row]:
     """Of given pipelines of a shape over classes those that do not fit the memory."""
-    drawing = _Drawing(workshop, shape, some)
+    drawing = _Drawing(context, shape, some)
     rooms: dict[tuple[int, ...], list[int]] = {}
     found = []
     for row in rows:
@@ -122,7 +125,7 @@ def too_large(workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...], r
     return found
 
 
-def _sets(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
+def _sets(classes: Sequence[NodeClass]) -> Iterator[tuple[NodeClass, ...]]:
     """All sets of up to three classes; of more the fastest, the fastest two, and so on."""
     if len(classes) <= 3:
         for size in range(1, len(classes) + 1):
@@ -134,30 +137,30 @@ def _sets(classes: Sequence[ClassOption]) -> Iterator[tuple[ClassOption, ...]]:
 
 
 class _Drawing:
-    """Drafts of a shape over a set of classes, all of which have a stage."""
+    """Candidates of a shape over a set of classes, all of which have a stage."""
 
-    def __init__(self, workshop: Workshop, shape: Shape, some: tuple[ClassOption, ...]):
-        self.workshop, self.shape, self.some = workshop, shape, some
-        self.workload, self.layers = workshop.question.workload, workshop.question.workload.model.layers
+    def __init__(self, context: PlanningContext, shape: Shape, some: tuple[NodeClass, ...]):
+        self.context, self.shape, self.some = context, shape, some
+        self.workload, self.layers = context.request.workload, context.request.workload.model.layers
         self.config = some[0].config
         self.m = shape.microbatches(self.workload)
-        self.wished = workshop.question.wishes.pp
+        self.wished = context.request.wishes.pp
         self.ways = [(i, way) for i, option in enumerate(some) for way in range(len(option.costs))]
         self.row = {at: index for index, at in enumerate(self.ways)}
         clusters = tuple(option.cluster for option in some)
-        self.nic, self.in_step = workshop.nic_of(clusters), workshop.in_step(clusters, shape)
+        self.nic, self.in_step = context.nic_of(clusters), context.in_step(clusters, shape)
         self._wires: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
 
-    def sketched(self) -> Iterator[Sketch]:
+    def estimated(self) -> Iterator[Estimate]:
         """All pipelines over these classes where they are few, priced by the evaluator; else `rows`, roughly priced."""
         few = self._every()
         if few is None:
-            yield from (Sketch(self.rough(row), self, row) for row in dict.fromkeys(self.rows()))
+            yield from (Estimate(self.rough(row), self, row) for row in dict.fromkeys(self.rows()))
             return
         try:
-            yield from (Sketch(max(seconds, self._through(row)), self, row) for seconds, row in self.priced(few))
+            yield from (Estimate(max(seconds, self._through(row)), self, row) for seconds, row in self.priced(few))
         except NotModelled:  # what the evaluator does not hold
-            yield from (Sketch(self.rough(row), self, row) for row in few)
+            yield from (Estimate(self.rough(row), self, row) for row in few)
 
     def _every(self) -> list[Row] | None:
         """Every pipeline that has a stage on each of the classes and fits; None where there are many."""
@@ -191,7 +194,7 @@ class _Drawing:
             ahead = [self._hop(at[s % pp], at[(s + 1) % pp]) if s < last and pp > 1 else 0.0 for s in range(last + 1)]
             back = [self._hop(at[s % pp], at[(s - 1) % pp]) if s and pp > 1 else 0.0 for s in range(last + 1)]
             ends = self.some[classes[0]].cluster, self.some[classes[-1]].cluster
-            tied = self.workshop.tied(*ends, at[-1][1], self.shape, self.nic) if pp > 1 else 0.0
+            tied = self.context.tied(*ends, at[-1][1], self.shape, self.nic) if pp > 1 else 0.0
             self._wires[classes] = ahead, back, tied if tied > 0 else UNTIED
         return self._wires[classes]
 
@@ -205,7 +208,7 @@ class _Drawing:
     def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
         (i, a), (j, b) = source, target
         clusters = self.some[i].cluster, self.some[j].cluster
-        return self.workshop.hop(clusters[0], a, clusters[1], b, self.shape, self.nic, self.in_step)
+        return self.context.hop(clusters[0], a, clusters[1], b, self.shape, self.nic, self.in_step)
 
     @functools.cached_property
     def table(self) -> Table:
@@ -243,7 +246,7 @@ class _Drawing:
     def rows(self) -> Iterator[Row]:
         """Pipelines over these classes, layers filled in."""
         number = {id(option): i for i, option in enumerate(self.some)}
-        for order in orders(self.workshop, list(self.some)) if len(self.some) > 1 else [self.some]:
+        for order in orders(self.context, list(self.some)) if len(self.some) > 1 else [self.some]:
             for counts in self._counts():
                 places = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
                 layers = self._filled(places)
@@ -369,27 +372,27 @@ class _Drawing:
     def _through(self, row: Row) -> float:
         """What the messages of a step take on the fullest link, both ways."""
         runs = tuple((self.some[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in row))
-        return self.m * self.workshop.fullest(runs, self.shape, self.nic)
+        return self.m * self.context.fullest(runs, self.shape, self.nic)
 
-    def drafted(self, sketch: Sketch) -> Draft:
-        """A sketch, priced by the evaluator."""
+    def evaluated(self, estimate: Estimate) -> Candidate:
+        """An estimate, priced by the evaluator."""
         try:
-            seconds = self.priced([sketch.row])[0][0]
+            seconds = self.priced([estimate.row])[0][0]
         except NotModelled:  # what the evaluator does not hold
-            seconds = sketch.seconds
-        return self.draft(seconds, sketch.row)
+            seconds = estimate.seconds
+        return self.candidate(seconds, estimate.row)
 
-    def either(self, draft: Draft) -> Iterator[Draft]:
-        """A draft with its weights gathered either way."""
-        yield draft
+    def either(self, candidate: Candidate) -> Iterator[Candidate]:
+        """A candidate with its weights gathered either way."""
+        yield candidate
         for shape in overlaps(self.shape)[1:]:
-            other = _Drawing(self.workshop, shape, under(self.workshop, shape, self.some))
+            other = _Drawing(self.context, shape, under(self.context, shape, self.some))
             with suppress(NotModelled):
-                yield other.draft(other.priced([draft.row])[0][0], draft.row)
+                yield other.candidate(other.priced([candidate.row])[0][0], candidate.row)
 
-    def bettered(self, draft: Draft) -> Draft:
-        """A draft after single layers have moved for the better, one at a time."""
-        pp, row, seconds = len(draft.row), draft.row, draft.seconds
+    def improved(self, candidate: Candidate) -> Candidate:
+        """A candidate after single layers have moved for the better, one at a time."""
+        pp, row, seconds = len(candidate.row), candidate.row, candidate.seconds
         roles, room = _roles(pp), self._room([i for i, _ in row])
         for _ in range(ROUNDS if pp > 1 else 0):
             slow = sorted(range(pp), key=lambda p: -self.some[row[p][0]].cost(roles[p], row[p][1]).slot)
@@ -407,12 +410,12 @@ class _Drawing:
             if best[0] >= seconds:
                 break
             seconds, row = best
-        return self.draft(seconds, row)
+        return self.candidate(seconds, row)
 
-    def draft(self, seconds: float, row: Row) -> Draft:
+    def candidate(self, seconds: float, row: Row) -> Candidate:
         """A pipeline that takes so many seconds by the evaluator."""
         through = self._through(row)
-        return Draft(max(seconds, through), through, self, row)
+        return Candidate(max(seconds, through), through, self, row)
 
 
 def _roles(pp: int) -> list[str]:

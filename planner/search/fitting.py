@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
 from planner.costs.node_classes import holds
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
-from planner.request import Question
+from planner.request import Request
 from planner.space.device_slots import Run, level
 from planner.space.shapes import Shape, searched, slots
 from sim.errors import Infeasible, PlanError
@@ -47,82 +47,82 @@ class Shortage:
     stage: int
 
 
-def fitting(question: Question, strategy: str = "fitting") -> Plan | None:
-    """Some plan of whole stages that fits, not played; None where none is found."""
-    room = _Room(question)
-    for shape in _leanest(question):
-        with suppress(PlanError):  # a schedule that cannot play the numbers
-            if room.at_most(shape) < question.workload.model.layers:
+def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
+    """Some plan of whole stages that fits, not simulated; None where none is found."""
+    room = _Room(request)
+    for shape in _leanest(request):
+        with suppress(PlanError):  # a schedule that is not defined for the numbers
+            if room.at_most(shape) < request.workload.model.layers:
                 continue
-            for pipeline in _pipelines(question, shape, room):
-                plan = _built(question, shape, pipeline, room, strategy)
+            for pipeline in _pipelines(request, shape, room):
+                plan = _built(request, shape, pipeline, room, strategy)
                 if plan is not None:
                     return plan
     return None
 
 
-def _built(question: Question, shape: Shape, pipeline: Pipeline, room: _Room, strategy: str) -> Plan | None:
+def _built(request: Request, shape: Shape, pipeline: Pipeline, room: _Room, strategy: str) -> Plan | None:
     """The plan of a pipeline, if it can be and fits."""
     layers = room.filled(shape, pipeline)
     if layers is not None:
         with suppress(PlanError):  # nothing joins its clusters
             places = tuple(zip((cluster.name for cluster in pipeline), layers, strict=True))
-            plan = build(question, shape, places, strategy)
+            plan = build(request, shape, places, strategy)
             return plan if fits(plan) else None
     return None
 
 
-def nearest(question: Question) -> Shortage | None:
+def nearest(request: Request) -> Shortage | None:
     """Of the longest pipelines of every shape the one that exceeds its memory least; None where no cluster holds a stage."""
-    room, found = _Room(question), None
-    for shape in _leanest(question):
-        clusters = _able(question, shape)
+    room, found = _Room(request), None
+    for shape in _leanest(request):
+        clusters = _able(request, shape)
         for some in [(cluster,) for cluster in clusters] + ([clusters] if len(clusters) > 1 else []):
             with suppress(PlanError):
-                pipeline = next(_along(question, shape, some, room), None)
+                pipeline = next(_along(request, shape, some, room), None)
                 shortage = room.shortage(shape, pipeline) if pipeline else None
                 if shortage is not None and (found is None or shortage.nbytes < found.nbytes):
                     found = shortage
     return found
 
 
-def _leanest(question: Question) -> list[Shape]:
+def _leanest(request: Request) -> list[Shape]:
     """Shapes that need least memory: the smallest microbatches, wide tensor groups first; under ZeRO 2 and 3 too."""
     found: dict[tuple[object, ...], Shape] = {}
     with suppress(Infeasible):
-        for shape in searched(question):
+        for shape in searched(request):
             chunked = schedules.get(shape.schedule).CHUNKED  # it needs a number of microbatches that pp divides
             key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, chunked and shape.microbatch_size
             found.setdefault(key, shape)
     first = sorted(found.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
-    able = [shape for shape in first if question.wishes.zero_stage is None and shape.slots > 1]
+    able = [shape for shape in first if request.wishes.zero_stage is None and shape.slots > 1]
     return first + [replace(shape, zero_stage=zero) for zero in (2, 3) for shape in able]
 
 
-def _able(question: Question, shape: Shape) -> tuple[Cluster, ...]:
+def _able(request: Request, shape: Shape) -> tuple[Cluster, ...]:
     """Clusters that can hold a stage."""
-    return tuple(cluster for cluster in question.clusters() if holds(question, cluster, shape))
+    return tuple(cluster for cluster in request.clusters() if holds(request, cluster, shape))
 
 
-def _pipelines(question: Question, shape: Shape, room: _Room) -> Iterator[Pipeline]:
+def _pipelines(request: Request, shape: Shape, room: _Room) -> Iterator[Pipeline]:
     """Pipelines on sets of up to three clusters in every order; of more, on the roomiest two, three and so on."""
-    clusters = _able(question, shape)
+    clusters = _able(request, shape)
     for one in clusters:
-        yield from _along(question, shape, (one,), room)
+        yield from _along(request, shape, (one,), room)
     if len(clusters) <= 3:
         for size in range(2, len(clusters) + 1):
             for some in itertools.permutations(clusters, size):
-                yield from _along(question, shape, some, room)
+                yield from _along(request, shape, some, room)
         return
     roomiest = sorted(clusters, key=lambda cluster: -cluster.node.device.memory)
     for size in range(2, len(clusters) + 1):
-        yield from _along(question, shape, tuple(roomiest[:size]), room)
+        yield from _along(request, shape, tuple(roomiest[:size]), room)
 
 
-def _along(question: Question, shape: Shape, some: tuple[Cluster, ...], room: _Room) -> Iterator[Pipeline]:
+def _along(request: Request, shape: Shape, some: tuple[Cluster, ...], room: _Room) -> Iterator[Pipeline]:
     """Pipelines over these clusters in this order, a stage at least on each, the longest first."""
     capacity = [slots(cluster, shape.tp) // shape.slots for cluster in some]
-    most, pinned, m = question.workload.model.layers // shape.vpp, question.wishes.pp, shape.microbatches(question.workload)
+    most, pinned, m = request.workload.model.layers // shape.vpp, request.wishes.pp, shape.microbatches(request.workload)
     for pp in _lengths(min(sum(capacity), most), pinned):
         if len(some) <= pp <= sum(capacity) and shape.places(m, pp) == pp:
             counts = room.shared(shape, some, capacity, pp)
@@ -144,10 +144,10 @@ def _lengths(most: int, pinned: int | None) -> Iterator[int]:
 class _Room:
     """Layers that the memory of places has room for."""
 
-    def __init__(self, question: Question):
-        self.workload = question.workload
-        self.clusters = tuple(question.clusters())
-        self._costs = LineCosts(Workshop(question))
+    def __init__(self, request: Request):
+        self.workload = request.workload
+        self.clusters = tuple(request.clusters())
+        self._costs = LineCosts(PlanningContext(request))
         self._most: dict[tuple[object, ...], int] = {}
 
     def at_most(self, shape: Shape) -> int:

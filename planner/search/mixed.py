@@ -3,7 +3,7 @@
 Two families. On a line the slots of all clusters lie one behind the other, in some order, and every stage takes the next ones,
 so that no slot is left where one cluster's end and the next one's begin (HETHUB and Metis lay their stages so). Or every
 replica keeps to one cluster, which has as many of them as it has room for: then only gradients cross. Replicas on faster
-devices play more microbatches: each next one goes to the replica that would be done with it first. Layers go to stages
+devices run more microbatches: each next one goes to the replica that would be done with it first. Layers go to stages
 likewise, as far as their memory goes. What looks best is built and priced by `sim.analytic.evaluator`.
 """
 
@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.bounds.total_work import Work
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
-from planner.request import Question
+from planner.request import Request
 from planner.search.shortlist import shortlist
 from planner.space.device_slots import Run, Stand, cut, devices, level, replicas
 from planner.space.shapes import Shape, searched, slots, splitting, variants
@@ -54,15 +54,17 @@ class Layout:
     microbatches: tuple[int, ...]
 
 
-def mixed(workshop: Workshop, strategy: str, below: float = math.inf, deadline: float = math.inf) -> list[tuple[float, Plan]]:
+def mixed(
+    context: PlanningContext, strategy: str, below: float = math.inf, deadline: float = math.inf
+) -> list[tuple[float, Plan]]:
     """Plans with mixed stages that fit and might take less than `below` seconds, each with its step on an idle network.
 
     The fastest first; of plans that stand alike only the best. Beyond the deadline, a time of `time.monotonic`, no more are
     looked for than one.
     """
-    question = workshop.question
-    costs, work = LineCosts(workshop), Work(workshop)
-    able = (place for place in layouts(question, every_size=False) if work.bound(place[0]) < below)
+    request = context.request
+    costs, work = LineCosts(context), Work(context)
+    able = (place for place in layouts(request, every_size=False) if work.bound(place[0]) < below)
     places = itertools.takewhile(lambda _: time.monotonic() < deadline, able)
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
     rough = ((layout.seconds, place) for layout, place in laid if layout.seconds < below)
@@ -70,7 +72,7 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf, deadline: 
     found = [
         layout
         for one in best
-        for variant in _schedules(question, replace(one.shape, schedule=question.wishes.schedule or "1f1b"))
+        for variant in _schedules(request, replace(one.shape, schedule=request.wishes.schedule or "1f1b"))
         for layout in _laid(costs, variant, one.stands, True)
     ]
     found = sorted((layout for layout in found if layout.seconds < below), key=lambda layout: layout.seconds)
@@ -85,7 +87,7 @@ def mixed(workshop: Workshop, strategy: str, below: float = math.inf, deadline: 
         ranks += size
         with suppress(PlanError):
             placed = devices(layout.stands, layout.shape.tp)
-            plan = assemble(question, layout.shape, layout.layers, placed, strategy, layout.microbatches)
+            plan = assemble(request, layout.shape, layout.layers, placed, strategy, layout.microbatches)
             if fits(plan):
                 priced.append((float(evaluate([plan])[0]), plan))
     unlike: dict[tuple[Device, ...], tuple[float, Plan]] = {}
@@ -103,24 +105,24 @@ def is_mixed(plan: Plan) -> bool:
     )
 
 
-def layouts(question: Question, every_size: bool = True) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def layouts(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     """Where the stages of plans with mixed stages may stand: on lines, or each replica on one cluster. None for one cluster.
 
     With every microbatch size that divides a replica's batch, or with the usual ones."""
-    if len(list(question.clusters())) > 1:
-        shapes = tuple(searched(question, across=True, every_size=every_size))
-        yield from itertools.chain(_on_lines(question, shapes), _by_replica(question, shapes))
+    if len(list(request.clusters())) > 1:
+        shapes = tuple(searched(request, across=True, every_size=every_size))
+        yield from itertools.chain(_on_lines(request, shapes), _by_replica(request, shapes))
 
 
-def _schedules(question: Question, shape: Shape) -> Iterator[Shape]:
-    for variant in variants(question, shape):
+def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
+    for variant in variants(request, shape):
         uneven = schedules.get(variant.schedule).CHUNKED or variant.zero_stage > 1  # replicas may differ in microbatches
         if not uneven:
             yield variant
 
 
-def _on_lines(question: Question, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
-    clusters, layers, pinned = list(question.clusters()), question.workload.model.layers, question.wishes.pp
+def _on_lines(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+    clusters, layers, pinned = list(request.clusters()), request.workload.model.layers, request.wishes.pp
     for shape in shapes:
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
             stands = cut(order, shape.tp, shape.slots, pinned or layers)
@@ -128,9 +130,9 @@ def _on_lines(question: Question, shapes: tuple[Shape, ...]) -> Iterator[tuple[S
                 yield shape, stands
 
 
-def _by_replica(question: Question, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     """Every replica on one cluster; dp follows from how many pipelines of pp places there is room for."""
-    clusters, layers, wishes = list(question.clusters()), question.workload.model.layers, question.wishes
+    clusters, layers, wishes = list(request.clusters()), request.workload.model.layers, request.wishes
     seen: set[tuple[Shape, int]] = set()
     for shape in shapes:
         room = [slots(cluster, shape.tp) // shape.cp for cluster in clusters]
@@ -138,7 +140,7 @@ def _by_replica(question: Question, shapes: tuple[Shape, ...]) -> Iterator[tuple
         for pp in [wishes.pp] if wishes.pp else lengths:
             replicas = [count // pp for count in room]
             dp = sum(replicas)
-            total = question.workload.global_batch_size // shape.microbatch_size
+            total = request.workload.global_batch_size // shape.microbatch_size
             one = replace(shape, dp=dp)
             if sum(map(bool, replicas)) < 2 or (one, pp) in seen or dp > total or wishes.dp not in (None, dp):
                 continue

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from planner.search.candidates import Draft
+from planner.search.candidates import Candidate
 from planner.space.shapes import Shape
 from sim.units import Seconds
 
@@ -24,30 +24,30 @@ Pipeline: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
 class Pool:
     """Candidates by their pipeline; contention of each kind: the least fraction seen of the busiest link's message time."""
 
-    drafts: dict[Pipeline, Draft] = field(default_factory=dict)
+    candidates: dict[Pipeline, Candidate] = field(default_factory=dict)
     contention: dict[Kind, float] = field(default_factory=dict)
 
-    def add(self, found: Iterable[Draft], cutoff: Seconds) -> None:
+    def add(self, found: Iterable[Candidate], cutoff: Seconds) -> None:
         """Keep candidates whose step on an idle network is below `cutoff`."""
-        self.drafts |= {(draft.shape, draft.stages): draft for draft in found if draft.seconds < cutoff}
+        self.candidates |= {(candidate.shape, candidate.stages): candidate for candidate in found if candidate.seconds < cutoff}
 
-    def expected(self, draft: Draft, unknown: float = 0.0) -> Seconds:
+    def expected(self, candidate: Candidate, unknown: float = 0.0) -> Seconds:
         """Estimate of the simulated step; `unknown` is the contention of a kind of which none was simulated."""
-        return draft.seconds + self.contention.get(_kind(draft), unknown) * draft.through
+        return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.through
 
-    def take(self, cutoff: Seconds) -> Draft | None:
+    def take(self, cutoff: Seconds) -> Candidate | None:
         """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network."""
-        self.drafts = {pipeline: draft for pipeline, draft in self.drafts.items() if draft.seconds < cutoff}
-        least = min(self.drafts, key=lambda pipeline: self.expected(self.drafts[pipeline]), default=None)
-        return self.drafts.pop(least) if least is not None else None
+        self.candidates = {pipeline: candidate for pipeline, candidate in self.candidates.items() if candidate.seconds < cutoff}
+        least = min(self.candidates, key=lambda pipeline: self.expected(self.candidates[pipeline]), default=None)
+        return self.candidates.pop(least) if least is not None else None
 
-    def learn(self, draft: Draft, seconds: Seconds) -> None:
+    def learn(self, candidate: Candidate, seconds: Seconds) -> None:
         """Record the simulated step of a candidate."""
-        if draft.through > 0:
-            fraction = max(seconds - draft.seconds, 0.0) / draft.through
-            self.contention[_kind(draft)] = min(fraction, self.contention.get(_kind(draft), fraction))
+        if candidate.through > 0:
+            fraction = max(seconds - candidate.seconds, 0.0) / candidate.through
+            self.contention[_kind(candidate)] = min(fraction, self.contention.get(_kind(candidate), fraction))
 
 
-def _kind(draft: Draft) -> Kind:
-    shape = draft.shape
-    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(draft.row)
+def _kind(candidate: Candidate) -> Kind:
+    shape = candidate.shape
+    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(candidate.row)

@@ -1,6 +1,6 @@
 """The space that a certificate speaks of: every dimension of the search with its values, and what stays outside.
 
-Values are those that the search enumerates for the question (`planner.space.shapes`), so that a pinned dimension has one. What
+Values are those that the search enumerates for the request (`planner.space.shapes`), so that a pinned dimension has one. What
 a plan could be besides (`sim.plan.plan`), and the search leaves out, is listed as short texts; those of a dimension begin with
 its name.
 """
@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from planner.bounds.deadline import CLASSES
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from planner.search.mixed import ORDERS, SHORT
 from planner.space.shapes import Shape, overlaps, searched, variants
 from sim.errors import Infeasible
@@ -27,29 +27,29 @@ RUNS = 6
 """Of more runs of numbers the first and the last are named, and how many numbers there are."""
 
 
-def axes(question: Question) -> tuple[Axis, ...]:
-    """Every dimension of the search with its values for this question. Raises Infeasible where there is no shape."""
-    shapes = list(searched(question))
-    sampled = _sampled(question, shapes)
+def axes(request: Request) -> tuple[Axis, ...]:
+    """Every dimension of the search with its values for this request. Raises Infeasible where there is no shape."""
+    shapes = list(searched(request))
+    sampled = _sampled(request, shapes)
     found = (
         Axis("tp", _values(shapes, "tp")),
-        Axis("pp", (_places(question, shapes),)),
+        Axis("pp", (_places(request, shapes),)),
         *(Axis(name, _values(shapes, name)) for name in ("dp", "cp", "ep", "microbatch_size")),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
-        *((Axis("zero_shard_size", (size,)),) if (size := question.wishes.zero_shard_size) else ()),
+        *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
         Axis("recompute", _values(shapes, "recompute")),
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
         Axis("layers", ("any split",)),
-        Axis("placement", tuple(_placements(question))),
+        Axis("placement", tuple(_placements(request))),
     )
-    return found + _across(question, sampled)
+    return found + _across(request, sampled)
 
 
-def outside(question: Question) -> tuple[str, ...]:
+def outside(request: Request) -> tuple[str, ...]:
     """What is not searched though a plan could have it: values of dimensions that are not pinned, then rules in words."""
-    shapes = list(searched(question))
-    sampled = _sampled(question, shapes)
-    return (*_other_values(question, shapes, sampled), *_partly(sampled), *_other_rules(question, shapes, sampled))
+    shapes = list(searched(request))
+    sampled = _sampled(request, shapes)
+    return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled))
 
 
 def listed(values: Sequence[int]) -> str:
@@ -62,12 +62,12 @@ def listed(values: Sequence[int]) -> str:
     return ", ".join(text for run in texts for text in run)
 
 
-def _sampled(question: Question, shapes: Iterable[Shape]) -> list[Shape]:
+def _sampled(request: Request, shapes: Iterable[Shape]) -> list[Shape]:
     """All variants of one shape of each kind: what schedules and ZeRO stages there are depends on no other degree."""
     kinds: dict[tuple[object, ...], Shape] = {}
     for shape in shapes:
         kinds.setdefault((shape.slots > 1, shape.recompute, shape.cp > 1, shape.ep > 1), shape)
-    return [one for shape in kinds.values() for variant in variants(question, shape) for one in overlaps(variant)]
+    return [one for shape in kinds.values() for variant in variants(request, shape) for one in overlaps(variant)]
 
 
 def _values(shapes: Iterable[Shape], name: str) -> tuple[str | int, ...]:
@@ -76,36 +76,36 @@ def _values(shapes: Iterable[Shape], name: str) -> tuple[str | int, ...]:
     return tuple(found) if any(isinstance(value, str) for value in found) else tuple(sorted(found))
 
 
-def _places(question: Question, shapes: Iterable[Shape]) -> str | int:
+def _places(request: Request, shapes: Iterable[Shape]) -> str | int:
     """Pipeline places: as pinned, else from 1 to as many as layers and slots allow."""
-    if question.wishes.pp:
-        return question.wishes.pp
+    if request.wishes.pp:
+        return request.wishes.pp
     widths = {(shape.tp, shape.slots) for shape in shapes}
     room = max(
-        sum(cluster.nodes * (cluster.node.count // tp) // slots for cluster in question.clusters()) for tp, slots in widths
+        sum(cluster.nodes * (cluster.node.count // tp) // slots for cluster in request.clusters()) for tp, slots in widths
     )
-    most = min(question.workload.model.layers, room)
+    most = min(request.workload.model.layers, room)
     return f"1 to {most}" if most > 1 else 1
 
 
-def _placements(question: Question) -> Iterator[str]:
-    many = len(list(question.clusters()))
+def _placements(request: Request) -> Iterator[str]:
+    many = len(list(request.clusters()))
     order = "in any order" if many <= CLASSES else "in the order of the cheapest borders, both ways"
     sides = "stages side by side" if many == 1 else f"stages of a cluster side by side, clusters {order}"
     yield f"whole stages on one cluster each; {sides}; nodes filled in order"
-    if question.wishes.pp in (None, 1):
+    if request.wishes.pp in (None, 1):
         yield "a pipeline of one stage: in order or evenly on its nodes"
 
 
-def _across(question: Question, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
+def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
     """The axis of plans with mixed stages; none on one cluster, or where what is pinned rules them out."""
-    many = len(list(question.clusters()))
+    many = len(list(request.clusters()))
     unequal = [one for one in sampled if not schedules.get(one.schedule).CHUNKED and one.zero_stage <= 1]
     if many < 2 or not unequal:
         return ()
     names, zeros = ({str(value) for value in _values(unequal, name)} for name in ("schedule", "zero_stage"))
     order = "in any order" if math.factorial(many) <= ORDERS else f"in {ORDERS} orders"
-    long = "" if question.wishes.pp else f", pp up to {SHORT} or a divisor of the layers"
+    long = "" if request.wishes.pp else f", pp up to {SHORT} or a divisor of the layers"
     values = (
         f"each stage on the next slots of a line of all clusters, {order}",
         f"each replica on one cluster{long}",
@@ -114,9 +114,9 @@ def _across(question: Question, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
     return (Axis(ACROSS, values),)
 
 
-def _other_values(question: Question, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
+def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
     """Values that a plan could have, of dimensions that are not pinned."""
-    wishes, found = question.wishes, {shape.schedule for shape in sampled}
+    wishes, found = request.wishes, {shape.schedule for shape in sampled}
     other = [name for name in schedules.names() if name not in found and _plays(name, wishes.vpp)]
     if other and not wishes.schedule:
         yield f"schedule {', '.join(other)}"
@@ -126,19 +126,19 @@ def _other_values(question: Question, shapes: Sequence[Shape], sampled: Iterable
     if other and not wishes.recompute:
         yield f"recompute {', '.join(other)}"
     if not wishes.tp:
-        most = max(cluster.node.count for cluster in question.clusters())
-        yield from _told("tp", _possible(question, "tp", most, shapes), shapes)
+        most = max(cluster.node.count for cluster in request.clusters())
+        yield from _told("tp", _possible(request, "tp", most, shapes), shapes)
     if not wishes.cp:
-        most = max(cluster.devices for cluster in question.clusters())
-        yield from _told("cp", _possible(question, "cp", most, shapes), shapes)
+        most = max(cluster.devices for cluster in request.clusters())
+        yield from _told("cp", _possible(request, "cp", most, shapes), shapes)
     if not wishes.microbatch_size:
-        yield from _told("microbatch_size", _sizes(question, shapes), shapes)
+        yield from _told("microbatch_size", _sizes(request, shapes), shapes)
     if not wishes.vpp and any(schedules.get(name).CHUNKED for name in found):
-        yield from _told("vpp", range(2, question.workload.model.layers // 2 + 1), sampled)
+        yield from _told("vpp", range(2, request.workload.model.layers // 2 + 1), sampled)
 
 
 def _plays(schedule: str, vpp: int | None) -> bool:
-    """Whether a schedule plays the vpp that is pinned."""
+    """Whether a schedule simulates the vpp that is pinned."""
     return vpp is None or (vpp > 1) == schedules.get(schedule).CHUNKED
 
 
@@ -150,22 +150,22 @@ def _told(name: str, possible: Iterable[int], shapes: Iterable[Shape]) -> Iterat
         yield f"{name} {listed(other)}"
 
 
-def _possible(question: Question, name: str, most: int, shapes: Iterable[Shape]) -> Iterator[int]:
+def _possible(request: Request, name: str, most: int, shapes: Iterable[Shape]) -> Iterator[int]:
     """Degrees that are not searched, and would be if they were pinned."""
     known = _values(shapes, name)
     for degree in range(2, most + 1):
         with suppress(Infeasible):
-            if degree not in known and any(True for _ in searched(replace(question, wishes=_pinned(question, name, degree)))):
+            if degree not in known and any(True for _ in searched(replace(request, wishes=_pinned(request, name, degree)))):
                 yield degree
 
 
-def _pinned(question: Question, name: str, degree: int) -> Wishes:
-    return replace(question.wishes, tp=degree) if name == "tp" else replace(question.wishes, cp=degree)
+def _pinned(request: Request, name: str, degree: int) -> Wishes:
+    return replace(request.wishes, tp=degree) if name == "tp" else replace(request.wishes, cp=degree)
 
 
-def _sizes(question: Question, shapes: Iterable[Shape]) -> set[int]:
+def _sizes(request: Request, shapes: Iterable[Shape]) -> set[int]:
     """Microbatch sizes that divide what some replica gets of the batch."""
-    shares = {question.workload.global_batch_size // shape.dp for shape in shapes}
+    shares = {request.workload.global_batch_size // shape.dp for shape in shapes}
     small = ((share, size) for share in shares for size in range(1, math.isqrt(share) + 1) if share % size == 0)
     return {size for share, low in small for size in (low, share // low)}
 
@@ -180,16 +180,16 @@ def _partly(sampled: Iterable[Shape]) -> Iterator[str]:
             yield f"zero_stage {stage} with {', '.join(missing)}"
 
 
-def _other_rules(question: Question, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
+def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
     """What no value of a dimension says."""
-    width, pp = max(shape.slots for shape in shapes), question.wishes.pp or question.workload.model.layers
-    if width >= 4 and not question.wishes.zero_shard_size:
+    width, pp = max(shape.slots for shape in shapes), request.wishes.pp or request.workload.model.layers
+    if width >= 4 and not request.wishes.zero_shard_size:
         yield "ZeRO among part of the replicas (zero_shard_size)"
     if any(shape.dp > 1 for shape in shapes):
         yield "replicas of whole stages with unequal numbers of microbatches, and dp that does not divide the batch"
     if any(one.vpp > 1 for one in sampled):
         yield "virtual stages of a place that differ by more layers than they must"
-    if pp > 2 and len(list(question.clusters())) > 1:
+    if pp > 2 and len(list(request.clusters())) > 1:
         yield "stages of one cluster apart in the pipeline"
     if any(shape.cp > 1 or shape.ep > 1 for shape in shapes):
         yield "groups of cp or ep that lie on their nodes in unlike ways"

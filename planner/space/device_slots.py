@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import slot, slots
 from sim.errors import NotModelled
 from sim.hardware.cluster import Cluster, Device, DeviceSpec
@@ -87,17 +87,17 @@ def _rows(run: Run, tp: int) -> Rows:
     return Rows(slots_of(listed), ((head + block, cut, left),) if left else (), lambda: slots_of(range(run.count)))
 
 
-def types(question: Question) -> dict[DeviceSpec, list[Cluster]]:
+def types(request: Request) -> dict[DeviceSpec, list[Cluster]]:
     """Clusters of every type of device, as listed."""
     found: dict[DeviceSpec, list[Cluster]] = {}
-    for cluster in question.clusters():
+    for cluster in request.clusters():
         found.setdefault(cluster.node.device, []).append(cluster)
     return found
 
 
-def orders(question: Question) -> list[list[list[Cluster]]]:
+def orders(request: Request) -> list[list[list[Cluster]]]:
     """Clusters by type of device, the types in every order (the first `ORDERS`), clusters of a type as listed."""
-    every = itertools.permutations(types(question).values())
+    every = itertools.permutations(types(request).values())
     return [list(order) for order in itertools.islice(every, ORDERS)]
 
 

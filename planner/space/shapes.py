@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from planner.request import Question
+from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.plan import schedules
@@ -61,7 +61,7 @@ class Shape:
         return workload.global_batch_size // (self.dp * self.microbatch_size)
 
     def places(self, microbatches: int, most: int) -> int:
-        """The longest pipeline of at most so many places that the schedule can play; at least 1."""
+        """The longest pipeline of at most so many places that the schedule is defined for; at least 1."""
         if not schedules.get(self.schedule).CHUNKED:
             return max(most, 1)
         return next((pp for pp in range(most, 0, -1) if microbatches % pp == 0), 1)
@@ -103,27 +103,27 @@ def splitting(shape: Shape) -> Shape:
     return replace(shape, schedule=name, vpp=1)
 
 
-def variants(question: Question, shape: Shape) -> Iterator[Shape]:
+def variants(request: Request, shape: Shape) -> Iterator[Shape]:
     """The shape under every schedule, vpp and ZeRO stage that is searched, as far as they are not pinned."""
-    for zero in zero_stages(question, shape):
-        for name, vpp in _schedules(question):
+    for zero in zero_stages(request, shape):
+        for name, vpp in _schedules(request):
             yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
 
 
-def zero_stages(question: Question, shape: Shape) -> tuple[int, ...]:
+def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
     """ZeRO stages that are searched."""
-    return (1, 2, 3) if question.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
+    return (1, 2, 3) if request.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
 
 
-def _schedules(question: Question) -> list[tuple[str, int]]:
+def _schedules(request: Request) -> list[tuple[str, int]]:
     """(schedule, vpp) that are searched."""
-    wishes = question.wishes
+    wishes = request.wishes
     names = [wishes.schedule] if wishes.schedule else [name for name in schedules.names() if name not in NOT_SEARCHED]
     found: list[tuple[str, int]] = []
     for name in names:
         chunked = schedules.get(name).CHUNKED
         if wishes.vpp is None:
-            found += [(name, vpp) for vpp in (chunks(question.workload.model.layers) if chunked else [1])]
+            found += [(name, vpp) for vpp in (chunks(request.workload.model.layers) if chunked else [1])]
         elif wishes.schedule or chunked == (wishes.vpp > 1):
             found.append((name, wishes.vpp))
     return found
@@ -170,77 +170,77 @@ def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], .
     return tuple(tuple(Device(cluster.name, node, place * tp + i) for i in range(tp)) for node, place in places)
 
 
-def searched(question: Question, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
+def searched(request: Request, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
     """`shapes` under every cp and ep that is searched: powers of two, and all that divide the experts.
 
     Raises Infeasible for none."""
-    found, wishes = False, question.wishes
-    _check_degrees(question.workload, wishes.cp or 1, wishes.ep or 1)
-    for cp in _context_degrees(question):
-        for ep in _expert_degrees(question):
+    found, wishes = False, request.wishes
+    _check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
+    for cp in _context_degrees(request):
+        for ep in _expert_degrees(request):
             with suppress(Infeasible):
-                for shape in shapes(replace(question, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size):
+                for shape in shapes(replace(request, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size):
                     found = True
                     yield shape
     if not found:
-        raise Infeasible(_why_none(question))
+        raise Infeasible(_why_none(request))
 
 
-def shapes(question: Question, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
+def shapes(request: Request, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
     """All shapes with cp and ep as pinned, else 1; replicas of a stage stand in one cluster, or anywhere if `across`.
 
     Microbatch sizes are those of `USUAL_SIZES` that divide a replica's batch, or all divisors (`every_size`). Raises Infeasible
     for none."""
     found = False
-    cp, ep, shards = question.wishes.cp or 1, question.wishes.ep or 1, question.wishes.zero_shard_size
-    _check_degrees(question.workload, cp, ep)
-    for tp in _tensor_degrees(question):
-        for dp in _data_degrees(question, tp, across):
-            for size in _sizes(question, dp, every_size):
-                for recompute in (question.wishes.recompute,) if question.wishes.recompute else RECOMPUTE:
+    cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
+    _check_degrees(request.workload, cp, ep)
+    for tp in _tensor_degrees(request):
+        for dp in _data_degrees(request, tp, across):
+            for size in _sizes(request, dp, every_size):
+                for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
                     found = True
-                    schedule = question.wishes.schedule or ("interleaved" if (question.wishes.vpp or 1) > 1 else "1f1b")
-                    vpp = question.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
-                    zero = 1 if question.wishes.zero_stage is None else question.wishes.zero_stage
+                    schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
+                    vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
+                    zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
                     yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
     if not found:
-        raise Infeasible(_why_none(question))
+        raise Infeasible(_why_none(request))
 
 
-def _context_degrees(question: Question) -> list[int]:
+def _context_degrees(request: Request) -> list[int]:
     """1, and powers of two that leave a rank `LEAST_TOKENS`, unless pinned."""
-    if question.wishes.cp:
-        return [question.wishes.cp]
-    seq_len = question.workload.seq_len
+    if request.wishes.cp:
+        return [request.wishes.cp]
+    seq_len = request.workload.seq_len
     powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
     return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
 
 
-def _expert_degrees(question: Question) -> list[int]:
+def _expert_degrees(request: Request) -> list[int]:
     """All divisors of the experts, unless pinned; only 1 where blocks of ranks share state, which is not modelled with more."""
-    experts = question.workload.model.experts
-    if question.wishes.ep or question.wishes.zero_shard_size or not experts:
-        return [question.wishes.ep or 1]
+    experts = request.workload.model.experts
+    if request.wishes.ep or request.wishes.zero_shard_size or not experts:
+        return [request.wishes.ep or 1]
     return [ep for ep in range(1, experts + 1) if experts % ep == 0]
 
 
-def _tensor_degrees(question: Question) -> list[int]:
+def _tensor_degrees(request: Request) -> list[int]:
     """Degrees that fit inside some node and divide heads, MLPs and vocabulary; powers of two unless pinned."""
-    model = question.workload.model
-    largest = max((cluster.node.count for cluster in question.clusters()), default=0)
-    wished = question.wishes.tp
+    model = request.workload.model
+    largest = max((cluster.node.count for cluster in request.clusters()), default=0)
+    wished = request.wishes.tp
     degrees = [wished] if wished else [2**i for i in range(largest.bit_length())]
     sizes = (model.heads, model.ffn_hidden, model.shared_ffn_hidden, model.vocab)
     return [tp for tp in degrees if tp <= largest and not any(size % tp for size in sizes)]
 
 
-def _data_degrees(question: Question, tp: int, across: bool) -> list[int]:
-    room = [slots(cluster, tp) for cluster in question.clusters()]
-    cp, divisors = question.wishes.cp or 1, (question.wishes.ep or 1, question.wishes.zero_shard_size or 1)
+def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
+    room = [slots(cluster, tp) for cluster in request.clusters()]
+    cp, divisors = request.wishes.cp or 1, (request.wishes.ep or 1, request.wishes.zero_shard_size or 1)
     most = (sum(room) if across else max(room, default=0)) // cp
-    wished = question.wishes.dp
+    wished = request.wishes.dp
     degrees = [wished] if wished else range(1, most + 1)
-    fitting = (dp for dp in degrees if dp <= most and question.workload.global_batch_size % dp == 0)
+    fitting = (dp for dp in degrees if dp <= most and request.workload.global_batch_size % dp == 0)
     return [dp for dp in fitting if not any(dp * cp % divisor for divisor in divisors)]
 
 
@@ -252,21 +252,21 @@ def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
         raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
 
 
-def _sizes(question: Question, dp: int, every_size: bool) -> list[int]:
-    share = question.workload.global_batch_size // dp
-    wished = question.wishes.microbatch_size
+def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
+    share = request.workload.global_batch_size // dp
+    wished = request.wishes.microbatch_size
     able = range(1, share + 1) if every_size else USUAL_SIZES
     return [size for size in ((wished,) if wished else able) if share % size == 0]
 
 
-def _why_none(question: Question) -> str:
-    workload, wishes = question.workload, question.wishes
-    if not any(True for _ in question.clusters()):
-        return f"no cluster of {question.topology.name} has devices with {workload.precision}; choose another precision"
-    most = max(slots(cluster, wishes.tp or 1) for cluster in question.clusters()) // (wishes.cp or 1)
+def _why_none(request: Request) -> str:
+    workload, wishes = request.workload, request.wishes
+    if not any(True for _ in request.clusters()):
+        return f"no cluster of {request.topology.name} has devices with {workload.precision}; choose another precision"
+    most = max(slots(cluster, wishes.tp or 1) for cluster in request.clusters()) // (wishes.cp or 1)
     parts = [f"no layout fits {str(wishes) or 'the workload'}"]
-    if wishes.tp and not _tensor_degrees(question):
-        widest = max(cluster.node.count for cluster in question.clusters())
+    if wishes.tp and not _tensor_degrees(request):
+        widest = max(cluster.node.count for cluster in request.clusters())
         parts.append(
             f"tp {wishes.tp} must fit inside a node ({widest} devices) and divide heads {workload.model.heads}, "
             f"ffn_hidden {workload.model.ffn_hidden} and vocab {workload.model.vocab}"

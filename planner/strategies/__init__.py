@@ -1,6 +1,6 @@
 """Planners over the same simulator: one file, one strategy.
 
-A module offers `plan(question, workshop) -> Plan`: the best plan it knows, played by the engine, so that its prediction
+A module offers `plan(request, context) -> Plan`: the best plan it knows, simulated by the engine, so that its prediction
 stands in it. The folder is the registry."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Protocol
 
-from planner.costs.context import Workshop
-from planner.request import Question
+from planner.costs.context import PlanningContext
+from planner.request import Request
 from sim.errors import PlanError
 from sim.plan.plan import Plan
 
@@ -19,7 +19,7 @@ from sim.plan.plan import Plan
 class Strategy(Protocol):
     """What every module of this folder offers."""
 
-    def plan(self, question: Question, workshop: Workshop) -> Plan:
+    def plan(self, request: Request, context: PlanningContext) -> Plan:
         """The best plan this strategy knows, with its prediction. Raises Infeasible where there is none."""
         ...
 

@@ -11,7 +11,7 @@ Clusters stand one after the other along the pipeline, in every order of up to t
 Stages of other shapes in one plan, and sharding operator by operator, are left out. As in Alpa, messages between stages cost
 nothing (section 7, limitations), and t has its share of the gradients' synchronisation, spread over the microbatches. Memory
 in flight is that of 1F1B or of GPipe; where another schedule needs more, the plan is dropped. The best of this ranking that fit
-are played by the engine, and the fastest is the answer."""
+are simulated by the engine, and the fastest is the answer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import build
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, shapes, slots
 from sim.analytic.costs import compute_seconds
 from sim.errors import Infeasible
@@ -81,39 +81,39 @@ class Work:
         return self.cells > CELLS or time.monotonic() > self.deadline
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that the dynamic programme ranks first. Raises Infeasible where none fits."""
-    work = Work(time.monotonic() + question.time_limit)
-    ranked = _ranked(question, workshop, work)
-    played = max(1, min(PLAYED, RANKS // question.topology.fleet.devices))
-    best = fastest((partial(build, question, shape, stages, "alpa") for _, shape, stages in ranked), played, played)
+    work = Work(time.monotonic() + request.time_limit)
+    ranked = _ranked(request, context, work)
+    simulated = max(1, min(PLAYED, RANKS // request.topology.fleet.devices))
+    best = fastest((partial(build, request, shape, stages, "alpa") for _, shape, stages in ranked), simulated, simulated)
     if best is None:
         raise Infeasible("alpa: no division of the layers over submeshes of dp x tp devices fits the memory and the batch")
     return best
 
 
-def _ranked(question: Question, workshop: Workshop, work: Work) -> list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]]:
+def _ranked(request: Request, context: PlanningContext, work: Work) -> list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]]:
     """(T, shape, stages) of the best divisions, the best first; shapes that promise most are divided first."""
     found: list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]] = []
-    todo: list[tuple[Seconds, int, Shape, list[ClassOption] | None]] = []
-    for index, shape in enumerate(shapes(question)):
-        heapq.heappush(todo, (_floor(question, shape), index, shape, None))
+    todo: list[tuple[Seconds, int, Shape, list[NodeClass] | None]] = []
+    for index, shape in enumerate(shapes(request)):
+        heapq.heappush(todo, (_floor(request, shape), index, shape, None))
     while todo:
         bound, index, shape, classes = heapq.heappop(todo)
         worst = found[RANKED - 1][0] if len(found) >= RANKED else math.inf
         if bound >= worst or (found and work.is_over):
             break
         if classes is None:
-            classes = [ClassOption(workshop, cluster, shape, []) for cluster in _holding(question, shape)]
+            classes = [NodeClass(context, cluster, shape, []) for cluster in _holding(request, shape)]
             work.cells += CELLS_PER_DEVICE * shape.slots * shape.tp * len(classes)
             speeds = [(option.layer_seconds, option.capacity) for option in classes]
-            heapq.heappush(todo, (_bound(question, shape, speeds), index, shape, classes))
+            heapq.heappush(todo, (_bound(request, shape, speeds), index, shape, classes))
             continue
-        for order in _orders(classes, _offers(question, shape, classes, worst)):
+        for order in _orders(classes, _offers(request, shape, classes, worst)):
             names, offers = [option.cluster.name for option, _ in order], [offer for _, offer in order]
-            lengths = _lengths(question, shape, offers)
+            lengths = _lengths(request, shape, offers)
             division = divide(
-                offers, question.workload.model.layers, shape.microbatches(question.workload), lengths, shape.vpp, work
+                offers, request.workload.model.layers, shape.microbatches(request.workload), lengths, shape.vpp, work
             )
             if division is not None:
                 found.append((division[0], shape, tuple((names[place], layers) for place, layers in division[1])))
@@ -121,51 +121,51 @@ def _ranked(question: Question, workshop: Workshop, work: Work) -> list[tuple[Se
     return found
 
 
-def _holding(question: Question, shape: Shape) -> list[Cluster]:
+def _holding(request: Request, shape: Shape) -> list[Cluster]:
     """Clusters that hold a submesh of a shape at least."""
-    clusters = (cluster for cluster in question.clusters() if cluster.node.count >= shape.tp)
+    clusters = (cluster for cluster in request.clusters() if cluster.node.count >= shape.tp)
     return [cluster for cluster in clusters if slots(cluster, shape.tp) >= shape.slots]
 
 
-def _floor(question: Question, shape: Shape) -> Seconds:
+def _floor(request: Request, shape: Shape) -> Seconds:
     """The bound of a shape whose tensor-parallel ranks say nothing: known before anything is looked up on the network."""
-    config = shape.config(question.workload, 2)
+    config = shape.config(request.workload, 2)
     speeds = [
-        (sum(compute_seconds(c.node.device, question.workload, config, 1, False, False)), slots(c, shape.tp) // shape.slots)
-        for c in _holding(question, shape)
+        (sum(compute_seconds(c.node.device, request.workload, config, 1, False, False)), slots(c, shape.tp) // shape.slots)
+        for c in _holding(request, shape)
     ]
-    return _bound(question, shape, speeds)
+    return _bound(request, shape, speeds)
 
 
-def _bound(question: Question, shape: Shape, classes: list[tuple[Seconds, int]]) -> Seconds:
+def _bound(request: Request, shape: Shape, classes: list[tuple[Seconds, int]]) -> Seconds:
     """T of layers that can be divided at will over the fastest stages: what no division of a shape can beat.
 
     `classes` are the seconds of a layer and the number of submeshes of every cluster."""
-    layers, m = question.workload.model.layers, shape.microbatches(question.workload)
-    most = question.wishes.pp or layers
+    layers, m = request.workload.model.layers, shape.microbatches(request.workload)
+    most = request.wishes.pp or layers
     speeds = sorted((1 / seconds for seconds, number in classes for _ in range(min(number, most))), reverse=True)[:most]
-    if not speeds or len(speeds) < (question.wishes.pp or 1):
+    if not speeds or len(speeds) < (request.wishes.pp or 1):
         return math.inf
     return (m - 1) * max(layers / sum(speeds), 1 / speeds[0]) + layers / speeds[0] / shape.vpp
 
 
-def _orders(classes: list[ClassOption], offers: list[Submeshes]) -> Iterator[tuple[tuple[ClassOption, Submeshes], ...]]:
+def _orders(classes: list[NodeClass], offers: list[Submeshes]) -> Iterator[tuple[tuple[NodeClass, Submeshes], ...]]:
     """Orders of the clusters along the pipeline; a programme may leave clusters out, so that subsets are among them."""
     pairs = tuple(zip(classes, offers, strict=True))
     yield from itertools.permutations(pairs) if len(pairs) <= 3 else (pairs, pairs[::-1])
 
 
-def _lengths(question: Question, shape: Shape, offers: list[Submeshes]) -> tuple[int, ...]:
+def _lengths(request: Request, shape: Shape, offers: list[Submeshes]) -> tuple[int, ...]:
     """Numbers of stages that the machines, the layers, the schedule and the wishes allow."""
-    most = min(sum(offer.capacity for offer in offers), question.workload.model.layers // shape.vpp)
-    m, wished = shape.microbatches(question.workload), question.wishes.pp
+    most = min(sum(offer.capacity for offer in offers), request.workload.model.layers // shape.vpp)
+    m, wished = shape.microbatches(request.workload), request.wishes.pp
     return tuple(pp for pp in range(1, most + 1) if pp == (wished or pp) and (shape.vpp == 1 or m % pp == 0))
 
 
-def _offers(question: Question, shape: Shape, classes: list[ClassOption], worst: Seconds) -> list[Submeshes]:
+def _offers(request: Request, shape: Shape, classes: list[NodeClass], worst: Seconds) -> list[Submeshes]:
     """What every class offers; stages so large that T would be `worst` or more are left out."""
-    layers, m = question.workload.model.layers, shape.microbatches(question.workload)
-    depth = min(sum(option.capacity for option in classes), question.wishes.pp or layers, layers)
+    layers, m = request.workload.model.layers, shape.microbatches(request.workload)
+    depth = min(sum(option.capacity for option in classes), request.wishes.pp or layers, layers)
     least = layers * min(option.layer_seconds for option in classes) / shape.vpp
     offers = []
     for option in classes:
@@ -182,7 +182,7 @@ def _offers(question: Question, shape: Shape, classes: list[ClassOption], worst:
     return offers
 
 
-def _seconds(option: ClassOption, role: str, layers: int) -> Seconds:
+def _seconds(option: NodeClass, role: str, layers: int) -> Seconds:
     """t of a stage: a microbatch forward and backward, and its share of what the gradients' synchronisation takes."""
     cost = option.cost(role, layers)
     if option.config.reduces_each_microbatch:

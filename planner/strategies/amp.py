@@ -21,12 +21,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
-from planner.costs.node_classes import ClassOption
+from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.space.device_slots import Stand, cut, devices, level, ring, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
@@ -37,33 +37,33 @@ RANKED = 8
 PLAYED = 2
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the strategies that AMP ranks first. Raises Infeasible where none fits."""
-    deadline = time.monotonic() + question.time_limit
-    costs = LineCosts(workshop)
-    ranked = sorted(_strategies(question, workshop, costs), key=lambda item: item[0])
-    builders = (functools.partial(_build, question, costs, shape, layers) for _, shape, layers in ranked)
+    deadline = time.monotonic() + request.time_limit
+    costs = LineCosts(context)
+    ranked = sorted(_strategies(request, context, costs), key=lambda item: item[0])
+    builders = (functools.partial(_build, request, costs, shape, layers) for _, shape, layers in ranked)
     best = fastest(builders, RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible("amp: no layout over all devices divides the batch and fits the memory")
     return best
 
 
-def _strategies(question: Question, workshop: Workshop, costs: LineCosts) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
+def _strategies(request: Request, context: PlanningContext, costs: LineCosts) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
     """(cost, shape, layers of each stage) of every strategy over all devices."""
-    clusters, layers = list(question.clusters()), question.workload.model.layers
+    clusters, layers = list(request.clusters()), request.workload.model.layers
     found = []
-    for shape in shapes(question, across=True):
+    for shape in shapes(request, across=True):
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
         if rest or not pp * shape.vpp <= layers or any(cluster.node.count % shape.tp for cluster in clusters):
             continue
-        m = shape.microbatches(question.workload)
-        if question.wishes.pp not in (None, pp) or (shape.vpp > 1 and m % pp):
+        m = shape.microbatches(request.workload)
+        if request.wishes.pp not in (None, pp) or (shape.vpp > 1 and m % pp):
             continue
         found.append((shape, pp, m))
-    for shape, pp, m in thinned(found, question.topology.fleet.devices):
+    for shape, pp, m in thinned(found, request.topology.fleet.devices):
         stands = cut(clusters, shape.tp, shape.slots)
-        seconds = mean_seconds(workshop, shape, pp)
+        seconds = mean_seconds(context, shape, pp)
         with suppress(PlanError):
             given = even(layers, pp) if m == 1 else level(seconds, [layers] * pp, layers, shape.vpp)
             if given is not None and min(given) >= shape.vpp:
@@ -83,9 +83,9 @@ def even(layers: int, pp: int) -> tuple[int, ...]:
     return tuple(each + (place < more) for place in range(pp))
 
 
-def mean_seconds(workshop: Workshop, shape: Shape, pp: int) -> list[tuple[float, float]]:
+def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[float, float]]:
     """(s, c) of every stage, which takes s + k c seconds for k layers: the mean over all devices, so c is alike for all."""
-    options = [ClassOption(workshop, cluster, shape, []) for cluster in workshop.question.clusters()]
+    options = [NodeClass(context, cluster, shape, []) for cluster in context.request.clusters()]
     total = sum(option.cluster.devices for option in options)
 
     def mean(role: str, layers: int) -> float:
@@ -108,9 +108,9 @@ def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
     return 2 * (ranks - 1) / ranks * nbytes * per_byte
 
 
-def _build(question: Question, costs: LineCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
+def _build(request: Request, costs: LineCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
     """The plan in AMP's order of ranks. Raises PlanError where it does not fit, before it is built."""
-    stands, m = cut(question.clusters(), shape.tp, shape.slots), shape.microbatches(question.workload)
+    stands, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
     if any(k > costs.most(shape, stand, i, len(stands), m) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))):
         raise PlanError("does not fit the memory")
-    return assemble(question, shape, layers, devices(stands, shape.tp), "amp")
+    return assemble(request, shape, layers, devices(stands, shape.tp), "amp")

@@ -31,19 +31,19 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
 from sim.analytic.costs import StageCosts, messages_pace
 from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Device, common_transport
 from sim.kernels import memory
 from sim.kernels.lowering import gradient_bytes, message_bytes
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
-from sim.network.routes import Pace
+from sim.network.routes import AlphaBeta
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -53,7 +53,7 @@ PLAYED = 3
 DEVICES = 400_000
 RANKS = 12_000
 """So many shapes are divided into groups (of so many devices in all), so many of their plans built (of so many ranks in all),
-so many played; but one at least."""
+so many simulated; but one at least."""
 REFINED = 64
 """Kernighan and Lin divide at most so many devices that fill no group in their cluster; more stay as they are listed."""
 
@@ -63,80 +63,80 @@ Group: TypeAlias = tuple[Unit, ...]
 Flow: TypeAlias = Mapping[tuple[int, int], int]
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans whose groups say least. Raises Infeasible where none fits."""
-    deadline = time.monotonic() + question.time_limit
-    tuned = sorted(_tuned(question, workshop), key=lambda item: item[0])
+    deadline = time.monotonic() + request.time_limit
+    tuned = sorted(_tuned(request, context), key=lambda item: item[0])
     ranked: list[tuple[Seconds, Shape, tuple[Group, ...]]] = []
     divided: dict[tuple[int, ...], tuple[Seconds, tuple[Group, ...]]] = {}
-    for compute, shape, pp in tuned[: max(1, min(DIVIDED, DEVICES // question.topology.fleet.devices))]:
+    for compute, shape, pp in tuned[: max(1, min(DIVIDED, DEVICES // request.topology.fleet.devices))]:
         if ranked and time.monotonic() > deadline:
             break
         key = shape.tp, shape.dp, shape.cp, shape.microbatch_size, pp
         if key not in divided:
-            divided[key] = Web(question, workshop, shape, pp).division()
+            divided[key] = Web(request, context, shape, pp).division()
         said, groups = divided[key]
         ranked.append((compute + said, shape, groups))
     ranked.sort(key=lambda item: item[0])
-    built = max(1, min(RANKED, RANKS // question.topology.fleet.devices))
-    best = fastest((functools.partial(_build, question, shape, groups) for _, shape, groups in ranked), built, PLAYED)
+    built = max(1, min(RANKED, RANKS // request.topology.fleet.devices))
+    best = fastest((functools.partial(_build, request, shape, groups) for _, shape, groups in ranked), built, PLAYED)
     if best is None:
         raise Infeasible("dt_fm: no layout of even layers over balanced groups of devices fits the memory and the batch")
     return best
 
 
-def _tuned(question: Question, workshop: Workshop) -> Iterator[tuple[Seconds, Shape, int]]:
+def _tuned(request: Request, context: PlanningContext) -> Iterator[tuple[Seconds, Shape, int]]:
     """(seconds of compute as if all devices were the slowest, shape, pp) of even layers over all devices that fit memory."""
-    clusters, layers = list(question.clusters()), question.workload.model.layers
+    clusters, layers = list(request.clusters()), request.workload.model.layers
     slowest: dict[tuple[int | str, ...], Seconds] = {}
-    for shape in shapes(question, across=True):
+    for shape in shapes(request, across=True):
         held = [cluster for cluster in clusters if cluster.node.count >= shape.tp]
         most = min(sum(slots(cluster, shape.tp) for cluster in held) // shape.slots, layers // shape.vpp)
-        pp, m = question.wishes.pp or most, shape.microbatches(question.workload)
+        pp, m = request.wishes.pp or most, shape.microbatches(request.workload)
         if not 1 <= pp <= most or (shape.vpp > 1 and m % pp):
             continue
-        largest, config = math.ceil(layers / pp), shape.config(question.workload, pp)
+        largest, config = math.ceil(layers / pp), shape.config(request.workload, pp)
         kept = m if shape.schedule == "gpipe" else min(m, pp)
-        needed = memory.place_bytes(question.workload, config, largest, kept * shape.vpp, True, pp == 1)
+        needed = memory.place_bytes(request.workload, config, largest, kept * shape.vpp, True, pp == 1)
         if needed + memory.outside_torch(config) > min(cluster.node.device.memory for cluster in held):
             continue
         key = shape.tp, shape.cp, shape.microbatch_size, shape.recompute
         if key not in slowest:
-            slowest[key] = max(_layer_seconds(question, workshop, shape, cluster) for cluster in held)
+            slowest[key] = max(_layer_seconds(request, context, shape, cluster) for cluster in held)
         yield (m + (pp - 1) / shape.vpp) * largest * slowest[key], shape, pp
 
 
-def _layer_seconds(question: Question, workshop: Workshop, shape: Shape, cluster: Cluster) -> Seconds:
+def _layer_seconds(request: Request, context: PlanningContext, shape: Shape, cluster: Cluster) -> Seconds:
     """Seconds of a microbatch on a layer, forward and backward, with its tensor-parallel collectives."""
-    config = shape.config(question.workload, 2)
-    rows = Rows.of(question.topology.fleet, (slot(cluster, shape.tp, 0),))
-    paces = Paces(question.topology.fleet, config, rows, workshop.capacities)
-    two, one = (StageCosts(question.workload, config, paces).work(layers, False, False) for layers in (2, 1))
+    config = shape.config(request.workload, 2)
+    rows = Rows.of(request.topology.fleet, (slot(cluster, shape.tp, 0),))
+    paces = CollectiveCosts(request.topology.fleet, config, rows, context.capacities)
+    two, one = (StageCosts(request.workload, config, paces).work(layers, False, False) for layers in (2, 1))
     return sum(two) - sum(one)
 
 
-def _build(question: Question, shape: Shape, groups: tuple[Group, ...]) -> Plan:
-    clusters = list(question.clusters())
+def _build(request: Request, shape: Shape, groups: tuple[Group, ...]) -> Plan:
+    clusters = list(request.clusters())
     devices: list[Device] = []
     for cluster, node, place in itertools.chain.from_iterable(groups):
         per_node = clusters[cluster].node.count // shape.tp
         devices += slot(clusters[cluster], shape.tp, node * per_node + place)
-    layers, pp = question.workload.model.layers, len(groups)
+    layers, pp = request.workload.model.layers, len(groups)
     even = tuple(layers * (place + 1) // pp - layers * place // pp for place in range(pp))
-    return assemble(question, shape, even, tuple(devices), "dt_fm")
+    return assemble(request, shape, even, tuple(devices), "dt_fm")
 
 
 class Web:
     """What units say to each other under a shape: the paper's costs, and the division of least cost."""
 
-    def __init__(self, question: Question, workshop: Workshop, shape: Shape, pp: int):
-        self.fleet, self.capacities, self.shape, self.pp = question.topology.fleet, workshop.capacities, shape, pp
-        self.clusters = list(question.clusters())
-        workload, config = question.workload, shape.config(question.workload, max(pp, 2))
+    def __init__(self, request: Request, context: PlanningContext, shape: Shape, pp: int):
+        self.fleet, self.capacities, self.shape, self.pp = request.topology.fleet, context.capacities, shape, pp
+        self.clusters = list(request.clusters())
+        workload, config = request.workload, shape.config(request.workload, max(pp, 2))
         largest = math.ceil(workload.model.layers / pp)
         self.gradients = sum(nbytes for _, nbytes in gradient_bytes(workload, config, largest, False, False))
         self.activations = message_bytes(workload, config) * shape.microbatches(workload)
-        self._paces: dict[tuple[int, int, bool], Pace | None] = {}
+        self._paces: dict[tuple[int, int, bool], AlphaBeta | None] = {}
         self._matchings: dict[object, tuple[Seconds, Flow]] = {}
 
     def division(self) -> tuple[Seconds, tuple[Group, ...]]:
@@ -188,7 +188,7 @@ class Web:
         found = self._paces[key]
         return math.inf if found is None else 2 * found.seconds(nbytes)
 
-    def _pace(self, source: int, target: int, inside: bool) -> Pace | None:
+    def _pace(self, source: int, target: int, inside: bool) -> AlphaBeta | None:
         """Two units of a node alone; those of two nodes all at once, as groups side by side are when they speak."""
         tp, here, there = self.shape.tp, self.clusters[source], self.clusters[target]
         width = here.node.count // tp

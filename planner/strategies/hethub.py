@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.search.shortlist import shortlist
 from planner.space.device_slots import Stand, cut, devices, level, orders, thinned
 from planner.space.shapes import Shape, shapes, slots
@@ -45,27 +45,27 @@ class Leaf:
     layers: tuple[int, ...]
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the best leaves. Raises Infeasible where no leaf fits."""
-    deadline = time.monotonic() + question.time_limit
-    costs = LineCosts(workshop)
-    rough = ((seconds, place) for place in _places(question) for seconds in _compute(costs, *place))
+    deadline = time.monotonic() + request.time_limit
+    costs = LineCosts(context)
+    rough = ((seconds, place) for place in _places(request) for seconds in _compute(costs, *place))
     leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
-    best = fastest((functools.partial(_build, question, leaf) for leaf in leaves), RANKED, PLAYED, deadline)
+    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible("hethub: no tp and dp give every type of accelerator whole stages that fit the memory and the batch")
     return best
 
 
-def _places(question: Question) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
     """Every shape and its stages, type by type, the types in every order."""
-    every, layers, pinned = orders(question), question.workload.model.layers, question.wishes.pp
+    every, layers, pinned = orders(request), request.workload.model.layers, request.wishes.pp
     found = []
-    for shape in shapes(question, across=True):
+    for shape in shapes(request, across=True):
         counts = [sum(slots(cluster, shape.tp) for cluster in alike) // shape.slots for alike in every[0]]
         if all(counts) and sum(counts) * shape.vpp <= layers and pinned in (None, sum(counts)):
             found += [(shape, order) for order in every]
-    for shape, order in thinned(found, question.topology.fleet.devices):
+    for shape, order in thinned(found, request.topology.fleet.devices):
         yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
 
 
@@ -115,5 +115,5 @@ def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: t
     return (m - 1) * slowest + fill + max(cost.tail(config) for cost in found)
 
 
-def _build(question: Question, leaf: Leaf) -> Plan:
-    return assemble(question, leaf.shape, leaf.layers, devices(leaf.stands, leaf.shape.tp), "hethub")
+def _build(request: Request, leaf: Leaf) -> Plan:
+    return assemble(request, leaf.shape, leaf.layers, devices(leaf.stands, leaf.shape.tp), "hethub")

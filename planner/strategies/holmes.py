@@ -13,11 +13,11 @@ import itertools
 import math
 import time
 
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption, options
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, node_classes
 from planner.placement.ranks import build
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, shapes
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
@@ -27,19 +27,19 @@ RANKED = 12
 PLAYED = 3
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest layout that the rule gives. Raises Infeasible where none fits."""
     ranked: list[tuple[float, Shape, tuple[tuple[str, int], ...]]] = []
-    deadline = workshop.until()
-    for shape in shapes(question):
+    deadline = context.until()
+    for shape in shapes(request):
         if ranked and time.monotonic() > deadline:
             break
-        classes = options(workshop, shape)
-        stages = _stages(question, classes)
+        classes = node_classes(context, shape)
+        stages = _stages(request, classes)
         if stages is not None:
-            ranked.append((_seconds(workshop, shape, classes, stages), shape, stages))
+            ranked.append((_seconds(context, shape, classes, stages), shape, stages))
     ranked.sort(key=lambda item: item[0])
-    builders = (functools.partial(build, question, shape, stages, "holmes") for _, shape, stages in ranked)
+    builders = (functools.partial(build, request, shape, stages, "holmes") for _, shape, stages in ranked)
     best = fastest(builders, RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch")
@@ -52,11 +52,11 @@ def layers_by_speed(speeds: list[float], layers: int) -> list[int]:
     return [*given, layers - sum(given)]
 
 
-def _stages(question: Question, classes: list[ClassOption]) -> tuple[tuple[str, int], ...] | None:
+def _stages(request: Request, classes: list[NodeClass]) -> tuple[tuple[str, int], ...] | None:
     """(cluster, layers) of every pipeline place, or None where the rule leaves a stage without layers."""
-    layers = question.workload.model.layers
+    layers = request.workload.model.layers
     pp = sum(option.capacity for option in classes)
-    if len(classes) < len(list(question.clusters())) or question.wishes.pp not in (None, pp) or pp > layers:
+    if len(classes) < len(list(request.clusters())) or request.wishes.pp not in (None, pp) or pp > layers:
         return None
     shares = layers_by_speed([_speed(option, layers) for option in classes], layers)
     stages: list[tuple[str, int]] = []
@@ -67,12 +67,12 @@ def _stages(question: Question, classes: list[ClassOption]) -> tuple[tuple[str, 
             even, more = divmod(share, option.capacity)
             stages.append((option.cluster.name, even + (place >= option.capacity - more)))
     shape = classes[0].shape
-    if shape.vpp > 1 and (shape.microbatches(question.workload) % pp or min(k for _, k in stages) < shape.vpp):
+    if shape.vpp > 1 and (shape.microbatches(request.workload) % pp or min(k for _, k in stages) < shape.vpp):
         return None
     return tuple(stages)
 
 
-def _speed(option: ClassOption, layers: int) -> float:
+def _speed(option: NodeClass, layers: int) -> float:
     """Samples per second of an environment alone, up to a constant: an even pipeline over its own stages."""
     cost = option.cost("middle", math.ceil(layers / option.capacity))
     config = option.config
@@ -80,12 +80,12 @@ def _speed(option: ClassOption, layers: int) -> float:
     return 1 / (cost.begin(0.0, config) + option.microbatches * cost.slot + fill + cost.tail(config))
 
 
-def _seconds(workshop: Workshop, shape: Shape, classes: list[ClassOption], stages: tuple[tuple[str, int], ...]) -> float:
+def _seconds(context: PlanningContext, shape: Shape, classes: list[NodeClass], stages: tuple[tuple[str, int], ...]) -> float:
     """Closed form of a pipeline: the slowest stage (border messages included) for every microbatch, and each stage once."""
     by_name = {option.cluster.name: option for option in classes}
     costs_of = [(by_name[name], by_name[name].cost("middle", layers)) for name, layers in stages]
-    borders = [workshop.message(a.cluster, b.cluster, shape, in_step=True) for a, b in itertools.pairwise(classes)]
+    borders = [context.message(a.cluster, b.cluster, shape, in_step=True) for a, b in itertools.pairwise(classes)]
     slowest = max(max(cost.slot, cost.both + max(borders, default=0.0)) for _, cost in costs_of)
     fill = sum(cost.both for _, cost in costs_of) / shape.vpp
     tail = max(cost.tail(option.config) for option, cost in costs_of)
-    return (shape.microbatches(workshop.question.workload) - 1) * slowest + fill + tail
+    return (shape.microbatches(context.request.workload) - 1) * slowest + fill + tail

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
-from planner.costs.node_classes import ClassOption
+from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.space.device_slots import cut
 from planner.space.shapes import Shape, searched, slot, slots
 from sim.errors import Infeasible, PlanError
@@ -25,11 +25,11 @@ RANKED = 8
 PLAYED = 2
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
-    deadline, costs = workshop.until(), LineCosts(workshop)
-    ranked = sorted(_ranked(question, workshop), key=lambda item: item[0])
-    best = fastest((functools.partial(_build, question, costs, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED, deadline)
+    deadline, costs = context.until(), LineCosts(context)
+    ranked = sorted(_ranked(request, context), key=lambda item: item[0])
+    best = fastest((functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible(
             "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory"
@@ -37,36 +37,36 @@ def plan(question: Question, workshop: Workshop) -> Plan:
     return best
 
 
-def _ranked(question: Question, workshop: Workshop) -> list[tuple[float, Shape, int]]:
+def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Shape, int]]:
     """(seconds, shape, pp) of every even layout over all devices, as if all devices were the slowest."""
-    layers, found = question.workload.model.layers, []
-    clusters = list(question.clusters())
-    for shape in searched(question, across=True, every_size=False):
+    layers, found = request.workload.model.layers, []
+    clusters = list(request.clusters())
+    for shape in searched(request, across=True, every_size=False):
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)
-        if rest or pp < 1 or layers % pp or question.wishes.pp not in (None, pp) or layers // pp < shape.vpp:
+        if rest or pp < 1 or layers % pp or request.wishes.pp not in (None, pp) or layers // pp < shape.vpp:
             continue
-        m = shape.microbatches(question.workload)
+        m = shape.microbatches(request.workload)
         if shape.vpp > 1 and m % pp:
             continue
-        classes = [ClassOption(workshop, cluster, shape, []) for cluster in clusters]
+        classes = [NodeClass(context, cluster, shape, []) for cluster in clusters]
         slowest = max(option.layer_seconds for option in classes) * layers / pp
         found.append(((m + (pp - 1) / shape.vpp) * slowest, shape, pp))
     return found
 
 
-def _build(question: Question, costs: LineCosts, shape: Shape, pp: int) -> Plan:
+def _build(request: Request, costs: LineCosts, shape: Shape, pp: int) -> Plan:
     """The plan of a layout. Raises PlanError where it cannot be, or a place lacks memory."""
-    stands = cut(question.clusters(), shape.tp, shape.slots)
-    m = shape.microbatches(question.workload)
+    stands = cut(request.clusters(), shape.tp, shape.slots)
+    m = shape.microbatches(request.workload)
     for place, stand in enumerate(stands):
-        needed, there = costs.bytes_at(shape, stand, question.workload.model.layers // pp, place, pp, m)
+        needed, there = costs.bytes_at(shape, stand, request.workload.model.layers // pp, place, pp, m)
         if needed > there:
             raise PlanError(f"stage {place} needs {needed:.3g} bytes")
     devices: list[Device] = []
-    for cluster in question.clusters():
+    for cluster in request.clusters():
         for index in range(slots(cluster, shape.tp)):
             devices += slot(cluster, shape.tp, index)
-    layers = (question.workload.model.layers // pp,) * pp
-    return assemble(question, shape, layers, tuple(devices), "megatron")
+    layers = (request.workload.model.layers // pp,) * pp
+    return assemble(request, shape, layers, tuple(devices), "megatron")

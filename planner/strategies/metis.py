@@ -27,11 +27,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.search.shortlist import shortlist
 from planner.space.device_slots import Stand, cut, devices, orders, strips, thinned
 from planner.space.shapes import Shape, shapes, slots
@@ -60,13 +60,13 @@ class Priced:
     microbatches: tuple[int, ...]
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that Metis ranks first. Raises Infeasible where none fits."""
-    deadline = time.monotonic() + question.time_limit
-    costs = LineCosts(workshop)
-    rough = ((least, groups) for groups in _groups(question) for least in _least(costs, groups))
+    deadline = time.monotonic() + request.time_limit
+    costs = LineCosts(context)
+    rough = ((least, groups) for groups in _groups(request) for least in _least(costs, groups))
     ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, deadline)
-    best = fastest((functools.partial(_build, question, priced) for priced in ranked), RANKED, PLAYED, deadline)
+    best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, PLAYED, deadline)
     if best is None:
         raise Infeasible("metis: no device groups of equal size over all devices divide the batch and fit the memory")
     return best
@@ -134,17 +134,17 @@ def relieve(capacities: Sequence[float], fits: Sequence[float]) -> list[float] |
     return kept
 
 
-def _groups(question: Question) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]], ...]]:
+def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]], ...]]:
     """Device groups of as many stages and microbatches, in all the ways to share them between dp and tp, least tp first."""
-    layers, every = question.workload.model.layers, orders(question)
+    layers, every = request.workload.model.layers, orders(request)
     found: dict[tuple[int, int, str], list[Shape]] = {}
-    for shape in shapes(question, across=True):
-        pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in question.clusters()), shape.slots)
-        whole = not rest and not any(cluster.node.count % shape.tp for cluster in question.clusters())
-        if whole and 0 < pp * shape.vpp <= layers and question.wishes.pp in (None, pp):
-            found.setdefault((pp, shape.microbatches(question.workload), shape.recompute), []).append(shape)
+    for shape in shapes(request, across=True):
+        pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in request.clusters()), shape.slots)
+        whole = not rest and not any(cluster.node.count % shape.tp for cluster in request.clusters())
+        if whole and 0 < pp * shape.vpp <= layers and request.wishes.pp in (None, pp):
+            found.setdefault((pp, shape.microbatches(request.workload), shape.recompute), []).append(shape)
     both = [(alike, order) for alike in found.values() for order in every]
-    for alike, order in thinned(both, question.topology.fleet.devices):
+    for alike, order in thinned(both, request.topology.fleet.devices):
         line = list(itertools.chain.from_iterable(order))
         yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
@@ -260,7 +260,7 @@ def _ends(place: int, pp: int) -> tuple[bool, bool]:
     return place == 0, place == pp - 1
 
 
-def _build(question: Question, priced: Priced) -> Plan:
+def _build(request: Request, priced: Priced) -> Plan:
     shape, even = priced.shape, len(set(priced.microbatches)) == 1
     where = devices(priced.stands, shape.tp)
-    return assemble(question, shape, priced.layers, where, "metis", () if even else priced.microbatches)
+    return assemble(request, shape, priced.layers, where, "metis", () if even else priced.microbatches)

@@ -3,9 +3,9 @@
 Random search is the baseline that says how easy a space is (Bergstra and Bengio, JMLR 13, 2012, section 2). Each draw takes a
 shape (all degrees but pp), a number of stages, an order of the clusters, an even division of the layers with some layers moved
 by one place, and whether the replicas of a stage or the stages of a replica stand side by side. The first 200 plans that fit
-the memory are ranked by their closed form, the best are played by the engine, and the fastest is the answer. Microbatches are
-even, and a stage's tensor-parallel groups stand inside nodes. The seed is fixed. The ranks of all plans together are limited,
-so that it is 200 plans on fleets of up to about 50 devices, about eight on 1,000, and one on 100,000."""
+the memory are ranked by their closed form, the best are simulated by the engine, and the fastest is the answer. Microbatches
+are even, and a stage's tensor-parallel groups stand inside nodes. The seed is fixed. The ranks of all plans together are
+limited, so that it is 200 plans on fleets of up to about 50 devices, about eight on 1,000, and one on 100,000."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
@@ -34,39 +34,39 @@ RANKS = 6_000
 """So many draws are made, and plans of so many ranks in all are built, before fewer than 200 are taken for enough."""
 
 
-def plan(question: Question, workshop: Workshop) -> Plan:
+def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans drawn. Raises Infeasible where none of them fits."""
-    best = fastest(_drawn(question), DRAWN, PLAYED)
+    best = fastest(_drawn(request), DRAWN, PLAYED)
     if best is None:
-        raise Infeasible(f"random: none of the plans drawn fits the memory and the batch of {question.topology.name}")
+        raise Infeasible(f"random: none of the plans drawn fits the memory and the batch of {request.topology.name}")
     return best
 
 
-def _drawn(question: Question) -> Iterator[Callable[[], Plan]]:
+def _drawn(request: Request) -> Iterator[Callable[[], Plan]]:
     """Plans that fit their memory, as they are drawn."""
-    draw, deadline, ranks = random.Random(SEED), time.monotonic() + question.time_limit, 0
-    known, clusters = list(shapes(question, across=True)), list(question.clusters())
+    draw, deadline, ranks = random.Random(SEED), time.monotonic() + request.time_limit, 0
+    known, clusters = list(shapes(request, across=True)), list(request.clusters())
     for _ in range(DRAWS):
         if ranks > RANKS or (ranks and time.monotonic() > deadline):
             return
         shape = draw.choice(known)
-        pp = _stages(question, shape, clusters, draw)
+        pp = _stages(request, shape, clusters, draw)
         if pp is None:
             continue
-        layers = uneven(question.workload.model.layers, pp, shape.vpp, draw)
+        layers = uneven(request.workload.model.layers, pp, shape.vpp, draw)
         order = draw.sample(clusters, len(clusters))
         rows = _rows(order, shape, pp, pipelines=draw.random() < 0.5)
-        if _fits(question, shape.config(question.workload, pp), layers, rows):
+        if _fits(request, shape.config(request.workload, pp), layers, rows):
             devices = tuple(chain.from_iterable(chain.from_iterable(rows)))
             ranks += len(devices)
-            yield partial(assemble, question, shape, layers, devices, "random")
+            yield partial(assemble, request, shape, layers, devices, "random")
 
 
-def _stages(question: Question, shape: Shape, clusters: list[Cluster], draw: random.Random) -> int | None:
+def _stages(request: Request, shape: Shape, clusters: list[Cluster], draw: random.Random) -> int | None:
     """A number of stages that the machines, the layers and the schedule have room for; None where there is none."""
     room = sum(slots(cluster, shape.tp) for cluster in clusters) // shape.slots
-    most = min(room, question.workload.model.layers // shape.vpp)
-    microbatches, wished = shape.microbatches(question.workload), question.wishes.pp
+    most = min(room, request.workload.model.layers // shape.vpp)
+    microbatches, wished = shape.microbatches(request.workload), request.wishes.pp
     fitting = [pp for pp in range(1, most + 1) if pp == (wished or pp) and (shape.vpp == 1 or microbatches % pp == 0)]
     return draw.choice(fitting) if fitting else None
 
@@ -91,15 +91,15 @@ def _rows(order: list[Cluster], shape: Shape, pp: int, pipelines: bool) -> list[
     return [taken[place * shape.slots : (place + 1) * shape.slots] for place in range(pp)]
 
 
-def _fits(question: Question, config: ParallelConfig, layers: tuple[int, ...], rows: list[list[tuple[Device, ...]]]) -> bool:
+def _fits(request: Request, config: ParallelConfig, layers: tuple[int, ...], rows: list[list[tuple[Device, ...]]]) -> bool:
     """Whether every place fits the smallest of its devices: known before groups are built, which is the long part."""
     outside = memory.outside_torch(config)
     for place, (held, row) in enumerate(zip(layers, rows, strict=True)):
         clusters = {devices[0].cluster: devices[0] for devices in row}
-        room = min(question.topology.fleet.spec(device).memory for device in clusters.values())
+        room = min(request.topology.fleet.spec(device).memory for device in clusters.values())
         flying = schedules.in_flight(config.schedule, place, config.pp, config.num_microbatches[0], config.vpp)
         ends = place == 0, place == config.pp - 1
-        inside = (memory.place_bytes(question.workload, config, held, kept, *ends, late) for kept, late in flying)
+        inside = (memory.place_bytes(request.workload, config, held, kept, *ends, late) for kept, late in flying)
         if outside + max(inside) > room:
             return False
     return True

@@ -13,11 +13,11 @@ import numpy as np
 
 from sim.hardware.cluster import Device, DeviceSpec, Fleet
 from sim.kernels import compute, lowering, memory
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.p2p_load import Pairs
 from sim.network.replica_rows import Rows
 from sim.network.rings import Sites
-from sim.network.routes import Capacities, Pace, member, message_route, pace, protocols
+from sim.network.routes import AlphaBeta, Capacities, member, message_route, pace, protocols
 from sim.plan import schedules
 from sim.plan.plan import ParallelConfig, Plan, embedding_groups, gradient_groups
 from sim.units import Bytes, Seconds
@@ -157,7 +157,7 @@ class StageCosts:
 
     workload: Workload
     config: ParallelConfig
-    paces: Paces
+    paces: CollectiveCosts
 
     def of(
         self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
@@ -304,9 +304,9 @@ class PlanCosts:
             if group.ranks != ranked:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
-        self._paces: dict[int, Paces] = {}
-        self._messages: dict[tuple[object, ...], Pace] = {}
-        self._among: dict[tuple[int, tuple[int, ...]], Paces] = {}
+        self._paces: dict[int, CollectiveCosts] = {}
+        self._messages: dict[tuple[object, ...], AlphaBeta] = {}
+        self._among: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of a pipeline place on replicas that are alike: of all its stages, or of the one that work enters first."""
@@ -329,11 +329,11 @@ class PlanCosts:
             self._among[place, alike] = self._paces_of(place).among(alike)
         return StageCosts(self.plan.workload, self.plan.config, self._among[place, alike])
 
-    def _paces_of(self, place: int) -> Paces:
+    def _paces_of(self, place: int) -> CollectiveCosts:
         if place not in self._paces:
             rows = Rows.of(self.plan.fleet, place_devices(self.plan, place))
             facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[place], self._rings
-            self._paces[place] = Paces(*facts)
+            self._paces[place] = CollectiveCosts(*facts)
         return self._paces[place]
 
     def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
@@ -381,8 +381,8 @@ class PlanCosts:
 
 def messages_pace(
     fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities, times: tuple[int, ...] = ()
-) -> Pace:
-    """Pace of one message between each (source, target, NIC), side by side on an idle network.
+) -> AlphaBeta:
+    """AlphaBeta of one message between each (source, target, NIC), side by side on an idle network.
 
     `times` tells how often each is there, on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
     interconnect, whatever NIC their pipeline group has.
@@ -408,7 +408,7 @@ def tied_seconds(plan: Plan) -> Seconds:
     for protocol in protocols(plan.fleet, tuple(members), "all_reduce"):
         there, back = (pairs.path(way, "all_reduce", protocol) for way in (0, 1))
         latency = max(there.overhead, back.overhead) + (there.latency + back.latency)
-        found.append(Pace(latency, pairs.per_byte("all_reduce", capacities, protocol)))
+        found.append(AlphaBeta(latency, pairs.per_byte("all_reduce", capacities, protocol)))
     return min(one.seconds(nbytes) for one in found)
 
 
@@ -439,7 +439,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _alone(config, width)
-        paces = Paces(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
+        paces = CollectiveCosts(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate

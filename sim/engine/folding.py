@@ -24,7 +24,7 @@ from sim import collectives
 from sim.engine.faults import NOTHING, Drawn
 from sim.engine.symmetry import Copies, copies
 from sim.network.rings import GradientRoutes, Shown, Sites, gradient_operations
-from sim.network.routes import Capacities, Leg, LinkName, Pace, Route, group_ways, message_route, pace
+from sim.network.routes import AlphaBeta, Capacities, Leg, LinkName, Route, group_ways, message_route, pace
 from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
 from sim.units import Bytes, BytesPerSecond, Seconds
 
@@ -47,7 +47,7 @@ class FoldedRoute:
 
     legs: tuple[FoldedLeg, ...]
     overhead: float
-    pace: Pace
+    pace: AlphaBeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Carried:
     A gradient collective is there once; of its ranks those that are shown take part here."""
 
     routes: tuple[Route, ...]
-    paces: tuple[Pace, ...]
+    paces: tuple[AlphaBeta, ...]
     ranks: tuple[int, ...]
     times: int = 1
 

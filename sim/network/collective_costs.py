@@ -16,7 +16,7 @@ from sim import collectives
 from sim.errors import PlanError
 from sim.hardware.cluster import Device, Fleet, common_transport
 from sim.network.replica_rows import Again, Rows
-from sim.network.routes import Capacities, Devices, Hosts, Member, Pace, member, ways
+from sim.network.routes import AlphaBeta, Capacities, Devices, Hosts, Member, member, ways
 from sim.plan.plan import ParallelConfig
 from sim.units import Bytes, Seconds
 
@@ -24,8 +24,9 @@ INSIDE = ("tp", "cp", "ep")
 """Kinds of groups that other replicas have no part in."""
 
 
-class Paces:
-    """Paces of a stage's groups on given devices: row d, column t is the device of dp_cp index d, tensor-parallel rank t.
+class CollectiveCosts:
+    """Costs of the collectives of a stage's groups on given devices: row d, column t is the device of dp_cp index d,
+    tensor-parallel rank t.
 
     By kind of group and operation, for every collective that may be chosen (`chosen` fixes it). They do not depend on sizes.
     A ring goes on in the order of ranks; `rings` tells of groups, given in that order, for which it does not. Rings over rows
@@ -46,10 +47,10 @@ class Paces:
         self._config, self._rows, self._rings = config, rows, rings or {}
         self._some: tuple[int, ...] | None = None
         self._shards = {"dp": config.shards}
-        self._known: dict[str, dict[str, dict[str, tuple[Pace, ...]]]] = {kind: {} for kind in ("dp", "edp", *INSIDE)}
+        self._known: dict[str, dict[str, dict[str, tuple[AlphaBeta, ...]]]] = {kind: {} for kind in ("dp", "edp", *INSIDE)}
         self._slowing: dict[tuple[str, str, str], float] = {}
 
-    def among(self, rows: tuple[int, ...]) -> Paces:
+    def among(self, rows: tuple[int, ...]) -> CollectiveCosts:
         """The same for some dp_cp indices: of tp, cp and ep groups those that they are in; gradients go over all of them."""
         if len(rows) == len(self._rows):
             return self
@@ -96,14 +97,15 @@ class Paces:
         under = ((d.cluster, d.node // fabric.nodes_per_leaf if fabric else 0) for d, fabric in fabrics)
         return tuple(leaves.setdefault(leaf, len(leaves)) for leaf in under)
 
-    def _of(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
-        """Paces of an operation, by protocol, under each collective that may be chosen; looked at when first asked for."""
+    def _of(self, kind: str, operation: str) -> dict[str, tuple[AlphaBeta, ...]]:
+        """Costs of an operation, by protocol, under each collective that may be chosen; looked at when first asked
+        for."""
         known = self._known[kind]
         if operation not in known:
             known[operation] = self._options(kind, operation)
         return known[operation]
 
-    def _options(self, kind: str, operation: str) -> dict[str, tuple[Pace, ...]]:
+    def _options(self, kind: str, operation: str) -> dict[str, tuple[AlphaBeta, ...]]:
         """Groups of a block run side by side and share NICs; of blocks the slowest decides."""
         whole = self._shards.get(kind, len(self._rows)) == len(self._rows)
         able = kind == "dp" and whole and not self._rings and bool(self._rows.again)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.network.rings import Integers, Sites, mixed
-from sim.network.routes import Capacities, LinkName, Pace, Path, path
+from sim.network.routes import AlphaBeta, Capacities, LinkName, Path, path
 from sim.plan.plan import Plan
 
 
@@ -55,10 +55,10 @@ class Pairs:
         load = np.bincount(which, np.concatenate(weights)[order])
         return float(np.max(load / np.array(rates)[named // width]))
 
-    def pace(self, operation: str, capacities: Capacities) -> Pace:
-        """Pace of a message of each pair: the first one's latency."""
+    def pace(self, operation: str, capacities: Capacities) -> AlphaBeta:
+        """AlphaBeta of a message of each pair: the first one's latency."""
         first = self.path(0, operation)
-        return Pace(first.overhead + first.latency, self.per_byte(operation, capacities))
+        return AlphaBeta(first.overhead + first.latency, self.per_byte(operation, capacities))
 
 
 TURNS = 1 << 16

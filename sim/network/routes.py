@@ -395,7 +395,7 @@ class Capacities:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class AlphaBeta:
     """A collective or message on an idle network: seconds however small it is, and seconds for each byte, in one way."""
 
     latency: Seconds
@@ -411,11 +411,11 @@ class Way:
     """One protocol in which groups side by side run a collective: the route of each, and the pace they have together."""
 
     routes: tuple[Route, ...]
-    pace: Pace
+    pace: AlphaBeta
 
 
-def pace(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ...] = ()) -> Pace:
-    """Pace of alike collectives that run side by side, one over each of `routes`, and share the links they have in common.
+def pace(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ...] = ()) -> AlphaBeta:
+    """AlphaBeta of alike collectives that run side by side, one over each of `routes`, and share the links they have in common.
 
     `times` tells how often each is there; its copies share trunks with it, and nothing else (`sim.engine.symmetry`).
     """
@@ -426,4 +426,4 @@ def pace(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ..
             for link, weight in leg.use:
                 load[link] = load.get(link, 0.0) + weight * (many if link[0] == "trunk" else 1)
         per_byte += legs[0].share * max(weight / capacities(link) for link, weight in load.items())
-    return Pace(routes[0].latency, per_byte)
+    return AlphaBeta(routes[0].latency, per_byte)

@@ -21,7 +21,7 @@ from holmes_sim import charts
 from holmes_sim.front import Front
 from holmes_sim.results import Compared
 from planner.api import Row
-from planner.request import Question
+from planner.request import Request
 from sim.engine import engine
 from sim.engine.timeline import Span, Timeline
 from sim.errors import HolmesError
@@ -231,7 +231,7 @@ def compared(plan: Plan) -> Compared:
         return replace(plan, prediction=Prediction(step_s, 4 / step_s, 0.0, 0.0, 0.0, (), 0.0, 0.0, share))
 
     rows = (Row("slow", played(1.0, 0.5)), Row("lost", None, "lost: nothing fits"), Row("quick", played(0.5, 0.8)))
-    return Compared(Question(plan.topology, plan.workload), ("slow", "lost", "quick"), rows)
+    return Compared(Request(plan.topology, plan.workload), ("slow", "lost", "quick"), rows)
 
 
 def test_a_strategy_is_a_bar_of_samples_a_second_within_its_upper_bound(compared: Compared) -> None:
@@ -261,7 +261,7 @@ def test_a_front_is_numbered_points_of_step_and_money_and_of_step_and_energy(pla
     def played(*numbers: float) -> Plan:
         return replace(plan, prediction=Prediction(numbers[0], 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0, *numbers[1:]))
 
-    asked = Question(plan.topology, plan.workload)
+    asked = Request(plan.topology, plan.workload)
     objectives = ("step-time", "cost", "energy")
     found = Front(asked, objectives, (played(1.0, 4e-6, 0.5), played(2.0, 3e-6, 0.25)), (played(3.0, 6e-6, 0.76),))
     figure = charts.front(found)

@@ -290,7 +290,7 @@ def test_compare_asks_all_strategies_unless_some_are_named(run):
 
 
 def test_compare_ends_with_the_rows_done_so_far(run, monkeypatch):
-    def stopped(question, workshop):
+    def stopped(question, context):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("planner.strategies.holmes.plan", stopped)
@@ -306,9 +306,9 @@ def test_compare_ends_with_the_rows_done_so_far(run, monkeypatch):
 def test_a_search_that_was_stopped_has_its_best_plan_so_far(run, monkeypatch):
     from planner.strategies import megatron
 
-    def stopped(question, workshop):
-        workshop.interrupted = True
-        return megatron.plan(question, workshop)
+    def stopped(question, context):
+        context.interrupted = True
+        return megatron.plan(question, context)
 
     monkeypatch.setattr("planner.strategies.holmes.plan", stopped)
     seen = run("compare", "holmes-hybrid-4", "--strategies", "holmes,certified,megatron", *PINNED)

@@ -13,8 +13,8 @@ from holmes_sim import commands, running
 from holmes_sim.cli import application
 from holmes_sim.torch_backend.asked import Asked
 from planner.api import row
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from sim.errors import HolmesError
 from sim.formats import planfile
 from sim.plan.plan import Plan
@@ -26,8 +26,8 @@ PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HER
 
 def plan_of(name: str, strategy: str, **pins: int) -> Plan:
     topology = commands.load(f"lab/{name}")
-    question = Question(topology, commands.workload_of(topology), Wishes(tp=1, **pins), time_limit=5.0)
-    found = row(question, strategy, Workshop(question, lambda text: None)).plan
+    question = Request(topology, commands.workload_of(topology), Wishes(tp=1, **pins), time_limit=5.0)
+    found = row(question, strategy, PlanningContext(question, lambda text: None)).plan
     assert found is not None
     return found
 
@@ -92,8 +92,8 @@ def test_slow_links_are_slow_everywhere() -> None:
 
 def test_more_nics_than_a_bridge_has_ports_are_refused() -> None:
     topology = commands.load("dgx-a100-128")
-    question = Question(topology, commands.workload_of(topology), Wishes(), time_limit=5.0)
-    found = row(question, "megatron", Workshop(question, lambda text: None)).plan
+    question = Request(topology, commands.workload_of(topology), Wishes(), time_limit=5.0)
+    found = row(question, "megatron", PlanningContext(question, lambda text: None)).plan
     assert found is not None
     with pytest.raises(HolmesError, match="the plan uses 1024 NICs of one fabric; a lab has at most 1023"):
         running.run_in_lab(found, Asked(compute="paced", scale=0.0))

@@ -12,7 +12,7 @@ from holmes_sim.changes import Change
 from holmes_sim.results import Compared
 from holmes_sim.whatif import Outcome, WhatIf
 from planner.api import Row
-from planner.request import Question
+from planner.request import Request
 from sim.engine.timeline import Span
 from sim.plan.plan import Certificate, Prediction
 
@@ -48,7 +48,7 @@ def test_each_result_is_one_line(answer, plan):
 
 
 def test_a_strategy_without_a_plan_stands_last(plan):
-    question = Question(plan.topology, plan.workload)
+    question = Request(plan.topology, plan.workload)
     found = Compared(question, ("a", "b"), (Row("a", None, "a: no memory"), Row("b", plan)))
     assert repr(found) == "lab-hybrid-nics: 1 of 2 strategies with a plan; b is the fastest, a step of 2 s"
     assert list(found.frame["name"]) == ["b", "a"]

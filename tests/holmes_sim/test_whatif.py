@@ -12,8 +12,8 @@ import pytest
 from holmes_sim import commands, whatif
 from holmes_sim.changes import Change
 from planner import api
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 
 NAME = "lab/lab-slow-trunk"
 MENU = (
@@ -36,7 +36,9 @@ def by_hand(change=None):
     where = commands.load(NAME)
     where = change.made(where) if change else where
     return api.plan(
-        Question(where, where.workload, Wishes(), 20.0), "certified", Workshop(Question(where, where.workload, Wishes(), 20.0))
+        Request(where, where.workload, Wishes(), 20.0),
+        "certified",
+        PlanningContext(Request(where, where.workload, Wishes(), 20.0)),
     ).prediction
 
 
@@ -114,7 +116,9 @@ def test_shadow_prices_know_machines_and_not_links():
 
 
 def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
-    now = api.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
+    now = api.plan(
+        question := Request(commands.load(NAME), commands.load(NAME).workload), "certified", PlanningContext(question)
+    )
     before, wider = now.prediction, replace(now.prediction, tokens_per_s=2 * now.prediction.tokens_per_s)
     assert whatif._promise(now, 0.25, before) == 1.25 * before.tokens_per_s, "a machine that the present plan has no use for"
     assert whatif._promise(now, 0.0, wider) == wider.tokens_per_s, "a link, of which the programme knows no price"
@@ -124,7 +128,9 @@ def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
 
 
 def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gained():
-    now = api.plan(question := Question(commands.load(NAME), commands.load(NAME).workload), "certified", Workshop(question))
+    now = api.plan(
+        question := Request(commands.load(NAME), commands.load(NAME).workload), "certified", PlanningContext(question)
+    )
     prices = [0.0, 0.25, 0.0, -1.0, 0.0]
     assert list(whatif._all_played(now, MENU, prices, due=-math.inf)) == [1]
     whole = whatif._all_played(now, MENU, prices, due=math.inf)

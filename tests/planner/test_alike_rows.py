@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.space.device_slots import Run, rows
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
-from sim.network.collective_costs import Paces
+from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities
 from sim.plan.plan import ParallelConfig
@@ -26,9 +26,9 @@ def real(make_wire: Make, make_nic: Make) -> dict[str, Any]:
     return {"intra_node": inside, "nics": (make_nic(count=2, latency=4.1e-6, efficiency=0.91, interference=0.07),)}
 
 
-def paces(fleet: Fleet, tp: int, listed: Rows, zero: int) -> Paces:
+def paces(fleet: Fleet, tp: int, listed: Rows, zero: int) -> CollectiveCosts:
     config = ParallelConfig(tp=tp, dp=len(listed), num_microbatches=(1,) * len(listed), zero_stage=zero)
-    return Paces(fleet, config, listed, Capacities(fleet))
+    return CollectiveCosts(fleet, config, listed, Capacities(fleet))
 
 
 @given(data=st.data())
@@ -82,5 +82,7 @@ def test_blocks_that_share_state_are_all_looked_at(make_fleet: Make, make_cluste
     short = rows((Run(cluster, 0, 24),), 1)
     every = short.all()
     config = ParallelConfig(dp=24, num_microbatches=(1,) * 24, zero_stage=1, zero_shard_size=shards)
-    few, full = (Paces(fleet, config, listed, Capacities(fleet)) for listed in (short, Rows(every, (), lambda: every)))
+    few, full = (
+        CollectiveCosts(fleet, config, listed, Capacities(fleet)) for listed in (short, Rows(every, (), lambda: every))
+    )
     assert few._of("dp", "reduce_scatter") == full._of("dp", "reduce_scatter")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from planner.strategies import alpa
 from planner.strategies.alpa import Submeshes, Work, cheapest, divide
 from sim.hardware.cluster import Trunk
@@ -131,7 +131,7 @@ def test_layers_follow_the_speed_of_clusters(make_cluster, make_device, make_fle
     clusters = [make_cluster(name, 1, 1, (make_nic("ethernet", 1e12),), spec) for name, spec in (("f", fast), ("s", slow))]
     machines = make_fleet(*clusters, trunks=(Trunk(("f", "s"), "ethernet", 1e12, 0.0),))
     workload = Workload(make_model(9, 768), 64, 256, "bf16")
-    question = Question(Topology("tiny", "", machines, workload, "{}"), workload, Wishes(tp=1, dp=1, pp=2, recompute="none"))
-    plan = alpa.plan(question, Workshop(question))
+    question = Request(Topology("tiny", "", machines, workload, "{}"), workload, Wishes(tp=1, dp=1, pp=2, recompute="none"))
+    plan = alpa.plan(question, PlanningContext(question))
     layers = {plan.placement[place].cluster: stage.layers for place, stage in enumerate(plan.stages)}
     assert layers == {"f": 7, "s": 2}

@@ -8,9 +8,9 @@ import pytest
 
 from holmes_sim import commands
 from planner import api, strategies
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from sim.errors import Infeasible, PlanError
 from sim.plan.plan import Plan
 
@@ -19,9 +19,9 @@ PINNED = Wishes(tp=2, pp=2, dp=8, microbatch_size=4, recompute="none")
 
 @pytest.fixture
 def asked():
-    def question(wishes: Wishes = PINNED) -> Question:
+    def question(wishes: Wishes = PINNED) -> Request:
         topology = commands.load("holmes-hybrid-4")
-        return Question(topology, topology.workload, wishes)
+        return Request(topology, topology.workload, wishes)
 
     return question
 
@@ -57,9 +57,9 @@ def test_a_strategy_without_a_plan_says_why(asked):
 
 def test_one_workshop_thinks_every_answer_out_once(asked, monkeypatch):
     question, told = asked(), []
-    workshop = Workshop(question, told.append)
-    first = api.plan(question, "megatron", workshop)
-    assert api.row(question, "megatron", workshop).plan is first
+    context = PlanningContext(question, told.append)
+    first = api.plan(question, "megatron", context)
+    assert api.row(question, "megatron", context).plan is first
     assert [text for text in told if text == "strategy megatron"] == ["strategy megatron"]
 
 
@@ -72,12 +72,12 @@ class Clocked:
     real: strategies.Strategy
     stops: str = ""
 
-    def plan(self, question: Question, workshop: Workshop) -> Plan:
+    def plan(self, question: Request, context: PlanningContext) -> Plan:
         self.clock[0] += self.seconds
         if self.stops == "at once":
             raise KeyboardInterrupt
-        workshop.interrupted = self.stops == "with the best so far"
-        return self.real.plan(question, workshop)
+        context.interrupted = self.stops == "with the best so far"
+        return self.real.plan(question, context)
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ def test_seconds_to_plan_are_each_strategys_own(asked, clocked):
 
 def test_what_a_workshop_knows_costs_nothing(asked, clocked):
     clocked()
-    workshop = Workshop(asked())
-    assert [api.row(asked(), "holmes", workshop).planning_s for _ in range(2)] == [5.0, 0.0]
+    context = PlanningContext(asked())
+    assert [api.row(asked(), "holmes", context).planning_s for _ in range(2)] == [5.0, 0.0]
 
 
 @pytest.mark.parametrize(("stops", "left"), [("at once", [("megatron", False)]),
@@ -125,7 +125,7 @@ def test_progress_names_the_strategy_at_work(asked):
 
 def test_what_was_infeasible_once_is_so_again(asked):
     question = asked(Wishes(dp=5))
-    workshop = Workshop(question)
+    context = PlanningContext(question)
     for _ in range(2):
         with pytest.raises(Infeasible, match="dp 5 must divide global_batch_size 768"):
-            api.plan(question, "holmes", workshop)
+            api.plan(question, "holmes", context)

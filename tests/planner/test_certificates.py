@@ -16,7 +16,7 @@ from benchmarks.certificates.judge import NEAR, certified, features, judge
 from benchmarks.certificates.space import pipelines, shapes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from sim.analytic import costs
 from sim.errors import PlanError
 from sim.formats.documents import parse
@@ -100,7 +100,7 @@ def test_plans_of_one_place_lie_evenly_too():
     assert standing == [(0, 0, 0, 0, 1, 1), (0, 0, 0, 1, 1, 1)]
 
 
-def _on_two_nodes(count: int, shape: dict[str, object], batch: int, wishes: Wishes) -> Question:
+def _on_two_nodes(count: int, shape: dict[str, object], batch: int, wishes: Wishes) -> Request:
     """Two nodes of A100 PCIe cards on PCIe of 6 GB/s, with four InfiniBand NICs of 400 Gbit/s each."""
     shares = {"all_reduce": 0.58, "all_gather": 0.59, "reduce_scatter": 0.52, "all_to_all": 0.38, "send_recv": 0.64}
     inside = {
@@ -120,4 +120,4 @@ def _on_two_nodes(count: int, shape: dict[str, object], batch: int, wishes: Wish
     }
     topology = from_document(parse("two-servers", json.dumps(document)))
     assert topology.workload is not None
-    return Question(topology, topology.workload, wishes, 60.0)
+    return Request(topology, topology.workload, wishes, 60.0)

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from planner import strategies
-from planner.bounds.deadline import AnyOrder, reach_bound, reaches
+from planner.bounds.deadline import AnyOrder, deadline_bound, reaches
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
-from planner.costs.context import Workshop
-from planner.costs.node_classes import options
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
-from planner.placement.simulation import fits, play, step
-from planner.request import Question, Wishes
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request, Wishes
 from planner.search.mixed import is_mixed, layouts, mixed
 from planner.space.shapes import Shape, overlaps, searched, slots, variants
 from sim.analytic import costs
@@ -53,7 +53,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
         wire = make_wire(bandwidth=rng.choice([2e7, 1e8]), latency=rng.choice([0.0, 3e-3]))
         return make_cluster(name, nodes=nodes, devices=rng.randint(1, 2), nics=nics, spec=spec, intra_node=wire)
 
-    def instance(seed: int) -> Question:
+    def instance(seed: int) -> Request:
         rng = random.Random(seed)
         hidden, number = rng.choice([96, 192]), rng.choice([1, 2, 2, 3])
         clusters = [cluster(rng, name, rng.randint(1, 3 if number > 1 else 5), hidden) for name in "abc"[:number]]
@@ -72,7 +72,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
 def wide(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
     """A seed -> a question about one or two clusters of up to eight devices, with experts or long sequences or both."""
 
-    def instance(seed: int) -> Question:
+    def instance(seed: int) -> Request:
         rng = random.Random(seed)
         seq_len = rng.choice([64, 64, 8192, 16384])
         experts = rng.choice([0, 2, 4, 6]) if seq_len > 64 else rng.choice([2, 4, 6])
@@ -99,13 +99,13 @@ def wide(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
     return instance
 
 
-def asked(machines: Fleet, shaped: Model, batch: int, seq_len: int = 64) -> Question:
+def asked(machines: Fleet, shaped: Model, batch: int, seq_len: int = 64) -> Request:
     workload = Workload(shaped, batch, seq_len, "bf16")
     topology = Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
-    return Question(topology, workload, Wishes(tp=1, microbatch_size=1, recompute="none"), time_limit=30.0)
+    return Request(topology, workload, Wishes(tp=1, microbatch_size=1, recompute="none"), time_limit=30.0)
 
 
-def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
+def pipelines(question: Request, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
     """Every pipeline of whole stages in which each cluster's stages stand together: all orders, sizes and lengths.
 
     Groups of cp and of ep stand on a part of a node, or on whole nodes."""
@@ -125,8 +125,9 @@ def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int
                     yield tuple(zip(places, (b - a for a, b in itertools.pairwise((0, *cuts, layers))), strict=True))
 
 
-def brute(question: Question) -> float:
-    """The fastest step that the engine plays; plans whose closed form is not below it need no play. Infinite for none."""
+def brute(question: Request) -> float:
+    """The fastest step that the engine gives; plans whose closed form is not below it need no simulation. Infinite for
+    none."""
     found = []
     for base in searched(question):
         for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
@@ -141,7 +142,7 @@ def brute(question: Question) -> float:
     for closed, _, plan in sorted(found, key=lambda item: item[:2]):
         if closed >= best:
             break
-        best = min(best, step(play(plan)))
+        best = min(best, step(simulate_plan(plan)))
     return best
 
 
@@ -161,17 +162,17 @@ def test_the_best_of_those_have_experts_and_sequences_divided(wide):
     assert {(True, False), (False, True)} <= found
 
 
-def planned(question: Question) -> Plan | None:
+def planned(question: Request) -> Plan | None:
     with suppress(Infeasible):
-        return strategies.get("certified").plan(question, Workshop(question))
+        return strategies.get("certified").plan(question, PlanningContext(question))
     return None
 
 
-def as_good_as_brute_force(question: Question) -> None:
+def as_good_as_brute_force(question: Request) -> None:
     """What certified plans is as fast as the fastest of all plans, or faster with mixed stages; no bound is above it."""
     best = brute(question)
     try:
-        plan = strategies.get("certified").plan(question, Workshop(question))
+        plan = strategies.get("certified").plan(question, PlanningContext(question))
     except Infeasible:
         assert best == math.inf
         return
@@ -187,12 +188,12 @@ def as_good_as_brute_force(question: Question) -> None:
 def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
     """The fastest pipeline of each order is not ruled out within its own seconds, is listed, and no bound is above it."""
     question = made(seed)
-    workshop = Workshop(question)
+    context = PlanningContext(question)
     every = itertools.chain.from_iterable(variants(question, base) for base in searched(question))
     for shape in itertools.chain.from_iterable(map(overlaps, every)):
         orders = {
             tuple(option.cluster.name for option in reach.order): reach
-            for reach in reaches(workshop, options(workshop, shape), math.inf)
+            for reach in reaches(context, node_classes(context, shape), math.inf)
         }
         least: dict[tuple[str, ...], tuple[float, tuple[tuple[str, int], ...]]] = {}
         for stages in pipelines(question, shape):
@@ -200,26 +201,26 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
                 plan = build(question, shape, stages, "by hand")
                 if len(stages) > 1 and fits(plan):
                     order = tuple(dict.fromkeys(name for name, _ in stages))
-                    least[order] = min(least.get(order, (math.inf, ())), (step(play(plan)), stages))
+                    least[order] = min(least.get(order, (math.inf, ())), (step(simulate_plan(plan)), stages))
         for order, (seconds, stages) in least.items():
             assert orders[order].within(seconds * (1 + 1e-9))
             listed = orders[order].pipelines(seconds * (1 + 1e-9), 100_000)
             assert listed is not None
             assert tuple((order.index(name), layers) for name, layers in stages) in listed
-            assert AnyOrder(options(workshop, shape)).within(seconds * (1 + 1e-9))
-            assert reach_bound([orders[order]], 0.0, 2 * seconds) <= seconds * (1 + 1e-9)
+            assert AnyOrder(node_classes(context, shape)).within(seconds * (1 + 1e-9))
+            assert deadline_bound([orders[order]], 0.0, 2 * seconds) <= seconds * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", ["made", "wide"])
 def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed, request):
     question = request.getfixturevalue(kind)(seed)
-    workshop = Workshop(question)
-    bound, closer = work_bound(workshop), mixed_bound(workshop, layouts(question), 1e9)
+    context = PlanningContext(question)
+    bound, closer = work_bound(context), mixed_bound(context, layouts(question), 1e9)
     assert bound <= closer * (1 + 2e-3)  # it is sought to that share
-    for _, plan in mixed(workshop, "by hand"):
+    for _, plan in mixed(context, "by hand"):
         assert is_mixed(plan)
-        assert max(bound, closer) <= step(play(plan)) * (1 + 1e-9)
+        assert max(bound, closer) <= step(simulate_plan(plan)) * (1 + 1e-9)
         assert sum(plan.config.num_microbatches) == question.workload.global_batch_size
 
 
@@ -227,7 +228,7 @@ def test_bounds_of_mixed_stages_hold_and_the_closer_one_is_closer(kind, seed, re
 def loose(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model):
     """A seed -> a question about nodes of three or four devices, each with a slow NIC of its own, that batches do not fill."""
 
-    def instance(seed: int, **wishes: int) -> Question:
+    def instance(seed: int, **wishes: int) -> Request:
         rng = random.Random(seed)
         count = rng.choice([3, 4])
         nics = (make_nic("ethernet", rng.choice([1e6, 3e6]), latency=3e-4, count=count),)
@@ -239,14 +240,14 @@ def loose(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model
     return instance
 
 
-def lying(question: Question, evenly: bool) -> float:
+def lying(question: Request, evenly: bool) -> float:
     """The fastest step of a pipeline of one place."""
     best = math.inf
     for base in searched(question):
         for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
             with suppress(PlanError):
                 plan = build(question, shape, (("c", question.workload.model.layers),), "by hand", evenly)
-                best = min(best, step(play(plan)) if fits(plan) else math.inf)
+                best = min(best, step(simulate_plan(plan)) if fits(plan) else math.inf)
     return best
 
 
@@ -255,7 +256,7 @@ def test_of_one_place_nodes_filled_and_nodes_evenly_used_are_both_looked_at(loos
     gains = []
     for seed in range(8):
         question = loose(seed, pp=1)
-        plan = strategies.get("certified").plan(question, Workshop(question))
+        plan = strategies.get("certified").plan(question, PlanningContext(question))
         filled, even = (lying(question, evenly) for evenly in (False, True))
         assert step(plan) == pytest.approx(min(filled, even), rel=1e-9)
         assert plan.certificate is not None
@@ -271,15 +272,15 @@ def test_stages_that_fit_into_nodes_stand_inside_them(loose):
     question = replace(question, workload=replace(question.workload, model=model, global_batch_size=6))
     (cluster,) = question.clusters()
     assert (cluster.nodes, cluster.node.count) == (3, 4)
-    plan = strategies.get("certified").plan(question, Workshop(question))
+    plan = strategies.get("certified").plan(question, PlanningContext(question))
     assert [device.node for device in plan.placement] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_a_ring_is_not_made_slower_by_a_node_with_few_of_its_devices():
     """61 replicas on 8 nodes of 8: DT-FM deals them over the nodes, and certified knows that too."""
     topology = load(TOPOLOGIES / "peers" / "dtfm-0-datacenter.yaml")
-    question = Question(topology, topology.workload, time_limit=30.0)
-    plan, theirs = (strategies.get(name).plan(question, Workshop(question)) for name in ("certified", "dt_fm"))
+    question = Request(topology, topology.workload, time_limit=30.0)
+    plan, theirs = (strategies.get(name).plan(question, PlanningContext(question)) for name in ("certified", "dt_fm"))
     assert step(plan) <= step(theirs) * (1 + 1e-9)
     assert step(plan) == pytest.approx(3.245197, rel=1e-6)
     assert Counter(Counter(device.node for device in plan.placement).values()) == {8: 5, 7: 3}
@@ -316,6 +317,6 @@ links:
             "workload: {model: llama-2-7b, global_batch_size: 256, seq_len: 4096, precision: bf16}\n"
         )
         topology = load(path)
-        question = Question(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=10.0)
-        steps.append(step(strategies.get("certified").plan(question, Workshop(question))))
+        question = Request(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=10.0)
+        steps.append(step(strategies.get("certified").plan(question, PlanningContext(question))))
     assert steps[1] <= steps[0] * (1 + 1e-9)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from benchmarks.certificates.fleets import draw
 from planner import strategies
-from planner.bounds.deadline import AnyChunks, AnySchedule, AnyState, Reach, _Filling, reaches
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption, options, under
+from planner.bounds.deadline import AnyChunks, AnySchedule, AnyState, DeadlineTest, _Filling, deadline_tests
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, node_classes, under
 from planner.placement.ranks import build
 from planner.placement.simulation import step
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from planner.search.candidates import priced
 from planner.space.shapes import Shape, overlaps, searched, splitting, variants
 from sim.analytic import costs
@@ -44,7 +44,7 @@ FOUR_PCIE = {
 }  # fmt: skip
 
 
-def asked(node: dict[str, object], nodes: int, model: object, batch: int, seq_len: int, **wishes: object) -> Question:
+def asked(node: dict[str, object], nodes: int, model: object, batch: int, seq_len: int, **wishes: object) -> Request:
     """A question about one cluster, `a`."""
     workload = {"model": model, "global_batch_size": batch, "seq_len": seq_len, "precision": "bf16"}
     document = {
@@ -55,11 +55,11 @@ def asked(node: dict[str, object], nodes: int, model: object, batch: int, seq_le
     }
     topology = from_document(parse("one", json.dumps(document)))
     assert topology.workload is not None
-    return Question(topology, topology.workload, Wishes(**wishes))
+    return Request(topology, topology.workload, Wishes(**wishes))
 
 
 @pytest.fixture(scope="module")
-def tied_on_pcie() -> Question:
+def tied_on_pcie() -> Request:
     """Gemma-2-9B's shape, with a tied embedding of 256,000 words, on two servers whose NICs are faster than their inside."""
     model = {
         "layers": 42, "hidden": 3584, "heads": 16, "kv_heads": 8, "head_dim": 256, "ffn_hidden": 14336, "vocab": 256_000,
@@ -71,23 +71,23 @@ def tied_on_pcie() -> Question:
 @pytest.mark.parametrize("pp", range(2, 9))
 def test_a_tied_embedding_is_summed_where_the_last_stage_lies(tied_on_pcie, pp):
     """Up to four stages share a node of 6 GB/s; the fifth and later ones are reached over NICs of 50 GB/s."""
-    workshop, shape = Workshop(tied_on_pcie), Shape(1, 1, 1, "none", "1f1b", 1, 1)
-    (option,) = options(workshop, shape)
+    context, shape = PlanningContext(tied_on_pcie), Shape(1, 1, 1, "none", "1f1b", 1, 1)
+    (option,) = node_classes(context, shape)
     layers = [42 // pp + (place < 42 % pp) for place in range(pp)]
     plan = build(tied_on_pcie, shape, tuple(("a", k) for k in layers), "by hand")
-    nic = workshop.nic_of((option.cluster,))
-    seconds = workshop.tied(option.cluster, option.cluster, pp - 1, shape, nic)
+    nic = context.nic_of((option.cluster,))
+    seconds = context.tied(option.cluster, option.cluster, pp - 1, shape, nic)
     assert seconds == pytest.approx(costs.tied_seconds(plan), rel=1e-12)
     assert (seconds > 0.7) == (pp <= 4)
-    assert workshop.least_tied(option.cluster, option.cluster, shape, 8, nic) <= seconds
-    (draft,) = priced(workshop, shape, (option,), [tuple((0, k) for k in layers)], 1)
+    assert context.least_tied(option.cluster, option.cluster, shape, 8, nic) <= seconds
+    (draft,) = priced(context, shape, (option,), [tuple((0, k) for k in layers)], 1)
     assert draft.seconds == pytest.approx(float(evaluate([plan])[0]), rel=1e-9)
 
 
 def test_two_servers_of_pcie_cards_have_a_bound_below_their_best_pipeline(tied_on_pcie):
     """`plan` said 4.83 s, none below 4.806 s; eight stages of microbatches of 1 under 1F1B take 4.40 s."""
     free, eight = (
-        strategies.get("certified").plan(question, Workshop(question))
+        strategies.get("certified").plan(question, PlanningContext(question))
         for question in (tied_on_pcie, replace(tied_on_pcie, wishes=Wishes(pp=8, microbatch_size=1, schedule="1f1b")))
     )
     assert step(eight) <= 4.401
@@ -99,23 +99,23 @@ def test_two_servers_of_pcie_cards_have_a_bound_below_their_best_pipeline(tied_o
 def test_the_least_tail_of_a_first_stage_is_not_that_of_one_layer():
     """Llama-3-8B on 8 H100, dp 4: reductions hide better behind the buckets of three layers than behind that of one."""
     question = asked(EIGHT_H100, 1, "llama-3-8b", 64, 8192)
-    workshop = Workshop(question)
-    (option,) = options(workshop, Shape(1, 4, 1, "none", "1f1b", 1, 1))
+    context = PlanningContext(question)
+    (option,) = node_classes(context, Shape(1, 4, 1, "none", "1f1b", 1, 1))
     tails = [option.cost("first", k).tail(option.config) for k in range(1, 9)]
     assert tails[0] == pytest.approx(15.393e-3, rel=1e-3)
     assert min(tails) == tails[2] == pytest.approx(13.282e-3, rel=1e-3)
-    assert Reach(workshop, (option,)).first_tail == min(tails)
+    assert DeadlineTest(context, (option,)).first_tail == min(tails)
 
 
 @given(st.integers(0, 400), st.data())
 def test_what_a_stage_holds_is_monotone(seed, data):
     """The envelope grows with the layers; with fewer layers left, a stage leaves no more for those before it."""
     question = draw(seed, 5_000)
-    workshop = Workshop(question)
-    shapes = [shape for base in searched(question) for shape in variants(question, base) if options(workshop, shape)]
+    context = PlanningContext(question)
+    shapes = [shape for base in searched(question) for shape in variants(question, base) if node_classes(context, shape)]
     shape = data.draw(st.sampled_from(shapes))
-    order = data.draw(st.permutations(options(workshop, shape)))
-    reach = Reach(workshop, tuple(order))
+    order = data.draw(st.permutations(node_classes(context, shape)))
+    reach = DeadlineTest(context, tuple(order))
     for i in range(len(order)):
         for role in ("first", "middle", "last"):
             sizes = [reach.sizes(i, role).envelope(k) for k in range(1, reach.layers + 1)]
@@ -137,15 +137,15 @@ def test_what_a_stage_holds_is_monotone(seed, data):
 def test_every_size_that_holds_is_listed_where_a_smaller_one_does_not(monkeypatch):
     """Of two stages and six layers, the last may hold 1, 2, 4 or 5 layers, not 3: all four pipelines are listed."""
     question = asked(EIGHT_H100, 1, {"layers": 6, "hidden": 256, "heads": 4, "ffn_hidden": 1024, "vocab": 1024}, 8, 256, pp=2)
-    workshop = Workshop(question)
-    (option,) = options(workshop, Shape(1, 4, 1, "none", "1f1b", 1, 1))
+    context = PlanningContext(question)
+    (option,) = node_classes(context, Shape(1, 4, 1, "none", "1f1b", 1, 1))
     holds = _Filling._holds
 
     def but_three(self, i, role, k, *more):
         return k != 3 and holds(self, i, role, k, *more)
 
     monkeypatch.setattr(_Filling, "_holds", but_three)
-    listed = Reach(workshop, (option,)).pipelines(1e9, 100)
+    listed = DeadlineTest(context, (option,)).pipelines(1e9, 100)
     assert sorted(row[1][1] for row in listed) == [1, 2, 4, 5]
 
 
@@ -156,14 +156,14 @@ def test_an_unexpected_error_inside_a_bound_is_not_swallowed(monkeypatch, tied_o
     def broken(self, *args, **kwargs):
         raise PlanError("a fault of the model")
 
-    monkeypatch.setattr(Workshop, "nic_of", broken)
-    workshop = Workshop(question)
+    monkeypatch.setattr(PlanningContext, "nic_of", broken)
+    context = PlanningContext(question)
     with pytest.raises(PlanError, match="a fault of the model"):
-        reaches(workshop, options(workshop, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf)
+        deadline_tests(context, node_classes(context, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf)
     monkeypatch.undo()
     monkeypatch.setattr(StageCosts, "of", broken)
     with pytest.raises(PlanError, match="a fault of the model"):
-        strategies.get("certified").plan(question, Workshop(question))
+        strategies.get("certified").plan(question, PlanningContext(question))
 
 
 @pytest.mark.parametrize("seed", range(400, 412))
@@ -171,7 +171,7 @@ def test_what_the_evaluator_does_not_hold_is_not_ruled_out(monkeypatch, seed):
     """Without the evaluator no bound is above the plan that is found with it; interleaved pipelines of one stage included."""
     question = draw(seed, 1_500)
     try:
-        with_it = strategies.get("certified").plan(question, Workshop(question))
+        with_it = strategies.get("certified").plan(question, PlanningContext(question))
     except Infeasible:
         return
 
@@ -179,7 +179,7 @@ def test_what_the_evaluator_does_not_hold_is_not_ruled_out(monkeypatch, seed):
         raise NotModelled("not held")
 
     monkeypatch.setattr("sim.analytic.evaluator.check", refuse)
-    without = strategies.get("certified").plan(question, Workshop(question))
+    without = strategies.get("certified").plan(question, PlanningContext(question))
     assert without.certificate is not None
     assert without.certificate.lower_bound_s <= step(with_it) * (1 + 1e-9)
 
@@ -188,62 +188,62 @@ def test_where_nothing_joins_clusters_no_pipeline_crosses(monkeypatch, tied_on_p
     def unjoined(self, *args):
         raise NoRoute("nothing joins them")
 
-    monkeypatch.setattr(Workshop, "nic_of", unjoined)
-    workshop = Workshop(tied_on_pcie)
-    assert reaches(workshop, options(workshop, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf) == []
+    monkeypatch.setattr(PlanningContext, "nic_of", unjoined)
+    context = PlanningContext(tied_on_pcie)
+    assert deadline_tests(context, node_classes(context, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf) == []
 
 
-def families(seed: int, most: int) -> Iterator[tuple[Workshop, list[Shape]]]:
+def families(seed: int, most: int) -> Iterator[tuple[PlanningContext, list[Shape]]]:
     """The variants of the first shapes of a drawn question."""
     question = draw(seed, 2_000)
-    workshop = Workshop(question)
+    context = PlanningContext(question)
     for base in islice(searched(question), most):
-        yield workshop, list(variants(question, base))
+        yield context, list(variants(question, base))
 
 
 @pytest.mark.parametrize("seed", range(300, 340))
 def test_no_test_rules_out_the_fastest_pipeline_of_its_shapes(seed):
     """Tests of one shape, of all ZeRO stages, of all schedules, and of all numbers of virtual stages."""
-    for workshop, every in families(seed, 6):
+    for context, every in families(seed, 6):
         most = max(shape.zero_stage for shape in every)
         names = tuple(dict.fromkeys(shape.schedule for shape in every if shape.vpp == 1))
         fewest = min((shape for shape in every if shape.vpp > 1), key=lambda shape: shape.vpp, default=None)
         for shape in every:
             for one in overlaps(shape):
-                for test in reaches(workshop, options(workshop, one), 1e9):
+                for test in deadline_tests(context, node_classes(context, one), 1e9):
                     rows = test.pipelines(1e9, 3_000)
                     if not rows:
                         continue
-                    seconds = priced(workshop, one, test.order, rows, 1)[0].seconds * (1 + 1e-9)
+                    seconds = priced(context, one, test.order, rows, 1)[0].seconds * (1 + 1e-9)
                     assert test.within(seconds)
                     state = replace(every[0], schedule=shape.schedule, vpp=shape.vpp)
-                    assert AnyState(workshop, *_classes(workshop, state, most, test), seconds).within(seconds)
+                    assert AnyState(context, *_classes(context, state, most, test), seconds).within(seconds)
                     if shape.vpp == 1:
                         plain = splitting(every[0])
-                        assert AnySchedule(workshop, *_classes(workshop, plain, most, test), seconds, names).within(seconds)
+                        assert AnySchedule(context, *_classes(context, plain, most, test), seconds, names).within(seconds)
                     elif fewest is not None:
-                        assert AnyChunks(workshop, *_classes(workshop, fewest, most, test), seconds).within(seconds)
+                        assert AnyChunks(context, *_classes(context, fewest, most, test), seconds).within(seconds)
 
 
 def _classes(
-    workshop: Workshop, shape: Shape, most: int, test: Reach
-) -> tuple[tuple[ClassOption, ...], tuple[ClassOption, ...]]:
+    context: PlanningContext, shape: Shape, most: int, test: DeadlineTest
+) -> tuple[tuple[NodeClass, ...], tuple[NodeClass, ...]]:
     """The classes of a test under another shape, and under the ZeRO stage that needs least memory."""
-    return under(workshop, shape, test.order), under(workshop, replace(shape, zero_stage=most), test.order)
+    return under(context, shape, test.order), under(context, replace(shape, zero_stage=most), test.order)
 
 
 @pytest.mark.parametrize("seed", range(300, 340))
 def test_no_pipeline_of_one_stage_is_faster_than_its_bounds(seed):
     """The closed form of its own variant, and the bound for all schedules and ZeRO stages, of any that can be evaluated."""
-    for workshop, every in families(seed, 8):
-        ways = [{o.cluster.name: o.alone for o in options(workshop, one)} for one in overlaps(splitting(every[0]))]
+    for context, every in families(seed, 8):
+        ways = [{o.cluster.name: o.alone for o in node_classes(context, one)} for one in overlaps(splitting(every[0]))]
         for shape in (one for variant in every for one in overlaps(variant)):
-            for option in options(workshop, shape):
+            for option in node_classes(context, shape):
                 name = option.cluster.name
                 for evenly, own in enumerate(option.alone):
                     with suppress(NotModelled, PlanError):
                         stages = ((name, option.workload.model.layers),)
-                        (seconds,) = evaluate([build(workshop.question, shape, stages, "by hand", bool(evenly))]) * (1 + 1e-9)
+                        (seconds,) = evaluate([build(context.request, shape, stages, "by hand", bool(evenly))]) * (1 + 1e-9)
                         assert own.single_seconds() <= seconds
                         assert min(classes[name][evenly].single_bound for classes in ways) <= seconds
 
@@ -255,9 +255,10 @@ def test_no_pipeline_of_one_stage_is_faster_than_its_bounds(seed):
 def test_sizes_that_only_pins_reached_are_searched(topology, batch, wishes):
     """At batch 96 the bound was 0.783 s, and microbatches of 3 took 0.761 s."""
     read = load(f"topologies/{topology}.yaml")
-    question = Question(read, replace(read.workload, global_batch_size=batch))
+    question = Request(read, replace(read.workload, global_batch_size=batch))
     free, pinned = (
-        strategies.get("certified").plan(one, Workshop(one)) for one in (question, replace(question, wishes=Wishes(**wishes)))
+        strategies.get("certified").plan(one, PlanningContext(one))
+        for one in (question, replace(question, wishes=Wishes(**wishes)))
     )
     assert free.certificate is not None
     assert free.certificate.lower_bound_s <= step(pinned)

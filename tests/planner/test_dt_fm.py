@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.context import Workshop
-from planner.request import Question
+from planner.costs.context import PlanningContext
+from planner.request import Request
 from planner.space.shapes import Shape
 from planner.strategies.dt_fm import Web, bottleneck, in_line, in_order, refined
 from sim.hardware.cluster import Trunk
@@ -26,10 +26,10 @@ def web(make_cluster, make_fleet, make_model, make_nic, make_wire):
     clusters = [make_cluster(name, 2, 2, nics, intra_node=make_wire(bandwidth=1e11)) for name in ("a", "b")]
     machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.25),))
     workload = Workload(make_model(8), 64, 64, "bf16")
-    question = Question(Topology("tiny", "", machines, workload, "{}"), workload)
+    question = Request(Topology("tiny", "", machines, workload, "{}"), workload)
 
     def made(dp: int, pp: int, gradients: float, activations: float) -> Web:
-        found = Web(question, Workshop(question), Shape(1, dp, 1, "none", "1f1b", 1, 1), pp)
+        found = Web(question, PlanningContext(question), Shape(1, dp, 1, "none", "1f1b", 1, 1), pp)
         found.gradients, found.activations = gradients, activations
         return found
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner.placement.leaves import arranged, partitions, tilings
 from planner.placement.oversubscription import SpineCosts
 from planner.placement.ranks import assemble, build
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, slot
 from sim.analytic import costs
 from sim.engine.engine import simulate
@@ -29,10 +29,10 @@ from sim.workload.model import Workload
 def asked(make_cluster, make_fleet, make_model, make_nic):
     """A question about one cluster of two devices a node, whose spine is four times narrower unless told otherwise."""
 
-    def ask(nodes: int, fabric: Fabric | None, hidden: int = 768, bandwidth: float = 1e10, batch: int = 48) -> Question:
+    def ask(nodes: int, fabric: Fabric | None, hidden: int = 768, bandwidth: float = 1e10, batch: int = 48) -> Request:
         machines = make_fleet(make_cluster("c", nodes, 2, (make_nic("infiniband", bandwidth),), fabric=fabric))
         workload = Workload(make_model(12, hidden), batch, 64, "bf16")
-        return Question(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload)
+        return Request(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload)
 
     return ask
 
@@ -41,13 +41,13 @@ def shape(dp: int, tp: int = 2, zero: int = 1, schedule: str = "1f1b") -> Shape:
     return Shape(tp, dp, 1, "none", schedule, 1, zero)
 
 
-def in_order(question: Question, shape: Shape, pp: int) -> Plan:
+def in_order(question: Request, shape: Shape, pp: int) -> Plan:
     cluster = question.topology.fleet.cluster("c")
     devices = (device for index in range(pp * shape.slots) for device in slot(cluster, shape.tp, index))
     return assemble(question, shape, (12 // pp,) * pp, tuple(devices), "by hand")
 
 
-def built(question: Question, shape: Shape, pp: int) -> Plan:
+def built(question: Request, shape: Shape, pp: int) -> Plan:
     return build(question, shape, (("c", 12 // pp),) * pp, "by hand")
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from planner import pareto_front, strategies
 from planner.api import plan_for
 from planner.bounds.objectives import check, dominates, front, known, least, value
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from planner.strategies import certified
 from sim.errors import PlanError
 from sim.hardware.cluster import Trunk
@@ -29,7 +29,7 @@ FACTS = {"fast": {"price": 1.0, "watts": 100.0}, "slow": {"price": 1.0, "watts":
 def asked(make_device, make_cluster, make_fleet, make_model, make_nic):
     """Two nodes of two fast devices, one of two slow ones, 8 layers and 8 samples; facts of the devices are given."""
 
-    def made(facts: dict[str, dict[str, float]] = FACTS) -> Question:
+    def made(facts: dict[str, dict[str, float]] = FACTS) -> Request:
         nics = (make_nic("ethernet", 1e8),)
         clusters = [
             make_cluster(name, nodes=nodes, devices=2, nics=nics, spec=make_device(name, speed, **facts[name]))
@@ -38,7 +38,7 @@ def asked(make_device, make_cluster, make_fleet, make_model, make_nic):
         machines = make_fleet(*clusters, trunks=(Trunk(("fast", "slow"), "ethernet", 1e8, 0.0),))
         workload = Workload(make_model(8), 8, 64, "bf16")
         topology = Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
-        return Question(topology, workload, Wishes(tp=1, microbatch_size=1, recompute="none"), time_limit=60.0)
+        return Request(topology, workload, Wishes(tp=1, microbatch_size=1, recompute="none"), time_limit=60.0)
 
     return made
 
@@ -50,8 +50,8 @@ def on(plan) -> set[str]:
 @pytest.mark.parametrize("objective", ["cost", "energy"])
 def test_a_cluster_that_is_slow_and_dear_is_left_out_though_the_step_is_shorter_with_it(asked, objective):
     question = asked()
-    fastest = strategies.get("certified").plan(question, Workshop(question))
-    found, (beside,) = plan_for(objective, question, "certified", Workshop(question))
+    fastest = strategies.get("certified").plan(question, PlanningContext(question))
+    found, (beside,) = plan_for(objective, question, "certified", PlanningContext(question))
     assert on(fastest) == {"fast", "slow"}
     assert on(found) == {"fast"}
     assert value(found, "step-time") > value(fastest, "step-time")
@@ -62,18 +62,18 @@ def test_a_cluster_that_is_slow_and_dear_is_left_out_though_the_step_is_shorter_
 
 def test_a_slow_cluster_that_costs_next_to_nothing_is_the_cheapest(asked):
     question = asked({"fast": {"price": 1.0, "watts": 100.0}, "slow": {"price": 0.01, "watts": 100.0}})
-    found, _ = plan_for("cost", question, "certified", Workshop(question))
+    found, _ = plan_for("cost", question, "certified", PlanningContext(question))
     assert on(found) == {"slow"}
 
 
 @pytest.mark.parametrize("objective", ["cost", "energy"])
 def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(asked, objective):
     question = asked()
-    found, _ = plan_for(objective, question, "certified", Workshop(question))
+    found, _ = plan_for(objective, question, "certified", PlanningContext(question))
     told = found.certificate
     assert told is not None
     assert (told.objective, told.objective_s) == (objective, value(found, "step-time"))
-    assert told.lower_bound_per_token == least(Workshop(question), (objective,))[0]
+    assert told.lower_bound_per_token == least(PlanningContext(question), (objective,))[0]
     assert told.gap == 1 - told.lower_bound_per_token / value(found, objective)
     assert 0 <= told.gap < 1
     assert told.status == ("optimal" if told.gap <= certified.OPTIMAL_GAP else "feasible")
@@ -83,8 +83,8 @@ def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(asked, ob
 @pytest.mark.parametrize("facts", [FACTS, {"fast": {"price": 3.0, "watts": 90.0}, "slow": {"price": 1.0, "watts": 10.0}}])
 def test_no_plan_that_is_played_lies_below_a_bound(asked, facts, wishes):
     question = replace(asked(facts), wishes=wishes)
-    bounds = least(Workshop(question), tuple(OBJECTIVES))
-    plans = pareto_front.explore(question, Workshop(question), tuple(OBJECTIVES))
+    bounds = least(PlanningContext(question), tuple(OBJECTIVES))
+    plans = pareto_front.explore(question, PlanningContext(question), tuple(OBJECTIVES))
     assert len(plans) >= 3
     for plan in plans:
         for objective, bound in zip(OBJECTIVES, bounds, strict=True):
@@ -95,7 +95,7 @@ def test_the_bound_is_the_work_of_the_layers_at_the_least_price_of_a_flop(asked)
     """8 samples of 64 tokens through 8 layers of width 96: 72 s h^2 (1 + 3.5/3 s/12h) FLOPs each (an attention's backward is
     2.5 forwards), at 4e9 FLOP/s for 1 USD/s and 100 W; passes through memory add the rest."""
     flops = 8 * 8 * 72 * 64 * 96**2 * (1 + 3.5 / 3 * 64 / 12 / 96)
-    usd, joules = least(Workshop(asked()), ("cost", "energy"))
+    usd, joules = least(PlanningContext(asked()), ("cost", "energy"))
     assert usd == pytest.approx(flops / 4e9 / (8 * 64), rel=5e-3)
     assert joules == pytest.approx(100 * usd, rel=1e-12)
 
@@ -103,23 +103,23 @@ def test_the_bound_is_the_work_of_the_layers_at_the_least_price_of_a_flop(asked)
 def test_what_was_played_before_an_interrupt_is_an_answer(asked, monkeypatch):
     whole, searched = certified.plan, []
 
-    def interrupted(question, workshop):
+    def interrupted(question, context):
         searched.append(question.machines)
         if question.machines:
             raise KeyboardInterrupt
-        return whole(question, workshop)
+        return whole(question, context)
 
     monkeypatch.setattr(certified, "plan", interrupted)
-    workshop = Workshop(asked())
-    _, fastest = pareto_front.best(asked(), workshop, "cost")
+    context = PlanningContext(asked())
+    _, fastest = pareto_front.best(asked(), context, "cost")
     assert searched == [(), (("fast", 1),)], "of equal bounds the fewest devices first"
-    assert workshop.interrupted
+    assert context.interrupted
     assert on(fastest) == {"fast", "slow"}
 
 
 def test_machines_are_all_that_a_plan_stands_on(asked):
     question = replace(asked(), machines=(("fast", 1),))
-    plan = strategies.get("certified").plan(question, Workshop(question))
+    plan = strategies.get("certified").plan(question, PlanningContext(question))
     assert {(device.cluster, device.node) for device in plan.placement} == {("fast", 0)}
     assert plan.fleet == asked().topology.fleet
 
@@ -149,7 +149,7 @@ def test_of_many_clusters_each_is_tried_alone_and_all_without_one(make_cluster, 
 
 
 def test_a_front_found_has_no_dominated_row_and_the_fastest_first(asked):
-    objectives, chosen, others = pareto_front.pareto(asked(), Workshop(asked()))
+    objectives, chosen, others = pareto_front.pareto(asked(), PlanningContext(asked()))
     assert objectives == ("step-time", "cost", "energy")
     rows, rest = ([tuple(value(plan, name) for name in objectives) for plan in plans] for plans in (chosen, others))
     assert len(rows) >= 2
@@ -194,17 +194,17 @@ def test_a_device_without_watts_is_named(asked):
     with pytest.raises(
         PlanError, match="no watts known of fast of cluster fast, slow of cluster slow; give it in the topology"
     ):
-        pareto_front.best(question, Workshop(question), "energy")
+        pareto_front.best(question, PlanningContext(question), "energy")
 
 
 def test_a_front_of_the_step_time_alone_is_refused(asked):
     question = asked({"fast": {}, "slow": {}})
     with pytest.raises(PlanError, match="no price known of fast of cluster fast"):
-        pareto_front.pareto(question, Workshop(question))
+        pareto_front.pareto(question, PlanningContext(question))
 
 
 def test_unknown_objectives_and_other_strategies_are_refused(asked):
     with pytest.raises(PlanError, match="objective 'speed' is unknown; known: step-time, cost, energy"):
-        plan_for("speed", asked(), "certified", Workshop(asked()))
+        plan_for("speed", asked(), "certified", PlanningContext(asked()))
     with pytest.raises(PlanError, match="strategy holmes plans for the step time only"):
-        plan_for("cost", asked(), "holmes", Workshop(asked()))
+        plan_for("cost", asked(), "holmes", PlanningContext(asked()))

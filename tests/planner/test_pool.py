@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from planner.search.candidates import Draft
+from planner.search.candidates import Candidate
 from planner.search.pool import Pool
 from planner.space.shapes import Shape
 
 CLASS = SimpleNamespace(cluster=SimpleNamespace(name="a"))
 
 
-def draft(seconds: float, through: float, *layers: int, dp: int = 2) -> Draft:
+def draft(seconds: float, through: float, *layers: int, dp: int = 2) -> Candidate:
     """A draft on one cluster."""
     drawing = SimpleNamespace(shape=Shape(1, dp, 1, "none", "zb-h2", 1, 1), some=(CLASS,))
-    return Draft(seconds, through, drawing, tuple((0, k) for k in layers))
+    return Candidate(seconds, through, drawing, tuple((0, k) for k in layers))
 
 
 def test_a_kind_that_waited_for_its_messages_comes_later():

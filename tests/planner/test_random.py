@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holmes_sim import commands
-from planner.costs.context import Workshop
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
 from planner.strategies import get
 from planner.strategies.random import uneven
 from sim.formats import planfile
@@ -31,12 +31,12 @@ def test_draws_are_the_same_whatever_others_have_drawn(monkeypatch):
     """A seed of its own: neither the state of Python's generator nor the order of calls matters, and it is left as it was."""
     monkeypatch.setattr(get("random"), "DRAWN", 10)
     topology = commands.load("holmes-hybrid-4")
-    question = Question(topology, topology.workload, Wishes(tp=8, microbatch_size=8, dp=2), 50.0)
+    question = Request(topology, topology.workload, Wishes(tp=8, microbatch_size=8, dp=2), 50.0)
     texts = set()
     for seed in (1, 2):
         random.seed(seed)
         state = random.getstate()
-        texts.add(planfile.to_json(get("random").plan(question, Workshop(question))))
+        texts.add(planfile.to_json(get("random").plan(question, PlanningContext(question))))
         assert random.getstate() == state
     assert len(texts) == 1
     assert json.loads(texts.pop())["made_by"]["strategy"] == "random"

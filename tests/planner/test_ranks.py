@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.placement.ranks import assemble, build
-from planner.request import Question
+from planner.request import Request
 from planner.space.shapes import Shape, slot, spread, uneven
 from sim.analytic import costs
 from sim.errors import PlanError
@@ -31,9 +31,7 @@ def question(make_cluster, make_fleet, make_model, make_nic):
     ]
     trunks = tuple(Trunk(pair, "ethernet", 1e9, 1e-4) for pair in (("ib", "roce"), ("roce", "eth"), ("eth", "ib")))
     workload = Workload(make_model(12), 48, 64, "bf16")
-    return Question(
-        Topology("tiny", "", make_fleet(*clusters, trunks=trunks), workload, json.dumps({"name": "tiny"})), workload
-    )
+    return Request(Topology("tiny", "", make_fleet(*clusters, trunks=trunks), workload, json.dumps({"name": "tiny"})), workload)
 
 
 def stood(plan: Plan, kind: str) -> list[list[str]]:
@@ -60,7 +58,7 @@ def test_slots_that_do_not_fill_their_nodes_can_lie_evenly_on_them(make_cluster,
     machines = make_fleet(make_cluster("c", 5, 4))
     topology = Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
     shape, stages = Shape(1, 3, 1, "none", "1f1b", 1, 1), (("c", 4),) * 3
-    filled, even = (build(Question(topology, workload), shape, stages, "by hand", evenly) for evenly in (False, True))
+    filled, even = (build(Request(topology, workload), shape, stages, "by hand", evenly) for evenly in (False, True))
     assert [(device.node, device.index) for device in even.placement] == [(n, d) for n in range(3) for d in range(3)]
     assert [device.node for device in filled.placement] == [0, 0, 0, 0, 1, 1, 1, 1, 2]
     assert [(d.node, d.index) for pair in spread(make_cluster("c", 5, 8), 2, 6) for d in pair] == [

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from holmes_sim import commands
 from planner import api, strategies
-from planner.costs.context import Workshop
+from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import cures, told, why_none
 from planner.placement.simulation import fits
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from planner.search.fitting import fitting
 from planner.search.mixed import is_mixed
 from sim.errors import Infeasible
@@ -30,7 +30,7 @@ from sim.workload.model import Workload
 def made(make_device, make_nic, make_cluster, make_fleet, make_model):
     """A draw of hypothesis -> a question about one or two small clusters, short of memory at times, with some pins."""
 
-    def question(data: st.DataObject) -> Question:
+    def question(data: st.DataObject) -> Request:
         some = lambda *values: data.draw(st.sampled_from(values))  # noqa: E731
         nics = (make_nic("ethernet", 1e9),)
         clusters = tuple(
@@ -47,14 +47,14 @@ def made(make_device, make_nic, make_cluster, make_fleet, make_model):
             schedule=some(None, None, "gpipe"), recompute=some(None, "none"), zero_stage=some(None, 0),
         )  # fmt: skip
         topology = Topology("tiny", "", make_fleet(*clusters, trunks=trunks), workload, json.dumps({"name": "tiny"}))
-        return Question(topology, workload, wishes, time_limit=0.3)
+        return Request(topology, workload, wishes, time_limit=0.3)
 
     return question
 
 
-def planned(question: Question) -> Plan | None:
+def planned(question: Request) -> Plan | None:
     try:
-        return strategies.get("certified").plan(question, Workshop(question))
+        return strategies.get("certified").plan(question, PlanningContext(question))
     except Infeasible:
         return None
 
@@ -70,14 +70,14 @@ def test_a_cure_cures(made, data):
         return
     assert fitting(question) is None
     for cure in cures(question):
-        cured = planned(replace(cure.question, time_limit=0.3))
+        cured = planned(replace(cure.request, time_limit=0.3))
         assert cured is not None and fits(cured), cure.words
 
 
-def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: object) -> Question:
+def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: object) -> Request:
     topology = commands.load(name)
     workload = replace(topology.workload, **facts, **({"model": catalog.model(model)} if model else {}))
-    return Question(topology, workload, wishes or Wishes(), time_limit=0.3)
+    return Request(topology, workload, wishes or Wishes(), time_limit=0.3)
 
 
 CASES = {
@@ -113,17 +113,17 @@ def test_the_smallest_cure_is_told_and_cures(question, words):
     assert planned(question) is None
     assert told(question) == words
     for cure in cures(question):
-        assert planned(cure.question) is not None
+        assert planned(cure.request) is not None
 
 
 def test_one_node_less_does_not_cure():
     question = shipped("holmes-hybrid-4", "gpt-1t")
     (cure,) = cures(question)
-    assert fitting(cure.question) is not None
+    assert fitting(cure.request) is not None
     assert cure.words == "22 more nodes in cluster ib"
-    ib, roce = cure.question.topology.fleet.clusters
+    ib, roce = cure.request.topology.fleet.clusters
     assert (ib.nodes, roce.nodes) == (24, 2)
-    fewer = replace(cure.question.topology.fleet, clusters=(replace(ib, nodes=23), roce))
+    fewer = replace(cure.request.topology.fleet, clusters=(replace(ib, nodes=23), roce))
     assert fitting(replace(question, topology=replace(question.topology, fleet=fewer))) is None
 
 

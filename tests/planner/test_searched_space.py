@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim import commands
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from planner.search.searched_space import ACROSS, axes, listed, outside
 from planner.space.shapes import Shape, overlaps, searched, variants
 from sim.errors import Infeasible
@@ -23,19 +23,19 @@ ENUMERATED = ("tp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zer
 def asked(make_cluster, make_fleet, make_model):
     """One node of two devices (or the clusters given), a batch of four."""
 
-    def question(*clusters, wishes: Wishes | None = None, **model) -> Question:
+    def question(*clusters, wishes: Wishes | None = None, **model) -> Request:
         machines = make_fleet(*(clusters or (make_cluster("a", devices=2),)))
         workload = Workload(make_model(**model), 4, 64, "bf16")
-        return Question(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
+        return Request(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
 
     return question
 
 
-def found(question: Question) -> dict[str, tuple[str | int, ...]]:
+def found(question: Request) -> dict[str, tuple[str | int, ...]]:
     return {axis.name: axis.values for axis in axes(question)}
 
 
-def every_shape(question: Question) -> list[Shape]:
+def every_shape(question: Request) -> list[Shape]:
     shapes = (variant for shape in searched(question) for variant in variants(question, shape))
     return [one for shape in shapes for one in overlaps(shape)]
 
@@ -109,7 +109,7 @@ def test_all_that_cannot_be_has_no_axes(asked):
 @pytest.mark.parametrize("name", ["holmes-hybrid-4", "lab/lab-hybrid-nics"])
 def test_the_axes_are_the_values_of_the_search(name):
     topology = commands.load(name)
-    question = Question(topology, topology.workload)
+    question = Request(topology, topology.workload)
     every, known = every_shape(question), found(question)
     for axis in ENUMERATED:
         assert set(known[axis]) == {getattr(shape, axis) for shape in every}, axis

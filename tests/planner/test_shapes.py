@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner.costs.node_classes import holds
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from planner.space.shapes import Shape, overlaps, searched, shapes, slot, slots
 from sim.errors import Infeasible
 from sim.hardware.cluster import Fabric
@@ -20,15 +20,15 @@ from sim.workload.model import Workload
 def asked(make_cluster, make_fleet, make_model):
     """One node of two devices (or the clusters given), a batch of four."""
 
-    def question(*clusters, batch: int = 4, precision: str = "bf16", wishes: Wishes | None = None, **model) -> Question:
+    def question(*clusters, batch: int = 4, precision: str = "bf16", wishes: Wishes | None = None, **model) -> Request:
         machines = make_fleet(*(clusters or (make_cluster("a", devices=2),)))
         workload = Workload(make_model(**model), batch, 64, precision)
-        return Question(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
+        return Request(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
 
     return question
 
 
-def degrees(question: Question, across: bool = False) -> list[tuple[int, int, int]]:
+def degrees(question: Request, across: bool = False) -> list[tuple[int, int, int]]:
     """(tp, dp, microbatch size) of the shapes without recomputation."""
     return [(s.tp, s.dp, s.microbatch_size) for s in shapes(question, across) if s.recompute == "none"]
 
@@ -154,7 +154,7 @@ def test_pinned_cp_and_ep_divide_what_is_left(asked, make_cluster):
     assert {(s.cp, s.ep, s.slots) for s in found} == {(2, 4, 4), (2, 4, 8)}
 
 
-def divided(question: Question) -> set[tuple[int, int]]:
+def divided(question: Request) -> set[tuple[int, int]]:
     """(cp, ep) of the shapes that are searched."""
     return {(shape.cp, shape.ep) for shape in searched(question)}
 

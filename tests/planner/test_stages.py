@@ -13,12 +13,12 @@ from dataclasses import replace
 import pytest
 
 from planner.bounds.relaxation import _estimate, quick_bound
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption, options
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.stages import Assignment, orders, solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
-from planner.request import Question, Wishes
+from planner.request import Request, Wishes
 from planner.space.shapes import Shape, slots
 from sim.analytic import costs
 from sim.errors import PlanError
@@ -30,7 +30,7 @@ from sim.workload.model import Model, Workload
 NEVER = 1e9
 """Seconds that no step takes: a cutoff that cuts nothing."""
 SEEDS = range(120)
-PRICES: dict[tuple[Question, Shape], dict[tuple[tuple[str, int], ...], float]] = {}
+PRICES: dict[tuple[Request, Shape], dict[tuple[tuple[str, int], ...], float]] = {}
 """Closed forms of the pipelines built so far: one seed has several tests, side by side (`each_seed`)."""
 
 
@@ -56,7 +56,7 @@ def made(make_device, make_wire, make_nic, make_cluster, make_fleet, make_model)
             intra_node=make_wire(bandwidth=rng.choice([2e7, 1e8]), latency=rng.choice([0.0, 3e-3])),
         )  # fmt: skip
 
-    def instance(seed: int) -> tuple[Question, Shape]:
+    def instance(seed: int) -> tuple[Request, Shape]:
         rng = random.Random(seed)
         hidden = rng.choice([96, 192])
         clusters = [cluster(rng, name, hidden) for name in "abc"[: rng.choice([1, 2, 2, 3])]]
@@ -88,9 +88,9 @@ def roomier(cluster: Cluster, nbytes: float) -> Cluster:
     return replace(cluster, node=replace(node, device=replace(device, memory=device.memory + nbytes)))
 
 
-def asked(machines: Fleet, shaped: Model, batch: int, wishes: Wishes | None = None, seq_len: int = 64) -> Question:
+def asked(machines: Fleet, shaped: Model, batch: int, wishes: Wishes | None = None, seq_len: int = 64) -> Request:
     workload = Workload(shaped, batch, seq_len, "bf16")
-    return Question(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
+    return Request(Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"})), workload, wishes or Wishes())
 
 
 def compositions(number: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -99,7 +99,7 @@ def compositions(number: int, parts: int) -> Iterator[tuple[int, ...]]:
         yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, number)))
 
 
-def pipelines(question: Question, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
+def pipelines(question: Request, shape: Shape) -> Iterator[tuple[tuple[str, int], ...]]:
     """Every pipeline of whole stages in which each cluster's stages stand together: all orders, sizes and lengths."""
     layers = question.workload.model.layers
     room = {c.name: slots(c, shape.tp) // shape.dp for c in question.clusters() if c.node.count >= shape.tp}
@@ -120,7 +120,7 @@ def growing(stages: tuple[tuple[str, int], ...]) -> bool:
     return all(a[1] <= b[1] for a, b in itertools.pairwise(middle) if a[0] == b[0])
 
 
-def brute(question: Question, shape: Shape, only=lambda stages: True) -> tuple[float, tuple[tuple[str, int], ...]]:
+def brute(question: Request, shape: Shape, only=lambda stages: True) -> tuple[float, tuple[tuple[str, int], ...]]:
     """Closed form and stages of the fastest pipeline that fits; infinite where none does."""
     best = math.inf, ()
     prices = PRICES.setdefault((question, shape), {})
@@ -132,7 +132,7 @@ def brute(question: Question, shape: Shape, only=lambda stages: True) -> tuple[f
     return best
 
 
-def price(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...]) -> float:
+def price(question: Request, shape: Shape, stages: tuple[tuple[str, int], ...]) -> float:
     """Closed form of the plan of a pipeline; infinite where there is none, or none that fits."""
     try:
         plan = build(question, shape, stages, "by hand")
@@ -141,25 +141,25 @@ def price(question: Question, shape: Shape, stages: tuple[tuple[str, int], ...])
     return costs.step_seconds(plan) if fits(plan) else math.inf
 
 
-def single(option: ClassOption) -> Assignment:
+def single(option: NodeClass) -> Assignment:
     """The pipeline of one stage on a class."""
     stages, seconds = ((option.cluster.name, option.workload.model.layers),), option.single_seconds()
     return Assignment(stages, seconds, seconds, True, "closed form")
 
 
 @functools.cache
-def answers(question: Question, shape: Shape, pp: int | None = None, cutoff: float = NEVER) -> list[Assignment]:
+def answers(question: Request, shape: Shape, pp: int | None = None, cutoff: float = NEVER) -> list[Assignment]:
     """What the stage model says for a shape, over all orders of classes, and for pipelines of one place."""
-    workshop = Workshop(question)
-    classes = options(workshop, shape)
+    context = PlanningContext(question)
+    classes = node_classes(context, shape)
     singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and option.single_seconds() < cutoff]
     found = [single(option) for option in singles if option.held("only", option.workload.model.layers) >= option.least_held]
     if pp != 1:
-        found += [solve(workshop, order, pp, cutoff, 30.0) for order in orders(workshop, classes)]
+        found += [solve(context, order, pp, cutoff, 30.0) for order in orders(context, classes)]
     return [assignment for assignment in found if assignment is not None]
 
 
-def alike(question: Question, shape: Shape) -> bool:
+def alike(question: Request, shape: Shape) -> bool:
     """Whether neighbouring stages of every cluster are joined alike: none shares a node while others do not."""
     for cluster in question.clusters():
         each = cluster.node.count // shape.tp
@@ -176,8 +176,8 @@ def test_no_pipeline_is_faster_than_the_bound(made, seed):
     found = answers(question, shape)
     bound = min((assignment.bound for assignment in found), default=math.inf)
     assert bound <= fastest * (1 + 1e-6) or bound == fastest == math.inf
-    workshop = Workshop(question)
-    quick = quick_bound(workshop, shape, options(workshop, shape))
+    context = PlanningContext(question)
+    quick = quick_bound(context, shape, node_classes(context, shape))
     assert quick <= brute(question, shape)[0] * (1 + 1e-9)
     if found:
         assert quick <= bound * (1 + 1e-6), "a closer look never lowers the bound"
@@ -269,10 +269,10 @@ def test_the_quick_bound_holds_for_few_microbatches(make_cluster, make_fleet, ma
     machines = make_fleet(make_cluster(nodes=2, spec=make_device(speed=1e9)))
     question = asked(machines, make_model(6, vocab=24), 2)
     shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
-    workshop = Workshop(question)
+    context = PlanningContext(question)
     fastest, stages = brute(question, shape)
     assert [layers for _, layers in stages] == [4, 2]
-    assert quick_bound(workshop, shape, options(workshop, shape)) <= fastest
+    assert quick_bound(context, shape, node_classes(context, shape)) <= fastest
 
 
 def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_the_trunk(
@@ -286,13 +286,13 @@ def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_
         clusters = [make_cluster(name, 1, 1, (ethernet,), chip) for name in ("a", "b")]
         machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),))
         question = asked(machines, make_model(2, tied_embeddings=tied), 1)
-        workshop = Workshop(question)
-        classes = options(workshop, shape)
-        message, summed = workshop.message(*clusters, shape), workshop.least_tied(*clusters, shape, 1)
+        context = PlanningContext(question)
+        classes = node_classes(context, shape)
+        message, summed = context.message(*clusters, shape), context.least_tied(*clusters, shape, 1)
         assert message > 0
         assert (summed > 0) is tied
-        crossing = _estimate(workshop, shape, classes, False, True)
-        return crossing - _estimate(workshop, shape, classes, False, False), message, summed
+        crossing = _estimate(context, shape, classes, False, True)
+        return crossing - _estimate(context, shape, classes, False, False), message, summed
 
     for tied in (False, True):
         more, message, summed = estimate(tied)
@@ -321,9 +321,9 @@ def test_the_bound_of_an_order_holds_for_one_last_stage_behind_a_slow_border(
     shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
     for layers, batch in itertools.product((4, 5, 6), (1, 2, 3)):
         question = asked(machines, make_model(layers), batch)
-        workshop = Workshop(question)
-        for order in orders(workshop, options(workshop, shape)):
-            found = solve(workshop, order, pp, NEVER, 30.0)
+        context = PlanningContext(question)
+        for order in orders(context, node_classes(context, shape)):
+            found = solve(context, order, pp, NEVER, 30.0)
             fastest, _ = brute(question, shape, along("".join(option.cluster.name for option in order), pp))
             assert found is not None
             assert found.bound <= fastest * (1 + 1e-6)
@@ -351,9 +351,9 @@ def test_the_bounds_hold_for_interleaved_stages(make_cluster, make_fleet, make_m
     for layers, batch in itertools.product(range(4, 9), (6, 12)):
         question, shape = asked(machines, make_model(layers, vocab=24), batch), Shape(1, 1, 1, "none", "interleaved", vpp, 1)
         fastest, _ = brute(question, shape, lambda stages: len(stages) > 1 and growing(stages))
-        workshop = Workshop(question)
+        context = PlanningContext(question)
         assert min((a.bound for a in answers(question, shape)), default=math.inf) <= fastest * (1 + 1e-6)
-        assert quick_bound(workshop, shape, options(workshop, shape)) <= fastest * (1 + 1e-6)
+        assert quick_bound(context, shape, node_classes(context, shape)) <= fastest * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2"])
@@ -370,10 +370,10 @@ def test_the_bounds_hold_where_the_backward_is_split(
     machines, shape = make_fleet(*clusters, trunks=trunks), Shape(1, 1, 1, "none", schedule, 1, 1)
     for layers, batch in itertools.product((3, 5), (2, 4, 8)):
         question = asked(machines, make_model(layers, vocab=24), batch)
-        workshop = Workshop(question)
+        context = PlanningContext(question)
         fastest, _ = brute(question, shape, growing)
         assert min((a.bound for a in answers(question, shape)), default=math.inf) <= fastest * (1 + 1e-6)
-        assert quick_bound(workshop, shape, options(workshop, shape)) <= brute(question, shape)[0] * (1 + 1e-9)
+        assert quick_bound(context, shape, node_classes(context, shape)) <= brute(question, shape)[0] * (1 + 1e-9)
         for pp in (2, 3, 4):
             longer, _ = brute(question, shape, lambda stages, pp=pp: len(stages) == pp and growing(stages))
             assert min((a.bound for a in answers(question, shape, pp)), default=math.inf) <= longer * (1 + 1e-6)
@@ -388,7 +388,7 @@ def test_the_first_of_many_stages_holds_most_microbatches_and_so_fewest_layers(
     """Place 0 of four holds four microbatches, the last one: where activations fill the memory, layers grow along the pipe."""
     shaped, shape = make_model(8, vocab=24), Shape(1, 1, 1, "none", "1f1b", 1, 1)
 
-    def question(room: float) -> Question:
+    def question(room: float) -> Request:
         machines = make_fleet(make_cluster(nodes=4, spec=make_device(speed=1e9, memory=taken() + room)))
         return asked(machines, shaped, 16, seq_len=1024)
 
@@ -442,8 +442,8 @@ def test_orders_are_all_of_three_classes_and_the_cheapest_path_of_more(
     def names(count: int, trunks: tuple[Trunk, ...]) -> list[str]:
         clusters = [make_cluster(name, nics=(make_nic("ethernet", 1e9),)) for name in "abcd"[:count]]  # alike but for trunks
         question = asked(make_fleet(*clusters, trunks=trunks), make_model(8), 8)
-        shape, workshop = Shape(1, 1, 1, "none", "1f1b", 1, 1), Workshop(question)
-        return ["".join(option.cluster.name for option in order) for order in orders(workshop, options(workshop, shape))]
+        shape, context = Shape(1, 1, 1, "none", "1f1b", 1, 1), PlanningContext(question)
+        return ["".join(option.cluster.name for option in order) for order in orders(context, node_classes(context, shape))]
 
     def joined(*pairs: str) -> tuple[Trunk, ...]:
         return tuple(Trunk((pair[0], pair[1]), "ethernet", 1e9, 1e-2) for pair in pairs)

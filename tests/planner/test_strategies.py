@@ -12,10 +12,10 @@ import pytest
 
 from holmes_sim import commands
 from planner import strategies
-from planner.costs.context import Workshop
-from planner.costs.node_classes import ClassOption
-from planner.placement.simulation import fits, play, step
-from planner.request import Question, Wishes
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request, Wishes
 from planner.space.shapes import shapes
 from planner.strategies import amp
 from planner.strategies.certified import OPTIMAL_GAP
@@ -34,7 +34,7 @@ LIMIT = 20.0
 SHORT = 1.0
 FEW = Wishes(microbatch_size=1, recompute="none")
 """A tenth of the shapes."""
-KNOWN: dict[tuple[Question, str], Plan | None] = {}
+KNOWN: dict[tuple[Request, str], Plan | None] = {}
 FLEETS = ("alike", "two speeds", "infiniband and roce", "three clusters", "odd numbers")
 
 
@@ -56,7 +56,7 @@ def question(make_cluster, make_device, make_fleet, make_model, make_nic, make_w
         "odd numbers": [some("a", 3, 2, fast, "infiniband"), some("b", 1, 3, slow, "roce")],
     }
 
-    def asked(name: str, wishes: Wishes | None = None, time_limit: float = LIMIT) -> Question:
+    def asked(name: str, wishes: Wishes | None = None, time_limit: float = LIMIT) -> Request:
         clusters = machines[name]
         trunks = tuple(
             Trunk((a.name, b.name), "ethernet", 1e9, 5e-5)
@@ -64,7 +64,7 @@ def question(make_cluster, make_device, make_fleet, make_model, make_nic, make_w
             for b in clusters[i + 1 :]
         )  # fmt: skip
         workload = Workload(make_model(12, 768), 24, 256, "bf16")
-        return Question(_topology(make_fleet(*clusters, trunks=trunks), workload), workload, wishes or Wishes(), time_limit)
+        return Request(_topology(make_fleet(*clusters, trunks=trunks), workload), workload, wishes or Wishes(), time_limit)
 
     return asked
 
@@ -73,16 +73,16 @@ def _topology(machines: Fleet, workload: Workload) -> Topology:
     return Topology("tiny", "", machines, workload, json.dumps({"name": "tiny"}))
 
 
-def answer(question: Question, strategy: str) -> Plan | None:
+def answer(question: Request, strategy: str) -> Plan | None:
     """What a strategy answers, thought out once for all tests; None where it has no plan."""
     if (question, strategy) not in KNOWN:
         KNOWN[question, strategy] = thought_out(question, strategy)
     return KNOWN[question, strategy]
 
 
-def thought_out(question: Question, strategy: str) -> Plan | None:
+def thought_out(question: Request, strategy: str) -> Plan | None:
     try:
-        return strategies.get(strategy).plan(question, Workshop(question))
+        return strategies.get(strategy).plan(question, PlanningContext(question))
     except Infeasible:
         return None
 
@@ -101,7 +101,7 @@ def test_a_plan_fits_and_promises_what_is_played(question, strategy, name):
     assert plan.made_by.strategy == strategy
     assert plan.prediction is not None
     assert fits(plan)
-    assert play(replace(plan, prediction=None)).prediction == plan.prediction
+    assert simulate_plan(replace(plan, prediction=None)).prediction == plan.prediction
     assert plan.workload == asked.workload
     assert sum(plan.config.num_microbatches) * plan.config.microbatch_size == 24
     assert (plan.certificate is not None) == (strategy == "certified")
@@ -129,11 +129,11 @@ def test_pinned_context_and_expert_degrees_are_kept(question, strategy, cp, ep):
     model = replace(asked.workload.model, experts=4, experts_per_token=2, ffn_hidden=768)
     asked = replace(asked, workload=replace(asked.workload, model=model))
     asked = replace(asked, topology=replace(asked.topology, workload=asked.workload))
-    plan = strategies.get(strategy).plan(asked, Workshop(asked))
+    plan = strategies.get(strategy).plan(asked, PlanningContext(asked))
     assert (plan.config.tp, plan.config.cp, plan.config.ep) == (1, cp, ep)
     assert plan.config.world_size == len(plan.placement) <= 8
     assert fits(plan)
-    assert play(replace(plan, prediction=None)).prediction == plan.prediction
+    assert simulate_plan(replace(plan, prediction=None)).prediction == plan.prediction
     if plan.certificate is not None:
         assert plan.certificate.lower_bound_s <= step(plan)
 
@@ -142,7 +142,7 @@ def test_pinned_context_and_expert_degrees_are_kept(question, strategy, cp, ep):
 def test_what_cannot_be_is_infeasible(question, strategy):
     for wishes in (Wishes(tp=5), Wishes(dp=7), Wishes(pp=13), Wishes(microbatch_size=5)):
         with pytest.raises(Infeasible):
-            strategies.get(strategy).plan(asked := question("alike", wishes), Workshop(asked))
+            strategies.get(strategy).plan(asked := question("alike", wishes), PlanningContext(asked))
 
 
 @pytest.mark.parametrize("name", FLEETS)
@@ -203,16 +203,16 @@ def test_megatron_uses_all_devices_in_order_and_even_layers(question, name):
 def test_more_virtual_stages_than_layers_are_infeasible():
     """A model of 30 layers in stages of one place: not a stage of no layers, but a message that says what is too many."""
     read = load("topologies/holmes-infiniband-4.yaml")
-    question = Question(read, read.workload, Wishes(vpp=31))
+    question = Request(read, read.workload, Wishes(vpp=31))
     with pytest.raises(Infeasible, match="a layer for each of its pp x vpp stages"):
-        strategies.get("certified").plan(question, Workshop(question))
+        strategies.get("certified").plan(question, PlanningContext(question))
 
 
 def test_megatron_tries_powers_of_two_as_microbatch_sizes():
     """Among every divisor, more even layouts than are played would look alike, and the best would not be among them."""
     read = load("topologies/holmes-39b-4.yaml")
-    question = Question(read, read.workload)
-    plan = strategies.get("megatron").plan(question, Workshop(question))
+    question = Request(read, read.workload)
+    plan = strategies.get("megatron").plan(question, PlanningContext(question))
     assert (plan.config.tp, plan.config.pp, plan.config.dp, plan.config.microbatch_size) == (4, 2, 4, 4)
 
 
@@ -313,8 +313,8 @@ def test_amp_takes_the_mean_of_layer_times_and_so_gives_the_slow_no_fewer_layers
     plan = answer(asked, "amp")
     assert [stage.layers for stage in plan.stages] == [6, 6]  # 1 and 0.4 PFLOP/s; a small vocabulary
     shape = next(shapes(asked))
-    (alone, each), _ = amp.mean_seconds(Workshop(asked), shape, 2)
-    fast, slow = (ClassOption(Workshop(asked), cluster, shape, []).layer_seconds for cluster in asked.clusters())
+    (alone, each), _ = amp.mean_seconds(PlanningContext(asked), shape, 2)
+    fast, slow = (NodeClass(PlanningContext(asked), cluster, shape, []).layer_seconds for cluster in asked.clusters())
     assert each == pytest.approx((fast + slow) / 2)
     assert alone >= 0
 
@@ -368,17 +368,17 @@ def test_the_bound_is_below_every_pinned_answer(question, name, wishes):
 def test_a_bound_of_little_time_is_not_above_the_plan_of_more_time(pinned, time_limit):
     """What was not looked at for want of time is not proved: anytime, but honest."""
     topology = commands.load("holmes-hybrid-4")
-    hasty = answer(Question(topology, topology.workload, pinned, time_limit), "certified")
-    patient = answer(Question(topology, topology.workload, pinned, 8.0), "certified")
+    hasty = answer(Request(topology, topology.workload, pinned, time_limit), "certified")
+    patient = answer(Request(topology, topology.workload, pinned, 8.0), "certified")
     assert hasty.certificate.lower_bound_s <= step(patient) * (1 + 1e-6)
 
 
 def test_what_was_not_found_in_time_is_not_called_infeasible_for_memory():
     """A time limit gives the best plan so far, never nothing; at the very least it must not blame the memory."""
     topology = commands.load("mixed-h100-a100-v100")
-    asked = Question(topology, topology.workload, Wishes(tp=1, dp=2, microbatch_size=1, recompute="none"), 1e-6)
+    asked = Request(topology, topology.workload, Wishes(tp=1, dp=2, microbatch_size=1, recompute="none"), 1e-6)
     try:
-        plan = strategies.get("certified").plan(asked, Workshop(asked))
+        plan = strategies.get("certified").plan(asked, PlanningContext(asked))
     except Infeasible as error:
         assert "memory" not in str(error)
     else:
@@ -395,7 +395,7 @@ def test_a_solver_that_ran_out_of_time_has_proved_nothing(question, monkeypatch)
     patient = pulp.HiGHS
     monkeypatch.setattr(pulp, "HiGHS", lambda **options: patient(**options | {"timeLimit": 0.0}))
     try:
-        plan = strategies.get("certified").plan(asked, Workshop(asked))
+        plan = strategies.get("certified").plan(asked, PlanningContext(asked))
     except Infeasible:
         return
     assert plan.certificate.lower_bound_s <= truth

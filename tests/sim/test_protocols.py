@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sim.engine.engine import simulate
 from sim.formats import catalog
 from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
-from sim.network.routes import Capacities, Member, Pace, Way, protocols, ways
+from sim.network.routes import AlphaBeta, Capacities, Member, Way, protocols, ways
 
 Make = Callable[..., Any]
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -168,9 +168,9 @@ def test_a_protocol_is_overhead_steps_and_bytes_over_its_share(make_wire: Make) 
     offered = (Protocol("quick", 1e-6, 2e-6, 0.1), Protocol("wide", 2e-5, 5e-6, 1.0), Protocol("switch", 4e-5, 0.0, 0.8, True))
     paces = [way.pace for way in found(node(make_wire(protocols=offered)), 1, 4, "all_reduce")]
     assert paces == [
-        Pace(pytest.approx(13e-6), pytest.approx(1.5e-10)),
-        Pace(pytest.approx(50e-6), pytest.approx(1.5e-11)),
-        Pace(pytest.approx(40e-6), pytest.approx(1.25 / 0.8e11)),
+        AlphaBeta(pytest.approx(13e-6), pytest.approx(1.5e-10)),
+        AlphaBeta(pytest.approx(50e-6), pytest.approx(1.5e-11)),
+        AlphaBeta(pytest.approx(40e-6), pytest.approx(1.25 / 0.8e11)),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from sim.collectives import names
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, LinkSpec, Trunk, common_transport, parse_device, trunk_path
-from sim.network.routes import Capacities, Pace, capacity, collective_route, message_route, near_nics, pace
+from sim.network.routes import AlphaBeta, Capacities, capacity, collective_route, message_route, near_nics, pace
 
 Make = Callable[..., Any]
 Build = Callable[..., Cluster]
@@ -37,7 +37,7 @@ def trunks(*kinds: str) -> tuple[Trunk, ...]:
     return tuple(Trunk(("a", "b"), kind, 1e9, 1e-3) for kind in kinds)
 
 
-def pace_of(fleet: Fleet, source: str, target: str, nic: str) -> Pace:
+def pace_of(fleet: Fleet, source: str, target: str, nic: str) -> AlphaBeta:
     return pace((message_route(fleet, parse_device(source), parse_device(target), nic),), Capacities(fleet))
 
 
@@ -189,8 +189,8 @@ def test_an_oversubscribed_leaf_slows_messages_that_leave_it_together(make_fleet
 def test_a_trunk_caps_what_crosses_it_and_adds_its_latency(build: Build, make_fleet: Make) -> None:
     thin = Trunk(("a", "b"), "infiniband", 1e8, 5e-3)
     fleet = make_fleet(build("a", "infiniband"), build("b", "infiniband"), trunks=(thin,))
-    assert pace_of(fleet, "a/node0/dev0", "b/node0/dev0", "infiniband") == Pace(5e-3, pytest.approx(1e-8))
-    assert pace_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband") == Pace(0.0, pytest.approx(1e-10))
+    assert pace_of(fleet, "a/node0/dev0", "b/node0/dev0", "infiniband") == AlphaBeta(5e-3, pytest.approx(1e-8))
+    assert pace_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband") == AlphaBeta(0.0, pytest.approx(1e-10))
 
 
 def test_each_direction_of_a_trunk_has_its_own_bandwidth(build: Build, make_fleet: Make) -> None:
@@ -253,7 +253,7 @@ def test_a_ring_between_nodes_takes_two_n_minus_one_over_n(make_fleet: Make, mak
     fleet = make_fleet(make_cluster("a", 4, 1, (card,)))
     hosts = tuple((Device("a", node, 0),) for node in range(4))
     found = pace((collective_route(fleet, hosts, "infiniband", "ring", "all_reduce"),), Capacities(fleet))
-    assert found == Pace(pytest.approx(3e-5 + 6 * 1e-5), pytest.approx(1.5 / (1e10 * 0.5)))
+    assert found == AlphaBeta(pytest.approx(3e-5 + 6 * 1e-5), pytest.approx(1.5 / (1e10 * 0.5)))
 
 
 def test_rings_of_all_lanes_share_the_nics_of_their_nodes(make_fleet: Make, make_cluster: Make) -> None:

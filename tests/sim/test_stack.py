@@ -64,7 +64,7 @@ def test_a_better_number_is_never_slower(number: str, make_plan: Make, make_flee
 
 
 def test_blocking_launches_cost_what_jean_zay_measured() -> None:
-    """200B on 80 A100, 512 sequences a step: 97.20 TFLOP/s without CUDA_LAUNCH_BLOCKING=1, 91.04 with it (bigscience-workshop/
+    """200B on 80 A100, 512 sequences a step: 97.20 TFLOP/s without CUDA_LAUNCH_BLOCKING=1, 91.04 with it (bigscience-context/
     bigscience, train/tr11-176B-ml/chronicles-prequel.md). The launch is the default stack's; no number was fitted to these."""
     (plan,) = (case.plan for case in cases.load(BLOOM) if case.id == "bloom-80l-14400h-96a-g80-tp8pp10-mb1-gb2048")
     assert plan is not None

@@ -16,7 +16,7 @@ from sim.engine.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, u
 from sim.engine.steady import Jump, Moment, components, tell
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
-from sim.network.routes import Pace
+from sim.network.routes import AlphaBeta
 from sim.plan.plan import ParallelConfig, Plan, groups_of
 from sim.results.explain import critical_path
 
@@ -215,7 +215,9 @@ def test_only_gradients_leave_ranks_apart() -> None:
         listed = (("message", (0, 1), (0,)), ("message", (2, 3), (1,)), *others)
         carriers = tuple(
             Carrier(
-                (FoldedRoute((FoldedLeg(tuple((link, 1.0) for link in links), 1.0, 0.0),), 0.0, Pace(0.0, 0.0)),), 0.0, members
+                (FoldedRoute((FoldedLeg(tuple((link, 1.0) for link in links), 1.0, 0.0),), 0.0, AlphaBeta(0.0, 0.0)),),
+                0.0,
+                members,
             )
             for _, members, links in listed
         )

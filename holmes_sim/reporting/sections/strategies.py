@@ -24,7 +24,7 @@ def html(study: Study) -> str:
     objective = proof.objective if proof else "step-time"
     told = (
         f"Each other strategy planned the same topology and workload freely; those that search, for "
-        f"{found.question.time_limit:g} s at most. The upper bound is that of the strategy's own layout, with all its devices "
+        f"{found.request.time_limit:g} s at most. The upper bound is that of the strategy's own layout, with all its devices "
         f"computing all the time."
     )
     return f"{_bars(found)}{_table(found, objective)}<p>{told}</p>"

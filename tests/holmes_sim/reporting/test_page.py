@@ -207,7 +207,7 @@ def test_a_plan_for_its_energy_is_held_against_others_by_energy_too(planned):
 
 
 def test_a_strategy_without_a_plan_says_why(planned, monkeypatch):
-    def no_plan(question, workshop):
+    def no_plan(question, context):
         raise Infeasible("holmes: nothing fits")
 
     monkeypatch.setattr(strategies, "get", lambda name: SimpleNamespace(plan=no_plan))

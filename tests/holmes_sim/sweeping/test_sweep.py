@@ -18,7 +18,7 @@ import holmes_sim as hs
 from holmes_sim.sweeping import answering, journal, study, table
 from holmes_sim.sweeping.engines import local
 from planner import api
-from planner.request import Question
+from planner.request import Request
 from sim.errors import HolmesError
 
 HOME = Path(hs.__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ def test_a_row_is_what_plan_answers(quick):
     assert list(found.frame["plan.pp"]) == [1, 2, 3, 1, 2, 3]
     topology = hs.edited(hs.load("lab/lab-hybrid-nics"), {"links[0].bandwidth": "1 Gbit/s"})
     wishes = hs.Wishes(tp=1, pp=2, microbatch_size=1, recompute="none", schedule="1f1b")
-    plan = api.plan(Question(topology, topology.workload, wishes), "megatron")
+    plan = api.plan(Request(topology, topology.workload, wishes), "megatron")
     row, promised = found.rows[1], plan.prediction
     assert {name: row[name] for name in answering.PREDICTED} == {name: getattr(promised, name) for name in answering.PREDICTED}
     assert {name: row[name] for name in answering.CHOSEN} == {name: getattr(plan.config, name) for name in answering.CHOSEN}
@@ -181,9 +181,9 @@ def test_a_search_that_ctrl_c_ended_is_no_answer(quick, tmp_path, monkeypatch):
     path, output = quick("vary: {plan.pp: [2]}\n"), tmp_path / "table.csv"
     plan_for = api.plan_for
 
-    def pressed(objective, question, strategy, workshop):
-        workshop.interrupted = True
-        return plan_for(objective, question, strategy, workshop)
+    def pressed(objective, question, strategy, context):
+        context.interrupted = True
+        return plan_for(objective, question, strategy, context)
 
     monkeypatch.setattr(api, "plan_for", pressed)
     found = hs.sweep(path, output=output)
