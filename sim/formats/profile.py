@@ -32,7 +32,7 @@ ENDS = 2
 def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
     """A shipped profile by its name, or a file (beside `folder` or not). Raises TopologyError, a line for every fault."""
     if str(name) in catalog.names("profiles") and not Path(name).exists():
-        place = files(catalog.__name__) / "profiles" / f"{name}.yaml"
+        place = files("sim.catalog") / "profiles" / f"{name}.yaml"
         return from_document(parse(f"catalog/profiles/{name}.yaml", place.read_text(encoding="utf-8")))
     path = folder / name if (folder / name).exists() else Path(name)
     if not path.exists() and not path.suffix:

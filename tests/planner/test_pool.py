@@ -13,15 +13,20 @@ from planner.space.shapes import Shape
 CLASS = SimpleNamespace(cluster=SimpleNamespace(name="a"))
 
 
-def draft(seconds: float, through: float, *layers: int, dp: int = 2) -> Candidate:
-    """A draft on one cluster."""
+def candidate(seconds: float, through: float, *layers: int, dp: int = 2) -> Candidate:
+    """A candidate on one cluster."""
     drawing = SimpleNamespace(shape=Shape(1, dp, 1, "none", "zb-h2", 1, 1), some=(CLASS,))
     return Candidate(seconds, through, drawing, tuple((0, k) for k in layers))
 
 
 def test_a_kind_that_waited_for_its_messages_comes_later():
     """The first of dp 4 waits for half of its messages, 2 s; its like is then expected at 6.1 + 2 s, behind 7 s of dp 2."""
-    pool, waits, like, idle = Pool(), draft(6.0, 4.0, 3, 3, dp=4), draft(6.1, 4.0, 2, 4, dp=4), draft(7.0, 4.0, 3, 3)
+    pool, waits, like, idle = (
+        Pool(),
+        candidate(6.0, 4.0, 3, 3, dp=4),
+        candidate(6.1, 4.0, 2, 4, dp=4),
+        candidate(7.0, 4.0, 3, 3),
+    )
     pool.add([idle, like, waits], 9.0)
     assert pool.take(9.0) is waits
     pool.learn(waits, 8.0)
@@ -32,18 +37,18 @@ def test_a_kind_that_waited_for_its_messages_comes_later():
 
 
 def test_the_least_share_of_a_kind_is_remembered():
-    """Shares of 0.5, 0.25 and 1; and drafts of other numbers of stages are another kind."""
-    pool, two = Pool(), draft(6.0, 4.0, 3, 3)
+    """Shares of 0.5, 0.25 and 1; and candidates of other numbers of stages are another kind."""
+    pool, two = Pool(), candidate(6.0, 4.0, 3, 3)
     for seconds in (8.0, 7.0, 10.0):
         pool.learn(two, seconds)
     assert pool.expected(two) == 7.0
-    assert pool.expected(draft(6.0, 4.0, 2, 2, 2)) == 6.0
+    assert pool.expected(candidate(6.0, 4.0, 2, 2, 2)) == 6.0
 
 
 def test_what_takes_longer_than_the_best_plan_is_dropped():
     pool = Pool()
-    pool.add([draft(6.0, 0.0, 6), draft(9.0, 0.0, 3, 3)], 9.0)
-    pool.learn(draft(6.0, 0.0, 6), 8.0)  # one stage sends no messages: nothing to learn
+    pool.add([candidate(6.0, 0.0, 6), candidate(9.0, 0.0, 3, 3)], 9.0)
+    pool.learn(candidate(6.0, 0.0, 6), 8.0)  # one stage sends no messages: nothing to learn
     assert pool.contention == {}
     assert pool.take(6.0) is None
-    assert pool.drafts == {}
+    assert pool.candidates == {}

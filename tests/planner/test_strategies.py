@@ -416,7 +416,7 @@ def test_the_same_question_has_the_same_answer(question, strategy):
 
 def test_the_answer_does_not_depend_on_the_hash_seed():
     script = (
-        "import sys; from holmes_sim import commands; from planner.request import Wishes; from sim import planfile\n"
+        "import sys; from holmes_sim import commands; from planner.request import Wishes; from sim.formats import planfile\n"
         "wishes = Wishes(tp=2, dp=8, microbatch_size=4, recompute='none')\n"
         "plan = commands.plan(commands.load('holmes-hybrid-4'), wishes=wishes).plan\n"
         "sys.stdout.write(planfile.to_json(plan))"
