@@ -54,7 +54,7 @@ def catalogue(kind: str) -> Completer:
     """An entry of the catalogue: `models`, `profiles`."""
 
     def complete(incomplete: str) -> list[str]:
-        return sorted(path.stem for path in (_folder("sim.formats.catalog") / kind).glob("*.yaml"))
+        return sorted(path.stem for path in (_folder("sim.catalog") / kind).glob("*.yaml"))
 
     return complete
 

@@ -14,6 +14,7 @@ from holmes_sim.changes import Change
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
+from sim.formats.edits import edited
 
 NAME = "lab/lab-slow-trunk"
 MENU = (
@@ -66,7 +67,7 @@ def test_costs_need_prices(found):
     assert {outcome.usd_per_h for outcome in found.outcomes} == {None}
     priced = commands.load(NAME)
     for cluster in ("east", "west"):
-        priced = priced.replace(f"clusters.{cluster}.node.devices.price", "2 USD/h")
+        priced = edited(priced, {f"clusters.{cluster}.node.devices.price": "2 USD/h"})
     answer = whatif.what_if(priced, 20.0, menu=MENU[:3])
     rows = {outcome.change.name: outcome for outcome in answer.outcomes}
     assert rows["a node"].usd_per_h == pytest.approx(2)
