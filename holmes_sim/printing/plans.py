@@ -9,23 +9,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.printing.certificates import amount, certificate, searched
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import Planned, Simulated
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
-from planner.search.mixed import is_mixed
 from planner.space.shapes import Shape
 from sim.kernels import memory
-from sim.plan.plan import OBJECTIVES, Axis, Certificate, ParallelConfig, Plan, Prediction
+from sim.plan.plan import OBJECTIVES, ParallelConfig, Plan, Prediction
 from sim.results.report import PlaceReport
-from sim.units import GIBI, GIGA, MEGA, time_text
+from sim.units import GIBI, GIGA, time_text
 
-SPOKEN = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
-"""Axes of the searched space that have another name in a line."""
-TOLD = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size", "recompute")
-"""Axes that are told in a line."""
-COUNTED = 12
-"""Of more values of an axis it is said how many there are."""
 LISTED, SHORT = 24, 4
 """Layouts that lost of which is told why; of those that lack memory at least so many."""
 
@@ -206,13 +200,6 @@ def _comparison_by(objective: str, plan: Plan, rows: Iterable[Row]) -> Table:
     return table
 
 
-def amount(objective: str, number: float) -> str:
-    """What an objective's number is in words: `7.3 s`, `0.083 USD per million tokens`, `0.06 J per token`."""
-    if objective == "step-time":
-        return time_text(number)
-    return f"{number * MEGA:.4g} USD per million tokens" if objective == "cost" else f"{number:.4g} J per token"
-
-
 def short_layout(plan: Plan) -> str:
     """Degrees and layers by cluster: `tp 2, pp 2, dp 8, mb 4: ib 16, roce 14`."""
     return f"{degrees(plan)}: {layers_by_cluster(plan)}"
@@ -250,69 +237,3 @@ def _runs(layers: list[int]) -> str:
         else:
             runs.append([count, 1])
     return "|".join(f"{count}x{many}" if many > 1 else str(count) for count, many in runs)
-
-
-def certificate(plan: Plan, found: Certificate) -> str:
-    """The certificate in a sentence: how far from the best, and of what."""
-    if found.lower_bound_per_token is not None:
-        least = amount(found.objective, found.lower_bound_per_token)
-        return (
-            f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least}, at which "
-            f"all layers are computed where that takes least, and nothing waits."
-        )
-    best = "plan, however it mixes clusters in a stage" if is_mixed(plan) else "pipeline of whole stages, each on one cluster"
-    far = f"the best {best}" if found.status == "optimal" else f"at most {found.gap:.1%} from the best {best}"
-    least = f"{time_text(found.lower_bound_s)} ({found.solver})"
-    mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
-    more = f" None with stages across clusters takes less than {time_text(mixed)}." if mixed is not None else ""
-    return f"Certificate: {far}; none takes less than {least}.{more}"
-
-
-def searched(found: Certificate) -> str:
-    """What the certificate speaks of, and what lies outside, in a line; empty where a plan file does not say."""
-    if not found.space:
-        return ""
-    axes = {axis.name: axis for axis in found.space}
-    parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in TOLD and _telling(axis, axes)]
-    split = [text.partition(" ") for text in found.outside]
-    other = [_outside(name, text) for name, _, text in split if name in TOLD]
-    other += ["more in plan.json"] if len(other) < len(split) else []
-    return f"Searched: {', '.join(parts)}." + (f" Outside: {'; '.join(other)}." if other else "")
-
-
-def values(axis: Axis) -> str:
-    """The values of an axis as text; of many numbers the first, the last and how many."""
-    if len(axis.values) > COUNTED:
-        return f"{axis.values[0]} to {axis.values[-1]} ({len(axis.values)} values)"
-    return ("; " if any(" " in str(value) for value in axis.values) else ", ").join(map(str, axis.values))
-
-
-def _telling(axis: Axis, axes: dict[str, Axis]) -> bool:
-    """Whether a line names the axis for itself: cp and ep where they are more than 1, vpp not beside its schedule."""
-    return axis.values != (1,) if axis.name in ("cp", "ep") else axis.name != "vpp" or "schedule" not in axes
-
-
-def _axis(axis: Axis, vpp: Axis | None) -> str:
-    """An axis in a line: `tp 1-8`, `schedules 1f1b, interleaved (vpp 2 or 4)`, `recompute none or full`."""
-    if axis.name != "schedule":
-        return _spoken(axis.name, _span(axis.values))
-    chunks = _span(tuple(value for value in vpp.values if value != 1)) if vpp else ""
-    names = [f"{name} (vpp {chunks})" if chunks and name == "interleaved" else str(name) for name in axis.values]
-    return f"schedule{'s' if len(names) > 1 else ''} {', '.join(names)}"
-
-
-def _span(found: Sequence[str | int]) -> str:
-    """Values in a line: two of them, or the first and the last; of many numbers how many there are."""
-    if len(found) <= 2 or isinstance(found[0], str):
-        return " or ".join(str(value).replace(" to ", "-") for value in found)
-    return f"{found[0]}-{found[-1]}" + (f" ({len(found)})" if len(found) > COUNTED else "")
-
-
-def _outside(name: str, text: str) -> str:
-    """Values of an axis that were not searched, in a line: `cp 2-16 (4)`; schedules without their axis."""
-    short = text.replace(" to ", "-").replace(" values)", ")")
-    return short if name == "schedule" else _spoken(name, short)
-
-
-def _spoken(name: str, text: str) -> str:
-    return f"{SPOKEN.get(name, name)} {text}"

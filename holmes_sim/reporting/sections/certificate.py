@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from holmes_sim.printing import plans
+from holmes_sim.printing import certificates
 from holmes_sim.reporting.markup import listing, number, table
 from holmes_sim.reporting.study import Study
 from sim.plan.plan import Certificate
@@ -21,7 +21,7 @@ def html(study: Study) -> str:
     if found is None:
         strategy = escape(study.plan.made_by.strategy)
         return f"<p>None: strategy {strategy} proves nothing. Plans of <code>holmes-sim plan</code> have one.</p>"
-    sentence = plans.certificate(study.plan, found).removeprefix("Certificate: ")
+    sentence = certificates.certificate(study.plan, found).removeprefix("Certificate: ")
     tiles = [("status", escape(found.status)), ("gap", number(f"{at}/gap", found.gap, f"{found.gap:.1%}"))]
     tiles.append(("this plan's step", number(f"{at}/objective_s", found.objective_s, time_text(found.objective_s))))
     tiles.append(("lower bound", number(f"{at}/lower_bound_s", found.lower_bound_s, time_text(found.lower_bound_s))))
@@ -34,6 +34,6 @@ def html(study: Study) -> str:
 
 def _space(found: Certificate) -> str:
     """The axes of the searched space, and what lies outside; nothing where the plan file does not say."""
-    rows = [(escape(axis.name), escape(plans.values(axis))) for axis in found.space]
+    rows = [(escape(axis.name), escape(certificates.values(axis))) for axis in found.space]
     searched = table(("axis", "what"), rows, "Searched", ("axis",)) if rows else ""
     return searched + (f"<p>Outside:</p>{listing(found.outside)}" if found.outside else "")

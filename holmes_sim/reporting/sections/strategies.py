@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from holmes_sim.printing import plans
+from holmes_sim.printing import certificates, plans
 from holmes_sim.reporting.markup import number, table
 from holmes_sim.reporting.study import Study
 from holmes_sim.results import Compared, reason
@@ -61,7 +61,7 @@ def _table(found: Compared, objective: str) -> str:
             number(f"{of}/samples_per_s", promised.samples_per_s, f"{promised.samples_per_s:.4g}"),
             number(f"{of}/slower_than_best", slower, f"{slower:.1%}") if slower else "fastest",
             number(f"{of}/upper_bound_fraction", promised.upper_bound_fraction, f"{promised.upper_bound_fraction:.1%}"),
-            *(plans.amount(kind, getattr(promised, OBJECTIVES[kind])) for kind in by),
+            *(certificates.amount(kind, getattr(promised, OBJECTIVES[kind])) for kind in by),
             escape(plans.short_layout(plan)),
         ])  # fmt: skip
     for row in found.without:
