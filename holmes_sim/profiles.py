@@ -8,9 +8,9 @@ from typing import Any
 
 from holmes_sim import running
 from holmes_sim.profiling import entry, links
-from holmes_sim.profiling.found import Found, Joined
+from holmes_sim.profiling.found import Device, Found, Joined
 from sim.errors import HolmesError
-from sim.formats import topology
+from sim.workload.model import Model
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
@@ -21,40 +21,41 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def measure(
-    models: Sequence[str],
+def measure_links(
+    name: str | None, nccl_tests: Sequence[Path], probe: int | None, progress: Callable[[str], None] = lambda text: None
+) -> Joined | None:
+    """The link that printed measurements of nccl-tests and a probe among `probe` processes give; None without either.
+
+    Raises HolmesError."""
+    read = [links.read(path) for path in nccl_tests]
+    if probe is not None:
+        running.needs_torch()
+        from holmes_sim.profiling.probe import probe as measured
+
+        progress(f"collectives among {probe} processes")
+        read.append(measured(probe))
+    if not read:
+        return None
+    if len({one.hosts > 1 for one in read}) > 1:
+        raise HolmesError("some of the measurements are inside a host, some between hosts; a link is one or the other")
+    points = [point for one in read for point in one.points]
+    return Joined(f"{name}-link" if name else "link", links.fit(points), tuple(read))
+
+
+def measure_device(
+    models: Sequence[Model],
     seq_len: int,
     sizes: Sequence[int],
     degrees: Sequence[int],
     precision: str | None,
     name: str | None,
-    nccl_tests: Sequence[Path] = (),
-    probe: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-) -> Found:
-    """Measure the device, unless only links are asked for. Raises HolmesError."""
-    shapes = [topology.load_model(model) for model in models]
-    read = [links.read(path) for path in nccl_tests]
-    alone = (read or probe is not None) and not shapes
-    if not alone or probe is not None:
-        running.needs_torch()
-    if probe is not None:
-        from holmes_sim.profiling.probe import probe as measured
-
-        progress(f"collectives among {probe} processes")
-        read.append(measured(probe))
-    joined = None
-    if read:
-        if len({one.hosts > 1 for one in read}) > 1:
-            raise HolmesError("some of the measurements are inside a host, some between hosts; a link is one or the other")
-        joined = Joined(
-            f"{name}-link" if name else "link", links.fit([point for one in read for point in one.points]), tuple(read)
-        )
-    if alone:
-        return Found(None, joined)
+) -> Device:
+    """The device at hand, with the seconds of the layers of each model. Raises HolmesError."""
+    running.needs_torch()
     from holmes_sim.profiling import session
 
-    return Found(session.device(shapes, seq_len, sizes, degrees, precision, name, progress), joined)
+    return session.device(models, seq_len, sizes, degrees, precision, name, progress)
 
 
 def files(found: Found) -> dict[str, str]:

@@ -37,12 +37,18 @@ def command(
 ) -> None:
     """Measure the device at hand, and links by what nccl-tests printed or by a probe (these alone, where no model is given)."""
     from holmes_sim import files, profiles
+    from holmes_sim.profiling.found import Found
+    from sim.formats.topology import load_model
 
     sizes, degrees = profiles.numbers(microbatch_sizes, "--microbatch-sizes"), profiles.numbers(tp, "--tp")
     if output is not None:
         files.folder(output)
     with out.progress("profiling") as progress:
-        found = profiles.measure(model or [], seq_len, sizes, degrees, precision, name, nccl_tests or [], probe, progress)
+        models = [load_model(one) for one in model or []]
+        joined = profiles.measure_links(name, nccl_tests or [], probe, progress)
+        wanted = models or joined is None
+        device = profiles.measure_device(models, seq_len, sizes, degrees, precision, name, progress) if wanted else None
+    found = Found(device, joined)
     written = profiles.files(found)
     for file, text in written.items():
         out.write(output / file if output is not None else None, text)
