@@ -1,0 +1,142 @@
+"""mkdocs hooks: the parts of the reference that are generated from the code when the site is built.
+
+A page asks for a part by a comment of its own line, for example `<!-- generated: commands -->`. Links that leave `docs/` work
+in a checkout only; on the site they become the path they point to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import typer
+
+import holmes_sim
+from holmes_sim.cli import application
+from holmes_sim.sweeping.study import study_schema
+from sim.formats.planfile import plan_schema
+from sim.formats.schema import ProfileFacts, topology_schema
+
+GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+OUTWARD = re.compile(r"\[([^\]]+)\]\((\.\./(?!pictures/)[^)#]+)\)")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """The text of a page with its generated parts filled in."""
+    filled = GENERATED.sub(lambda found: "\n".join(PARTS[found[1]]()), markdown)
+    return OUTWARD.sub(_outward, filled) if "/" not in page.file.src_uri else filled
+
+
+def _outward(link: re.Match[str]) -> str:
+    path = link[2].removeprefix("../")
+    return f"`{path}`" if link[1].strip("`") == path else f"{link[1]} (`{path}`)"
+
+
+def commands() -> Iterator[str]:
+    """One section for each command, from its typer declaration."""
+    group: Any = typer.main.get_command(application())
+    for name, command in group.commands.items():
+        context = command.make_context(name, [], resilient_parsing=True)
+        context.info_name = f"holmes-sim {name}"
+        yield f"## {name}\n\n{_prose(command.help)}\n\n```\n{_usage(command, context)}\n```\n"
+        rows = [row for parameter in command.params if (row := _parameter(parameter, context))]
+        yield from _table(("argument or option", "meaning", "default"), rows)
+        yield f"{command.epilog.replace('Example: ', 'Example: `')}`\n"
+
+
+def _usage(command: Any, context: Any) -> str:
+    return " ".join(["holmes-sim", context.info_name.split()[-1], *command.collect_usage_pieces(context)])
+
+
+def _parameter(parameter: Any, context: Any) -> tuple[str, str, str] | None:
+    if getattr(parameter, "hidden", False):
+        return None
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.make_metavar(context)}`", _prose(parameter.help), ""
+    names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+    takes = "" if parameter.is_flag else f" `{parameter.make_metavar(context)}`"
+    unset = parameter.default in (None, False, (), []) or callable(parameter.default)
+    return names + takes, _prose(parameter.help), "" if unset else f"`{parameter.default}`"
+
+
+def interface() -> Iterator[str]:
+    """One section for each public name of holmes_sim, filled by mkdocstrings from the docstring of its definition."""
+    for name, module in holmes_sim._PUBLIC.items():
+        yield f"::: {module}.{name}\n    options:\n      heading: hs.{name}\n      toc_label: hs.{name}\n"
+    for name in holmes_sim._ROOMS:
+        yield f"::: holmes_sim.{name}\n    options:\n      heading: hs.{name}\n      toc_label: hs.{name}\n"
+
+
+def formats() -> Iterator[str]:
+    """One section for each file format, with a table for each of its objects."""
+    profile = ProfileFacts.model_json_schema()
+    told: set[str] = set()
+    for title, schema in (
+        ("Topology", topology_schema()),
+        ("Plan", plan_schema()),
+        ("Study", study_schema()),
+        ("Profile", profile),
+    ):
+        yield f"## {title}\n\n{_prose(schema.get('description', ''))}\n"
+        yield from _keys(schema)
+        for name, part in schema.get("$defs", {}).items():
+            if name not in told:
+                told.add(name)
+                yield f"### {name}\n\n{_prose(part.get('description', ''))}\n"
+                yield from _keys(part)
+
+
+def _keys(schema: dict[str, Any]) -> Iterator[str]:
+    required = schema.get("required", [])
+    rows = []
+    for key, facts in schema.get("properties", {}).items():
+        default = (
+            "required" if key in required else f"`{facts['default']}`" if facts.get("default") not in (None, {}, []) else ""
+        )
+        rows.append((f"`{key}`", _type(facts), "" if len(default) > 60 else default, _prose(_said(facts))))
+    yield from _table(("key", "type", "default", "meaning"), rows)
+
+
+def _type(facts: dict[str, Any]) -> str:
+    if "$ref" in facts:
+        name = facts["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "const" in facts:
+        return f"`{facts['const']}`"
+    if "enum" in facts:
+        return " or ".join(f"`{word}`" for word in facts["enum"])
+    if "anyOf" in facts:
+        return " or ".join(dict.fromkeys(_type(one) for one in facts["anyOf"] if one.get("type") != "null"))
+    if facts.get("type") == "array":
+        return f"list of {_type(facts['items'])}" if facts.get("items") else "list"
+    if facts.get("type") == "object":
+        inner = facts.get("additionalProperties")
+        return f"map of {_type(inner)}" if isinstance(inner, dict) else "map"
+    return (
+        f"{facts.get('type', 'anything')}, for example `{facts['examples'][0]}`"
+        if "examples" in facts
+        else str(facts.get("type", "anything"))
+    )
+
+
+def _said(facts: dict[str, Any]) -> str:
+    """The description of a key, or of what it may be."""
+    parts = [facts, *facts.get("anyOf", []), facts.get("items", {})]
+    inner = facts.get("additionalProperties")
+    parts += [inner] if isinstance(inner, dict) else []
+    return next((part["description"] for part in parts if "description" in part), "")
+
+
+def _prose(text: str | None) -> str:
+    return escape(" ".join((text or "").split()), quote=False).replace("|", "\\|")
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+    if rows:
+        lines = [head, tuple("---" for _ in head), *rows]
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+PARTS = {"commands": commands, "interface": interface, "formats": formats}
