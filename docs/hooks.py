@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 import holmes_sim
+from holmes_sim.cases import CasesFacts
 from holmes_sim.cli import application
 from holmes_sim.sweeping.study import study_schema
 from sim.formats.planfile import plan_schema
@@ -39,26 +40,17 @@ def commands() -> Iterator[str]:
     group: Any = typer.main.get_command(application())
     for name, command in group.commands.items():
         context = command.make_context(name, [], resilient_parsing=True)
-        context.info_name = f"holmes-sim {name}"
-        yield f"## {name}\n\n{_prose(command.help)}\n\n```\n{_usage(command, context)}\n```\n"
-        rows = [row for parameter in command.params if (row := _parameter(parameter, context))]
-        yield from _table(("argument or option", "meaning", "default"), rows)
+        arguments = [one.metavar for one in command.params if one.param_type_name == "argument"]
+        yield f"## {name}\n\n{_prose(command.help)}\n\n```\n{' '.join(['holmes-sim', name, *arguments, '[OPTIONS]'])}\n```\n"
+        rows = [_parameter(one, context) for one in command.params if not getattr(one, "hidden", False)]
+        yield from _table(("argument or option", "meaning"), rows)
         yield f"{command.epilog.replace('Example: ', 'Example: `')}`\n"
 
 
-def _usage(command: Any, context: Any) -> str:
-    return " ".join(["holmes-sim", context.info_name.split()[-1], *command.collect_usage_pieces(context)])
-
-
-def _parameter(parameter: Any, context: Any) -> tuple[str, str, str] | None:
-    if getattr(parameter, "hidden", False):
-        return None
-    if parameter.param_type_name == "argument":
-        return f"`{parameter.make_metavar(context)}`", _prose(parameter.help), ""
-    names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
-    takes = "" if parameter.is_flag else f" `{parameter.make_metavar(context)}`"
-    unset = parameter.default in (None, False, (), []) or callable(parameter.default)
-    return names + takes, _prose(parameter.help), "" if unset else f"`{parameter.default}`"
+def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
+    """What --help prints of an argument or option."""
+    names, meaning = parameter.get_help_record(context)
+    return f"`{parameter.metavar if parameter.param_type_name == 'argument' else names}`".replace("|", "\\|"), _prose(meaning)
 
 
 def interface() -> Iterator[str]:
@@ -71,13 +63,13 @@ def interface() -> Iterator[str]:
 
 def formats() -> Iterator[str]:
     """One section for each file format, with a table for each of its objects."""
-    profile = ProfileFacts.model_json_schema()
     told: set[str] = set()
     for title, schema in (
         ("Topology", topology_schema()),
         ("Plan", plan_schema()),
         ("Study", study_schema()),
-        ("Profile", profile),
+        ("Profile", ProfileFacts.model_json_schema()),
+        ("Measured runs", CasesFacts.model_json_schema()),
     ):
         yield f"## {title}\n\n{_prose(schema.get('description', ''))}\n"
         yield from _keys(schema)
@@ -93,7 +85,7 @@ def _keys(schema: dict[str, Any]) -> Iterator[str]:
     rows = []
     for key, facts in schema.get("properties", {}).items():
         default = (
-            "required" if key in required else f"`{facts['default']}`" if facts.get("default") not in (None, {}, []) else ""
+            "required" if key in required else f"`{facts['default']}`" if facts.get("default") not in (None, {}, [], "") else ""
         )
         rows.append((f"`{key}`", _type(facts), "" if len(default) > 60 else default, _prose(_said(facts))))
     yield from _table(("key", "type", "default", "meaning"), rows)
