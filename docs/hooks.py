@@ -6,8 +6,11 @@ in a checkout only; on the site they become the path they point to.
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from html import escape
 from typing import Any
 
@@ -16,9 +19,7 @@ import typer
 import holmes_sim
 from holmes_sim.cases import CasesFacts
 from holmes_sim.cli import application
-from holmes_sim.sweeping.study import study_schema
-from sim.formats.planfile import plan_schema
-from sim.formats.schema import ProfileFacts, topology_schema
+from holmes_sim.cli.commands import schema as schema_command
 
 GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 OUTWARD = re.compile(r"\[([^\]]+)\]\((\.\./(?!pictures/)[^)#]+)\)")
@@ -65,10 +66,7 @@ def formats() -> Iterator[str]:
     """One section for each file format, with a table for each of its objects."""
     told: set[str] = set()
     for title, schema in (
-        ("Topology", topology_schema()),
-        ("Plan", plan_schema()),
-        ("Study", study_schema()),
-        ("Profile", ProfileFacts.model_json_schema()),
+        *((name.capitalize(), _schema(name)) for name in ("topology", "plan", "study")),
         ("Measured runs", CasesFacts.model_json_schema()),
     ):
         yield f"## {title}\n\n{_prose(schema.get('description', ''))}\n"
@@ -78,6 +76,14 @@ def formats() -> Iterator[str]:
                 told.add(name)
                 yield f"### {name}\n\n{_prose(part.get('description', ''))}\n"
                 yield from _keys(part)
+
+
+def _schema(name: str) -> dict[str, Any]:
+    """What `holmes-sim schema` prints."""
+    with redirect_stdout(io.StringIO()) as printed:
+        schema_command.command(name)
+    found: dict[str, Any] = json.loads(printed.getvalue())
+    return found
 
 
 def _keys(schema: dict[str, Any]) -> Iterator[str]:

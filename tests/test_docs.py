@@ -88,5 +88,6 @@ def test_the_reference_has_every_command_and_every_public_name(hooks: Any) -> No
 
 def test_the_reference_has_every_file_format(hooks: Any) -> None:
     told = "\n".join(hooks.formats())
-    assert all(f"## {title}\n" in told for title in ("Topology", "Plan", "Study", "Profile", "Measured runs"))
+    assert all(f"## {title}\n" in told for title in ("Topology", "Plan", "Study", "Measured runs"))
+    assert "### ProfileFacts\n" in told
     assert "| `bandwidth` |" in told
