@@ -25,7 +25,7 @@ types: $(VENV)/developed
 	$(BIN)/mypy
 
 docs: $(VENV)/documented
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holmes-sim needs Python 3.11 or newer; say which with make PYTHON=..."; exit 1; }
