@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: plan test notebooks test-peers lint types clean
+.PHONY: plan test notebooks test-peers lint types docs clean
 
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
@@ -24,6 +24,9 @@ lint: $(VENV)/developed
 types: $(VENV)/developed
 	$(BIN)/mypy
 
+docs: $(VENV)/documented
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holmes-sim needs Python 3.11 or newer; say which with make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -40,5 +43,9 @@ $(VENV)/developed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(VENV)/documented: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build/site .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis
