@@ -19,7 +19,8 @@ from planner.request import Request, Wishes
 from sim.errors import Infeasible
 from sim.formats import lost_nodes, planfile
 from sim.formats.lost_nodes import Place, Surviving, place_text
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.units import size_text, time_text
 
 FORMAT = "holmes-sim/replan/1"

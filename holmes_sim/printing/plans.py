@@ -16,7 +16,10 @@ from planner.diagnosis.reasons import Verdict
 from planner.search.mixed import is_mixed
 from planner.space.shapes import Shape
 from sim.kernels import memory
-from sim.plan.plan import OBJECTIVES, Axis, Certificate, ParallelConfig, Plan, Prediction
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results.report import PlaceReport
 from sim.units import GIBI, GIGA, MEGA, time_text
 

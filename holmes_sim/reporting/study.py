@@ -11,7 +11,8 @@ from holmes_sim.results import Compared, Simulated
 from planner import api, strategies
 from planner.api import Row
 from planner.request import Request
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.results.explain import Explanation
 
 MOST_LAUNCHED = 128

@@ -22,7 +22,7 @@ from holmes_sim.sweeping.options import OptionFacts
 from sim.errors import TopologyError
 from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
 from sim.formats.edits import edited
-from sim.formats.schema import Door
+from sim.formats.fields import Door
 from sim.hardware.topology import Topology
 
 FORMAT = "holmes-sim/study/1"

@@ -63,7 +63,8 @@ from sim.analytic.costs import step_seconds
 from sim.analytic.evaluator import evaluate
 from sim.errors import Infeasible, NotModelled, PlanError
 from sim.plan import schedules
-from sim.plan.plan import Certificate, MadeBy, Plan
+from sim.plan.certificate import Certificate
+from sim.plan.plan import MadeBy, Plan
 
 BASES = 24
 """Shapes considered for the first plan, under every schedule, in the order of a quick estimate."""

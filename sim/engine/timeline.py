@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sim.errors import HolmesError, TimelineError
 from sim.formats.documents import Document, check, parse_json
-from sim.formats.schema import Door, Whole
+from sim.formats.fields import Door, Whole
 from sim.units import MICRO, Flops, Seconds, time_text
 
 FORMAT = "holmes-sim/timeline/1"

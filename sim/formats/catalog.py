@@ -10,9 +10,12 @@ from importlib.resources import files
 from typing import TypeVar
 
 from sim.errors import TopologyError
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts, NicTypeFacts
 from sim.formats.documents import Document, check, parse, suggestion
-from sim.formats.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts, StackFacts
-from sim.hardware.cluster import DeviceSpec, LinkSpec
+from sim.formats.fields import Door
+from sim.formats.stack_facts import StackFacts
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.link_spec import LinkSpec
 from sim.workload.model import Model
 
 Facts = TypeVar("Facts", bound=Door)

@@ -16,10 +16,15 @@ from typing import Any, Literal
 
 from sim.errors import HolmesError, PlanError, TopologyError
 from sim.formats.documents import Document, Path_, check, parse, read_text
-from sim.formats.schema import Count, Door, Flag, TopologyFacts, Whole, WorkloadFacts
+from sim.formats.fields import Count, Door, Flag, Whole
 from sim.formats.topology import from_document, workload_facts, workload_from
+from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
-from sim.plan.plan import Axis, Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.groups import Group
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.prediction import Prediction
 
 PLAN_FORMAT = "holmes-sim/plan/1"
 

@@ -17,8 +17,9 @@ from typing import Any
 from sim.errors import TopologyError
 from sim.formats import catalog
 from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
-from sim.formats.schema import ProfileFacts, ProfileRowFacts
-from sim.hardware.cluster import DeviceSpec, Fleet
+from sim.formats.profile_facts import ProfileFacts, ProfileRowFacts
+from sim.hardware.cluster import Fleet
+from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.measured import Both, Profile, Row, shape
 from sim.workload.model import Model
 

@@ -11,20 +11,15 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog, huggingface, profile
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
 from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
-from sim.formats.schema import (
-    ClusterFacts,
-    DeviceFacts,
-    LinkFacts,
-    ModelFacts,
-    NicFacts,
-    ProfileFacts,
-    TopologyFacts,
-    WorkloadFacts,
-)
-from sim.hardware.cluster import Cluster, Fabric, Fleet, LinkSpec, Nic, Node, Trunk
+from sim.formats.profile_facts import ProfileFacts
+from sim.formats.topology_facts import ClusterFacts, NicFacts, TopologyFacts, WorkloadFacts
+from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
+from sim.hardware.link_spec import LinkSpec
 from sim.hardware.topology import Topology
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

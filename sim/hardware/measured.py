@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from sim.units import Seconds
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Both: TypeAlias = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward of one microbatch."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sim.hardware.cluster import Cluster, DeviceSpec, Fleet, LinkSpec
+from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.link_spec import LinkSpec
 from sim.units import Seconds
 
 NUMBERS = ("gemm", "attention", "elementwise", "communication", "launch", "step")

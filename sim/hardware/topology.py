@@ -9,7 +9,7 @@ from typing import Any
 from sim import markup
 from sim.hardware.cluster import Fleet
 from sim.units import rate_text
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Seconds of compute on a device: kernels by shape, layers by kernels, the optimizer by bytes.
 
 A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)) with the device's fitted curve
-(`sim.hardware.cluster.GemmCurve`); the forms and constants were fitted to measured bf16 products, see the catalogue. The fused
-attention core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the memory
-bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention (scores
-are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and the gradient added to
+(`sim.hardware.device_spec.GemmCurve`); the forms and constants were fitted to measured bf16 products, see the catalogue. The
+fused attention core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the
+memory bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention
+(scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and the gradient added to
 what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter in Megatron-LM,
 megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core (selective)."""
 
@@ -15,11 +15,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sim.hardware.cluster import DeviceSpec
+from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.measured import Row, look
-from sim.plan.plan import GRADIENT_BYTES, ParallelConfig
+from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
-from sim.workload.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.workload import Workload
 
 PASS_LAUNCH: Seconds = 3 * MICRO
 """Fixed time of a memory-bound kernel (NVIDIA aiconfigurator 095f58a, systems/*.yaml: 3 us beside 0.8 of the bandwidth)."""

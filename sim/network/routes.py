@@ -25,9 +25,12 @@ import numpy as np
 from sim import collectives
 from sim.collectives import ring
 from sim.errors import NoRoute
-from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Protocol, trunk_between, trunk_path
+from sim.hardware.cluster import Cluster, Device, Fleet, Nic
+from sim.hardware.link_spec import LinkSpec, Protocol
+from sim.hardware.transport import trunk_between, trunk_path
 from sim.network.replica_rows import Again
-from sim.plan.plan import Group, Plan
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 from sim.units import BytesPerSecond, Seconds
 
 LinkName: TypeAlias = tuple[str | int, ...]

@@ -13,7 +13,7 @@ from holmes_sim import calibration, cases, cli, validation
 from holmes_sim.cases import Case
 from sim.engine.engine import simulate
 from sim.formats.documents import check, parse
-from sim.formats.schema import StackFacts
+from sim.formats.stack_facts import StackFacts
 from sim.hardware.stack import DEFAULT, Stack
 from sim.plan.plan import under
 

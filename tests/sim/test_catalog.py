@@ -10,7 +10,7 @@ import yaml
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.schema import Door
+from sim.formats.fields import Door
 
 READERS = {
     "devices": catalog.device_facts,

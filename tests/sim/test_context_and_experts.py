@@ -17,9 +17,14 @@ from sim.errors import PlanError
 from sim.formats import catalog, planfile
 from sim.kernels import lowering, memory
 from sim.kernels.compute import attention_seconds, rank_kernels
-from sim.plan.plan import ParallelConfig, Plan, gradient_groups, group_ranks
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import group_ranks
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.plan.program import text
-from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
+from sim.workload.kernels import Attention, Gemm, layer_kernels
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Plan]
 EXPERTS = {"experts": 12, "experts_per_token": 2}

@@ -10,8 +10,10 @@ import pytest
 from sim.hardware.cluster import Trunk
 from sim.kernels import memory
 from sim.kernels.memory import layer_activation_bytes, state_bytes
-from sim.plan.plan import ParallelConfig
-from sim.workload.model import Model, Workload, layer_kernels
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.kernels import layer_kernels
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 MILLION = 1_000_000

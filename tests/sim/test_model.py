@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from sim.formats import catalog
-from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
+from sim.workload.kernels import Attention, Gemm, layer_kernels
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 GPT = Model("gpt", layers=24, hidden=1024, heads=16, kv_heads=16, ffn_hidden=4096, vocab=51200)

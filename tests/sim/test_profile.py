@@ -16,11 +16,14 @@ from sim.engine.folding import unfolded
 from sim.errors import PlanError, TopologyError
 from sim.formats import catalog, planfile, profile, topology
 from sim.formats.documents import parse
-from sim.hardware.cluster import Device, DeviceSpec, Trunk
+from sim.hardware.cluster import Device, Trunk
+from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.measured import Profile, Row, look, shape
 from sim.kernels import compute
-from sim.plan.plan import ParallelConfig, Plan
-from sim.workload.model import Model, Workload
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 OPT = Model("opt", 24, 1024, 16, 16, 4096, 50272, tied_embeddings=False)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from sim.engine.engine import simulate
 from sim.formats import catalog
-from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
+from sim.hardware.cluster import Cluster, Device, Fleet, Nic, Node
+from sim.hardware.link_spec import LinkSpec, Protocol
 from sim.network.routes import AlphaBeta, Capacities, Member, Way, protocols, ways
 
 Make = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from holmes_sim import cases
 from sim.analytic.costs import step_seconds
 from sim.formats import catalog
-from sim.hardware.cluster import GemmCurve
+from sim.hardware.device_spec import GemmCurve
 from sim.hardware.stack import DEFAULT, NUMBERS, Stack, applied
 from sim.plan.plan import under
 

@@ -9,7 +9,8 @@ import pytest
 
 from holmes_sim.exporters import torchtitan
 from sim.hardware.cluster import Trunk
-from sim.plan.plan import ParallelConfig, Prediction
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.prediction import Prediction
 
 LLAMA = {"mlp": "swiglu", "kv_heads": 8}
 

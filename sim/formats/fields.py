@@ -1,0 +1,138 @@
+"""TODO sim.formats.fields."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+
+from sim import units
+from sim.errors import TopologyError
+from sim.formats import hostlist
+from sim.workload.model import PRECISION_BYTES
+
+
+def _quantity(kind: str) -> Any:
+    """The annotated type of a quantity: validated by `units.parse`, shown to editors as text with an example."""
+    accepted, example = units.KINDS[kind]
+    schema = {"type": "string", "description": f"a {kind} with its unit: {', '.join(accepted)}", "examples": [example]}
+
+    def positive(value: object) -> float:
+        si = units.parse(value, kind)
+        if si <= 0:
+            raise ValueError(f"{value!r} must be greater than zero")
+        return si
+
+    def not_negative(value: object) -> float:
+        return units.parse(value, kind)
+
+    return Annotated[float, BeforeValidator(not_negative if kind == "time" else positive), WithJsonSchema(schema)]
+
+
+Rate: Any = _quantity("rate")
+Size: Any = _quantity("size")
+Time: Any = _quantity("time")
+ComputeRate: Any = _quantity("compute rate")
+Power: Any = _quantity("power")
+Price: Any = _quantity("price")
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    if value < 1:
+        raise ValueError(f"{value} must be at least 1")
+    return value
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    if not 0 < value <= 2:
+        raise ValueError(f"{value} must lie between 0 and 1 (a fitted one at most 2)")
+    return float(value)
+
+
+def _not_negative(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    if value < 0:
+        raise ValueError(f"{value} must not be negative")
+    return value
+
+
+def _number(least: float, most: float) -> BeforeValidator:
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{value!r} is not a number")
+        if not least <= value <= most:
+            raise ValueError(f"{value} must be at least {least:g}" + (f" and at most {most:g}" if most < MOST else ""))
+        return float(value)
+
+    return BeforeValidator(check)
+
+
+def _exponent(value: object) -> object:
+    """A number written 3e-06: text in YAML 1.1, which wants a point in it, a number in JSON and in what PyYAML writes."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][+-]?\d+", value) else value
+
+
+def _flag(value: object) -> object:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _pair(value: object) -> object:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"two cluster names are expected here, not {value!r}")
+    return value
+
+
+def _hosts(value: object) -> object:
+    """Host names in full, of text or a list in which each item may stand for several."""
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError(f"host names such as gpu[001-004], or a list of them, are expected here, not {value!r}")
+    try:
+        return [_host_name(name) for item in items for name in hostlist.expand(item)]
+    except TopologyError as error:
+        raise ValueError(str(error)) from None
+
+
+def _host_name(value: object) -> str:
+    """A name that is safe in a shell, in YAML and in an environment variable of NCCL."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", value):
+        raise ValueError(f"{value!r} is no name of a host or interface: letters, digits, '.', '_', ':' and '-'")
+    return value
+
+
+MOST = 1e6
+HostName = Annotated[str, BeforeValidator(_host_name)]
+Count = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(_not_negative)]
+Part = Annotated[float, _number(0, 1)]
+Ratio = Annotated[float, _number(1, MOST)]
+Passed = Annotated[float, _number(0, MOST), BeforeValidator(_exponent)]
+Measured = Annotated[float, _number(1e-9, MOST), BeforeValidator(_exponent)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Share = Annotated[float, BeforeValidator(_share)]
+Factor = Annotated[float, _number(0.01, 100)]
+Error = Annotated[float, _number(0, MOST)]
+PRECISIONS = tuple(PRECISION_BYTES)
+
+
+def _precision(value: object) -> object:
+    if value not in PRECISIONS:
+        raise ValueError(f"precision {value!r} is unknown; known: {', '.join(PRECISIONS)}")
+    return value
+
+
+Precision = Annotated[str, BeforeValidator(_precision), WithJsonSchema({"enum": list(PRECISIONS)})]
+
+
+class Door(BaseModel):
+    """Base of all models at the door: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
