@@ -4,9 +4,10 @@ A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (ban
 (`sim.hardware.device_spec.GemmCurve`); the forms and constants were fitted to measured bf16 products, see the catalogue. The
 fused attention core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the
 memory bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention
-(scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and the gradient added to
-what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter in Megatron-LM,
-megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core (selective)."""
+(scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and the gradient
+added to what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter in
+Megatron-LM, megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core
+(selective)."""
 
 from __future__ import annotations
 
