@@ -68,7 +68,7 @@ def parse(value: object, kind: str) -> float:
     return si
 
 
-def alike(values: Iterable[object]) -> tuple[str, tuple[float, ...]] | None:
+def common_unit(values: Iterable[object]) -> tuple[str, tuple[float, ...]] | None:
     """The unit of the first of some quantities, and each one's number in it; None where they are not of one kind."""
     found = [_QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None for value in values]
     pairs = [(float(match[1]), match[2]) for match in found if match is not None]

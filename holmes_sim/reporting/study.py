@@ -62,7 +62,7 @@ def study(
     progress("simulating")
     run = commands.simulate(plan)
     promised = plan.prediction or run.prediction
-    compared = _compared(plan.saying(prediction=promised), names, time_limit, progress)
+    compared = _compared(plan.annotated(prediction=promised), names, time_limit, progress)
     progress("launches")
     ways = tuple(_way(plan, name) for name in exporters.names())
     assumed = (*hosts.assumed(plan), *environment.assumed(plan))

@@ -637,7 +637,7 @@ def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None
         space=axes(search.request),
         outside=outside(search.request),
     )
-    return search.best.saying(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
+    return search.best.annotated(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
 def _mixed_least(search: _Search) -> float | None:

@@ -12,13 +12,13 @@ from typing import TypeVar
 from sim.errors import TopologyError
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts, NicTypeFacts
 from sim.formats.documents import Document, check, parse, suggestion
-from sim.formats.fields import Door
+from sim.formats.fields import StrictModel
 from sim.formats.stack_facts import StackFacts
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.link_spec import LinkSpec
 from sim.workload.model import Model
 
-Facts = TypeVar("Facts", bound=Door)
+Facts = TypeVar("Facts", bound=StrictModel)
 
 KINDS: dict[str, str] = {
     "devices": "device",

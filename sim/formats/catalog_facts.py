@@ -6,31 +6,45 @@ from dataclasses import replace
 
 from pydantic import Field, model_validator
 
-from sim.formats.fields import ComputeRate, Count, Door, Flag, Part, Power, Precision, Price, Rate, Share, Size, Time, Whole
+from sim.formats.fields import (
+    ComputeRate,
+    Count,
+    Flag,
+    Fraction,
+    Power,
+    Precision,
+    Price,
+    Rate,
+    Share,
+    Size,
+    StrictModel,
+    Time,
+    Whole,
+)
 from sim.hardware.device_spec import DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
 from sim.workload.model import MLP_KINDS, Model
 
 
-class GemmFacts(Door):
+class GemmFacts(StrictModel):
     """The fitted curve of matrix products (see `sim.hardware.device_spec.GemmCurve`)."""
 
     launch: Time
     compute_efficiency: Share
     memory_efficiency: Share
-    wave_exponent: Part = 0.0
+    wave_exponent: Fraction = 0.0
     tile: tuple[Count, Count] = (128, 256)
 
 
-class AttentionFacts(Door):
+class AttentionFacts(StrictModel):
     """Share of the dense peak that a fused attention kernel reaches, causal FLOPs counted."""
 
     forward_efficiency: Share
     backward_efficiency: Share
 
 
-class DeviceFacts(Door):
+class DeviceFacts(StrictModel):
     """An accelerator; `price` of one of them for an hour, `watts` while it computes, `idle_watts` while it waits."""
 
     name: str = "device"
@@ -79,7 +93,7 @@ class DeviceFacts(Door):
         )
 
 
-class EfficiencyFacts(Door):
+class EfficiencyFacts(StrictModel):
     """Share of the wire rate that large payloads reach, by operation."""
 
     all_reduce: Share
@@ -89,7 +103,7 @@ class EfficiencyFacts(Door):
     send_recv: Share
 
 
-class ProtocolFacts(Door):
+class ProtocolFacts(StrictModel):
     """One protocol of the collective library on this link (see `sim.hardware.link_spec.Protocol`)."""
 
     name: str
@@ -99,7 +113,7 @@ class ProtocolFacts(Door):
     in_switch: Flag = False
 
 
-class NicTypeFacts(Door):
+class NicTypeFacts(StrictModel):
     """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
 
     name: str = "nic"
@@ -108,7 +122,7 @@ class NicTypeFacts(Door):
     overhead: Time
     efficiency: EfficiencyFacts
     protocols: list[ProtocolFacts] = Field([])
-    interference: Part
+    interference: Fraction
     sources: dict[str, str] = Field({})
 
     def spec(self) -> LinkSpec:
@@ -128,7 +142,7 @@ class NicTypeFacts(Door):
         )
 
 
-class GroupRate(Door):
+class GroupRate(StrictModel):
     """Wire rate of a port that a group of so many devices, or more, drives."""
 
     devices: Count
@@ -144,7 +158,7 @@ class LinkFacts(NicTypeFacts):
     bandwidth: Rate
     pair_bandwidth: Rate | None = None
     group_bandwidth: list[GroupRate] = Field([])
-    own_piece: Part = 0.0
+    own_piece: Fraction = 0.0
 
     def isolated(self) -> LinkSpec:
         """The interconnect as it was measured."""
@@ -157,7 +171,7 @@ class LinkFacts(NicTypeFacts):
         )
 
 
-class ModelFacts(Door):
+class ModelFacts(StrictModel):
     """A transformer language model's shape."""
 
     name: str = "model"

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from sim.errors import HolmesError, TopologyError
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-Path_ = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
@@ -33,23 +33,23 @@ class Document:
         self,
         name: str,
         value: object,
-        find: Callable[[], Mapping[Path_, int]],
-        duplicates: list[tuple[Path_, int]],
-        outer: Path_ = (),
+        find_lines: Callable[[], Mapping[KeyPath, int]],
+        duplicates: list[tuple[KeyPath, int]],
+        outer: KeyPath = (),
     ):
         self.name, self.value, self.duplicates, self.outer = name, value, duplicates, outer
-        self._find = functools.cache(find)
+        self._find_lines = functools.cache(find_lines)
 
     @property
-    def lines(self) -> Mapping[Path_, int]:
+    def lines(self) -> Mapping[KeyPath, int]:
         """Line of every key and element."""
-        return self._find()
+        return self._find_lines()
 
     def inside(self, key: str) -> Document:
         """The part of the document under a key."""
         assert isinstance(self.value, dict)
 
-        def lines() -> Mapping[Path_, int]:
+        def lines() -> Mapping[KeyPath, int]:
             return {path[1:]: line for path, line in self.lines.items() if path[:1] == (key,)}
 
         return Document(self.name, self.value[key], lines, [], (*self.outer, key))
@@ -98,7 +98,7 @@ def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str
 def parse(name: str, text: str) -> Document:
     """Parse YAML or JSON text; raises TopologyError where it is not well formed or gives a key twice."""
     try:
-        return Document(name, json.loads(text, object_pairs_hook=_once), lambda: _lines(text)[0], [])
+        return Document(name, json.loads(text, object_pairs_hook=_unique_keys), lambda: _lines(text)[0], [])
     except (ValueError, RecursionError):  # YAML, or JSON with a fault: looked at key by key
         return _parse_yaml(name, text)
 
@@ -106,7 +106,7 @@ def parse(name: str, text: str) -> Document:
 def parse_json(name: str, text: str) -> Document:
     """Parse JSON text, which may be long and in one line; raises HolmesError where it is malformed or gives a key twice."""
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as fault:
         raise HolmesError(f"{name}:{fault.lineno}: not well-formed JSON: {fault.msg} (column {fault.colno})") from None
     except (ValueError, RecursionError) as fault:
@@ -114,7 +114,7 @@ def parse_json(name: str, text: str) -> Document:
     return Document(name, value, lambda: _lines(text)[0] if text.strip().count("\n") else {}, [])
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """The object of a JSON text; raises ValueError where a key is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -122,12 +122,12 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _lines(text: str) -> tuple[dict[Path_, int], list[tuple[Path_, int]]]:
+def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int]]]:
     """Line of every key and element, and keys that are given twice with the line that repeats them."""
-    lines: dict[Path_, int] = {}
-    duplicates: list[tuple[Path_, int]] = []
+    lines: dict[KeyPath, int] = {}
+    duplicates: list[tuple[KeyPath, int]] = []
 
-    def walk(node: yaml.Node | None, path: Path_) -> None:
+    def walk(node: yaml.Node | None, path: KeyPath) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 place = (*path, str(key.value))
@@ -158,7 +158,7 @@ def _parse_yaml(name: str, text: str) -> Document:
     return Document(name, value, lambda: lines, duplicates)
 
 
-def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_, str]] = ()) -> Checked:
+def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPath, str]] = ()) -> Checked:
     """The document as `schema`; raises TopologyError with one line for every fault, `more` (place, text) included."""
     faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
@@ -176,13 +176,13 @@ def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_,
     return checked
 
 
-def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[Path_, str]]:
+def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[KeyPath, str]]:
     """(place, text) of every fault; for a union (a name or facts in place) the branch that fits what was written."""
     lines = []
     for item in error.errors(include_url=False):
         if "[key]" in item["loc"] and item["type"] == "string_type":
             continue  # a key that is not text: `sim.formats.topology` names it
-        place, branch = _real_place(document.value, item["loc"], item["type"] == "missing")
+        place, branch = _document_path(document.value, item["loc"], item["type"] == "missing")
         written = _value_at(document.value, place)
         if branch == "str" and isinstance(written, dict):
             continue
@@ -192,7 +192,7 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
     return lines
 
 
-def _real_place(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[Path_, str]:
+def _document_path(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[KeyPath, str]:
     """Drop from pydantic's location the names of union branches, which are not keys of the document; a missing key is one."""
     place: list[str | int] = []
     branch = ""
@@ -209,7 +209,7 @@ def _real_place(value: object, loc: tuple[str | int, ...], missing: bool) -> tup
     return tuple(place), branch
 
 
-def _value_at(value: object, place: Path_) -> object:
+def _value_at(value: object, place: KeyPath) -> object:
     for part in place:
         if isinstance(value, dict):
             value = value.get(part)
@@ -261,26 +261,26 @@ def _sibling_keys(schema: type[BaseModel], loc: tuple[str | int, ...]) -> list[s
     """Keys that the schema knows at the place of a fault, found by walking the schema along the location."""
     current: object = schema
     for part in loc[:-1]:
-        current = _step(current, part)
-    models = _models(current)
+        current = _annotation_at(current, part)
+    models = _models_in(current)
     return sorted({info.alias or name for model in models for name, info in model.model_fields.items()})
 
 
-def _step(current: object, part: str | int) -> object:
-    for model in _models(current):
+def _annotation_at(current: object, part: str | int) -> object:
+    for model in _models_in(current):
         for name, info in model.model_fields.items():
             if part in (name, info.alias):
                 return info.annotation
-    if isinstance(part, str) and any(model.__name__ == part for model in _models(current)):
+    if isinstance(part, str) and any(model.__name__ == part for model in _models_in(current)):
         return current
     arguments = getattr(current, "__args__", ())
-    return arguments[-1] if arguments and not _models(current) else current
+    return arguments[-1] if arguments and not _models_in(current) else current
 
 
-def _models(annotation: object) -> list[type[BaseModel]]:
+def _models_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     origin = getattr(annotation, "__origin__", None)
     if origin in (list, dict, tuple):
         return []
-    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import Path_, key_text, parse, suggestion
+from sim.formats.documents import KeyPath, key_text, parse, suggestion
 from sim.formats.topology import from_document, written
 from sim.hardware.topology import Topology
 
@@ -45,7 +45,7 @@ def _change(facts: dict[str, Any], path: str, value: object) -> None:
     _put(place, steps, value, path)
 
 
-def _steps(facts: Any, path: str) -> Path_:
+def _steps(facts: Any, path: str) -> KeyPath:
     """The keys and indices of a path; a key of the document that itself has dots (a cluster's name) is found whole."""
     pieces = [piece[0] or int(piece[1]) for piece in _STEP.findall(path)]
     if not pieces or key_text(pieces) != path:
@@ -68,7 +68,7 @@ def _has(place: object, step: object) -> bool:
     return isinstance(place, list) and isinstance(step, int) and step < len(place)
 
 
-def _at(place: Any, step: str | int, path: str, so_far: Path_) -> Any:
+def _at(place: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
     if isinstance(place, dict) and isinstance(step, str):
         if step not in place and len(so_far) < 3:
             raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, place))}")
@@ -78,7 +78,7 @@ def _at(place: Any, step: str | int, path: str, so_far: Path_) -> Any:
     raise TopologyError(f"{path}: there is no {key_text(so_far)}")
 
 
-def _spelled_out(name: str, so_far: Path_, path: str) -> Any:
+def _spelled_out(name: str, so_far: KeyPath, path: str) -> Any:
     """The facts of a name of the catalogue, as its file says them."""
     folder = NAMED.get(str(so_far[-1]), "")
     if folder not in catalog.KINDS or name not in catalog.names(folder):
@@ -86,7 +86,7 @@ def _spelled_out(name: str, so_far: Path_, path: str) -> Any:
     return catalog.document(folder, name).value
 
 
-def _put(place: Any, steps: Path_, value: object, path: str) -> None:
+def _put(place: Any, steps: KeyPath, value: object, path: str) -> None:
     last = steps[-1]
     inside = _has(place, last) if isinstance(last, int) else isinstance(place, dict)
     if not inside or (value is None and not isinstance(last, int) and last not in place):

@@ -38,7 +38,7 @@ Power: Any = _quantity("power")
 Price: Any = _quantity("price")
 
 
-def _whole(value: object) -> object:
+def _positive(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{value!r} is not a whole number")
     if value < 1:
@@ -46,7 +46,7 @@ def _whole(value: object) -> object:
     return value
 
 
-def _share(value: object) -> object:
+def _efficiency(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")
     if not 0 < value <= 2:
@@ -62,12 +62,12 @@ def _not_negative(value: object) -> object:
     return value
 
 
-def _number(least: float, most: float) -> BeforeValidator:
+def _between(least: float, most: float) -> BeforeValidator:
     def check(value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{value!r} is not a number")
         if not least <= value <= most:
-            raise ValueError(f"{value} must be at least {least:g}" + (f" and at most {most:g}" if most < MOST else ""))
+            raise ValueError(f"{value} must be at least {least:g}" + (f" and at most {most:g}" if most < LARGEST else ""))
         return float(value)
 
     return BeforeValidator(check)
@@ -84,13 +84,13 @@ def _flag(value: object) -> object:
     return value
 
 
-def _pair(value: object) -> object:
+def _cluster_pair(value: object) -> object:
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError(f"two cluster names are expected here, not {value!r}")
     return value
 
 
-def _hosts(value: object) -> object:
+def _host_names(value: object) -> object:
     """Host names in full, of text or a list in which each item may stand for several."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
@@ -108,18 +108,20 @@ def _host_name(value: object) -> str:
     return value
 
 
-MOST = 1e6
+LARGEST = 1e6
+HostNames = Annotated[list[str], BeforeValidator(_host_names)]
+ClusterPair = Annotated[tuple[str, str], BeforeValidator(_cluster_pair)]
 HostName = Annotated[str, BeforeValidator(_host_name)]
-Count = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[int, BeforeValidator(_positive)]
 Whole = Annotated[int, BeforeValidator(_not_negative)]
-Part = Annotated[float, _number(0, 1)]
-Ratio = Annotated[float, _number(1, MOST)]
-Passed = Annotated[float, _number(0, MOST), BeforeValidator(_exponent)]
-Measured = Annotated[float, _number(1e-9, MOST), BeforeValidator(_exponent)]
+Fraction = Annotated[float, _between(0, 1)]
+Ratio = Annotated[float, _between(1, LARGEST)]
+NonNegative = Annotated[float, _between(0, LARGEST), BeforeValidator(_exponent)]
+Measured = Annotated[float, _between(1e-9, LARGEST), BeforeValidator(_exponent)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Share = Annotated[float, BeforeValidator(_share)]
-Factor = Annotated[float, _number(0.01, 100)]
-Error = Annotated[float, _number(0, MOST)]
+Share = Annotated[float, BeforeValidator(_efficiency)]
+Factor = Annotated[float, _between(0.01, 100)]
+RelativeError = Annotated[float, _between(0, LARGEST)]
 PRECISIONS = tuple(PRECISION_BYTES)
 
 
@@ -132,7 +134,7 @@ def _precision(value: object) -> object:
 Precision = Annotated[str, BeforeValidator(_precision), WithJsonSchema({"enum": list(PRECISIONS)})]
 
 
-class Door(BaseModel):
+class StrictModel(BaseModel):
     """Base of all models at the door: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

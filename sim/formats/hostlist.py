@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from sim.errors import TopologyError
 
-MOST = 1 << 20
+MAX_HOSTS = 1 << 20
 """Hosts that one text may stand for; more are a slip of the pen."""
 _PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -23,8 +23,8 @@ def expand(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for item in re.split(r",(?![^\[]*\])", text):
         found += _expanded(item.strip(), text)
-        if len(found) > MOST:
-            raise TopologyError(f"{text!r}: more than {MOST:,} hosts")
+        if len(found) > MAX_HOSTS:
+            raise TopologyError(f"{text!r}: more than {MAX_HOSTS:,} hosts")
     return tuple(found)
 
 
@@ -36,8 +36,8 @@ def _expanded(item: str, text: str) -> list[str]:
     size = 1
     for choice in choices:
         size *= len(choice)
-    if size > MOST:
-        raise TopologyError(f"{text!r}: more than {MOST:,} hosts")
+    if size > MAX_HOSTS:
+        raise TopologyError(f"{text!r}: more than {MAX_HOSTS:,} hosts")
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
@@ -48,8 +48,8 @@ def _numbers(inside: str, text: str) -> list[str]:
         if match is None:
             raise TopologyError(f"{text!r}: [{inside}] should hold numbers and ranges, such as [001-004,007]")
         first, last = match[1], match[2] or match[1]
-        if int(last) < int(first) or int(last) - int(first) >= MOST:
-            raise TopologyError(f"{text!r}: [{piece}] does not run upwards, or over more than {MOST:,} hosts")
+        if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
+            raise TopologyError(f"{text!r}: [{piece}] does not run upwards, or over more than {MAX_HOSTS:,} hosts")
         found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return found
 

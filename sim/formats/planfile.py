@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sim.errors import HolmesError, PlanError, TopologyError
-from sim.formats.documents import Document, Path_, check, parse, read_text
-from sim.formats.fields import Count, Door, Flag, Whole
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
+from sim.formats.fields import Count, Flag, StrictModel, Whole
 from sim.formats.topology import from_document, workload_facts, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
@@ -29,7 +29,7 @@ from sim.plan.prediction import Prediction
 PLAN_FORMAT = "holmes-sim/plan/1"
 
 
-class ConfigFacts(Door):
+class ConfigFacts(StrictModel):
     """Parallel degrees and switches; `num_microbatches` has one number for each replica."""
 
     tp: Count
@@ -51,13 +51,13 @@ class ConfigFacts(Door):
     gradient_precision: str = "fp32"
 
 
-class StageFacts(Door):
+class StageFacts(StrictModel):
     """A range of layers: [first, past_last]."""
 
     layers: tuple[int, int]
 
 
-class GroupFacts(Door):
+class GroupFacts(StrictModel):
     """Ranks that communicate, in ring order."""
 
     kind: Literal["tp", "pp", "dp", "cp", "ep"]
@@ -67,7 +67,7 @@ class GroupFacts(Door):
     collective: str
 
 
-class PredictionFacts(Door):
+class PredictionFacts(StrictModel):
     """What the plan promises, by simulation."""
 
     step_s: float
@@ -83,14 +83,14 @@ class PredictionFacts(Door):
     joules_per_token: float | None = None
 
 
-class AxisFacts(Door):
+class AxisFacts(StrictModel):
     """A dimension of the searched space: its values, or in words where they follow a rule."""
 
     axis: str
     values: tuple[str | int, ...]
 
 
-class CertificateFacts(Door):
+class CertificateFacts(StrictModel):
     """How far the promise can be from the best of the searched space."""
 
     status: Literal["optimal", "feasible"]
@@ -106,14 +106,14 @@ class CertificateFacts(Door):
     outside: tuple[str, ...] = ()
 
 
-class MadeByFacts(Door):
+class MadeByFacts(StrictModel):
     """Who made the plan."""
 
     strategy: str
     version: str
 
 
-class PlanFacts(Door):
+class PlanFacts(StrictModel):
     """A plan: who does what, for which workload, on which topology."""
 
     format: Literal["holmes-sim/plan/1"]
@@ -164,7 +164,7 @@ def _group(group: Group) -> dict[str, Any]:
     return {name: getattr(group, name) for name in ("kind", "ranks", "nic", "transport", "collective")}
 
 
-def question(plan: Plan) -> str:
+def simulation_inputs(plan: Plan) -> str:
     """Canonical text of what a simulation of the plan depends on: promise, certificate and author left out."""
     data = facts(plan)
     for key in ("prediction", "certificate", "made_by"):
@@ -174,7 +174,7 @@ def question(plan: Plan) -> str:
 
 def digest(plan: Plan) -> str:
     """Short name of a plan by its content: equal for plans whose simulations must be equal."""
-    return hashlib.sha256(question(plan).encode()).hexdigest()[:16]
+    return hashlib.sha256(simulation_inputs(plan).encode()).hexdigest()[:16]
 
 
 def to_json(plan: Plan) -> str:
@@ -254,7 +254,7 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
 
 
 @contextmanager
-def _at(document: Document, path: Path_) -> Iterator[None]:
+def _at(document: Document, path: KeyPath) -> Iterator[None]:
     """Give an error its place in the file; one that begins with a key (`stages[2].layers: ...`) names its own."""
     try:
         yield

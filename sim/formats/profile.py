@@ -16,11 +16,11 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.profile_facts import ProfileFacts, ProfileRowFacts
 from sim.hardware.cluster import Fleet
 from sim.hardware.device_spec import DeviceSpec
-from sim.hardware.measured import Both, Profile, Row, shape
+from sim.hardware.measured import ForwardBackward, MeasuredRow, Profile, shape
 from sim.workload.model import Model
 
 PROFILE_FORMAT = "holmes-sim/profile/1"
@@ -60,7 +60,7 @@ def _header() -> dict[str, Any]:
     return {key: getattr(facts, key) for key in _INHERITED}
 
 
-def faults(written: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+def faults(written: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     """(place, text) of what the schema cannot see: names that mean nothing, and rows given twice."""
     known = written if "format" in written else _header() | written
     if "precision" not in known:
@@ -74,7 +74,7 @@ def faults(written: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
         if device not in in_place:
             yield from _unknown_device(("devices", str(gpu)), device)
     for index, row in enumerate(rows if isinstance(rows, list) else []):
-        at: Path_ = ("layer_profiles", index)
+        at: KeyPath = ("layer_profiles", index)
         model, gpu = (_mapping(row).get(key) for key in ("model", "gpu"))
         if isinstance(model, str) and model not in models:
             yield (*at, "model"), f"model {model!r} has no shape under models{suggestion(model, models)}"
@@ -90,7 +90,7 @@ def _mapping(value: object) -> dict[Any, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _unknown_device(at: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+def _unknown_device(at: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(name, str) and name not in catalog.names("devices"):
         near = suggestion(name, catalog.names("devices"))
         yield at, f"device {name!r} is not in the catalogue; name it under devices{near}"
@@ -107,9 +107,9 @@ def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:
     return replace(fleet, clusters=tuple(clusters))
 
 
-def _rising(rows: list[Row]) -> tuple[Row, ...]:
+def _rising(rows: list[MeasuredRow]) -> tuple[MeasuredRow, ...]:
     """The rows, none slower in a layer's forward or backward than one of a larger microbatch: that can only be noise."""
-    alike: dict[tuple[Model, int, int], list[Both]] = {}
+    alike: dict[tuple[Model, int, int], list[ForwardBackward]] = {}
     found = []
     for row in sorted(rows, key=lambda row: -row.microbatch_size):
         larger = alike.setdefault((row.model, row.seq_len, row.tp), [])
@@ -118,7 +118,7 @@ def _rising(rows: list[Row]) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Row | None:
+def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> MeasuredRow | None:
     """A row as the simulator knows it; None where it is not of this device or cannot be what it says."""
     if facts.devices.get(row.gpu, row.gpu) != device.name or row.model in facts.left_out:
         return None
@@ -126,13 +126,13 @@ def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Row |
     model = of.model()
     if row.n_entries is not None and row.n_entries < model.layers + ENDS:
         return None
-    head: Both | None = None
+    head: ForwardBackward | None = None
     if row.head_forward_s and row.head_backward_s is not None:
         logits = 2.0 * row.micro_batch * of.seq_len * model.hidden * model.vocab / row.tp
         possible = row.head_forward_s >= logits / device.peak_of(str(facts.precision))
         head = (row.head_forward_s, row.head_backward_s) if possible else None
     update = row.layer_update_s * row.tp / of.updated_parameters if of.updated_parameters else 0.0
-    return Row(
+    return MeasuredRow(
         model=shape(model),
         seq_len=of.seq_len,
         precision=device.runs(str(facts.precision)),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sim.formats.catalog_facts import ModelFacts
-from sim.formats.fields import Count, Door, Measured, Passed, Precision
+from sim.formats.fields import Count, Measured, NonNegative, Precision, StrictModel
 
 
 class ProfileModelFacts(ModelFacts):
@@ -17,7 +17,7 @@ class ProfileModelFacts(ModelFacts):
     updated_parameters: Count | None = None
 
 
-class ProfileRowFacts(Door):
+class ProfileRowFacts(StrictModel):
     """Seconds of one rank for one microbatch; an update of 0 and an absent head were not measured."""
 
     model: str
@@ -26,16 +26,18 @@ class ProfileRowFacts(Door):
     micro_batch: Count
     layer_forward_s: Measured
     layer_backward_s: Measured
-    layer_update_s: Passed = 0.0
-    embedding_forward_s: Passed
-    embedding_backward_s: Passed
-    head_forward_s: Passed | None = None
-    head_backward_s: Passed | None = None
+    layer_update_s: NonNegative = 0.0
+    embedding_forward_s: NonNegative
+    embedding_backward_s: NonNegative
+    head_forward_s: NonNegative | None = None
+    head_backward_s: NonNegative | None = None
     n_entries: Count | None = None
-    spread: Passed | None = Field(None, description="half the interquartile range of the layer's seconds, over their median")
+    spread: NonNegative | None = Field(
+        None, description="half the interquartile range of the layer's seconds, over their median"
+    )
 
 
-class ProfileFacts(Door):
+class ProfileFacts(StrictModel):
     """Measured layer seconds. `devices` names the catalogue's device of each `gpu`, `left_out` why a model's rows are not used.
     `in_place` are devices that no catalogue has: topologies give their facts in place. `collectives` says whether the exchanges
     of tensor-parallel ranks are inside the seconds, or each rank was measured apart from the others.

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from sim.formats.fields import Door, Error, Factor, Flag, Time
+from sim.formats.fields import Factor, Flag, RelativeError, StrictModel, Time
 from sim.hardware.stack import DEFAULT, Stack
 
 
-class StackNumbers(Door):
+class StackNumbers(StrictModel):
     """Numbers of a software stack that were fitted; what is not named is the default's."""
 
     gemm: Factor = DEFAULT.gemm
@@ -26,15 +26,15 @@ class StackNumbers(Door):
         return Stack(**self.model_dump())
 
 
-class StackErrors(Door):
+class StackErrors(StrictModel):
     """Mean absolute relative errors: with the default numbers, fitted, and on groups of cases that the fit did not see."""
 
-    default: Error
-    fitted: Error
-    held_out: Error
+    default: RelativeError
+    fitted: RelativeError
+    held_out: RelativeError
 
 
-class HeldOutFacts(Door):
+class HeldOutFacts(StrictModel):
     """A fit that never saw the cases of one group."""
 
     group: str
@@ -42,7 +42,7 @@ class HeldOutFacts(Door):
     cases: list[str]
 
 
-class StackFacts(Door):
+class StackFacts(StrictModel):
     """A software stack, fitted to named runs by `holmes-sim calibrate`; `blocking` is known of its runs, not fitted."""
 
     format: Literal["holmes-sim/stack/1"]
@@ -53,6 +53,6 @@ class StackFacts(Door):
     cases: list[str]
     held_out: list[HeldOutFacts] = Field([])
 
-    def under(self, numbers: StackNumbers) -> Stack:
+    def stack(self, numbers: StackNumbers) -> Stack:
         """The stack as the simulator knows it, under its fitted numbers or other ones."""
         return replace(numbers.stack(), blocking=self.blocking)

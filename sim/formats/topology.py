@@ -12,7 +12,7 @@ from typing import Any
 from sim.errors import TopologyError
 from sim.formats import catalog, huggingface, profile
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
-from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.topology_facts import ClusterFacts, NicFacts, TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
@@ -69,7 +69,7 @@ def load_model(name: str, folder: Path = Path()) -> Model:
     return huggingface.read(folder / name if (folder / name).exists() else name)
 
 
-def _unknown_model(name: str, folder: Path) -> Iterator[tuple[Path_, str]]:
+def _unknown_model(name: str, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     if name not in catalog.names("models") and not (folder / name).exists() and not Path(name).exists():
         near = suggestion(name, catalog.names("models"))
         yield ("workload", "model"), f"model {name!r} is neither in the catalogue nor a path to a config.json{near}"
@@ -128,7 +128,7 @@ def _nic_type(facts: NicFacts) -> LinkSpec:
     return replace(found, efficiency=tuple((operation, facts.efficiency) for operation, _ in found.efficiency))
 
 
-def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
+def _faults(value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     """(place, text) of what the schema cannot see: names that do not exist, links that join nothing.
 
     Walks the raw document, so that these faults are told together with those of the schema; what is malformed is passed over.
@@ -159,8 +159,8 @@ def _nic_types(cluster: object) -> list[Any]:
     return [_mapping(nic).get("type") for nic in nics] if isinstance(nics, list) else []
 
 
-def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
-    at: Path_ = ("clusters", name)
+def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+    at: KeyPath = ("clusters", name)
     if not _CLUSTER_NAME.fullmatch(name):
         yield at, f"cluster name {name!r} may hold letters, digits, '.', '_' and '-' only"
     node = _mapping(cluster.get("node"))
@@ -177,13 +177,13 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[Path_,
         yield (*at, "node"), f"{nodes} nodes without NICs cannot be joined; list nics"
 
 
-def _unknown(folder: str, place: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+def _unknown(folder: str, place: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(name, str) and name not in catalog.names(folder):
         near = suggestion(name, catalog.names(folder))
         yield place, f"{catalog.KINDS[folder]} {name!r} is not in the catalogue{near}"
 
 
-def _link_faults(at: Path_, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+def _link_faults(at: KeyPath, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     kind, between = link.get("type"), link.get("between")
     yield from _unknown("nics", (*at, "type"), kind)
     ends = between if isinstance(between, list) else []

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
-from sim.formats.fields import Count, Door, HostName, Precision, Price, Rate, Ratio, Share, Time, Whole, _hosts, _pair
+from sim.formats.fields import (
+    ClusterPair,
+    Count,
+    HostName,
+    HostNames,
+    Precision,
+    Price,
+    Rate,
+    Ratio,
+    Share,
+    StrictModel,
+    Time,
+    Whole,
+)
 from sim.formats.profile_facts import ProfileFacts
 
 TOPOLOGY_FORMAT = "holmes-sim/topology/1"
 
 
-class DevicesFacts(Door):
+class DevicesFacts(StrictModel):
     """Which devices a node has, how many, and what one of them costs here (in place of the price of its type)."""
 
     type: str | DeviceFacts
@@ -22,7 +35,7 @@ class DevicesFacts(Door):
     price: Price | None = None
 
 
-class NicFacts(Door):
+class NicFacts(StrictModel):
     """NICs of one type in a node: rate of one NIC in one direction, and how many; `efficiency` where it was measured here.
 
     For launches: `names` are what the hosts call them, RDMA devices (mlx5_0) of an RDMA type, network interfaces (eth0) of
@@ -45,7 +58,7 @@ class NicFacts(Door):
         return self
 
 
-class NodeFacts(Door):
+class NodeFacts(StrictModel):
     """One node of a cluster."""
 
     devices: DevicesFacts
@@ -53,18 +66,18 @@ class NodeFacts(Door):
     nics: list[NicFacts] = Field([])
 
 
-class FabricFacts(Door):
+class FabricFacts(StrictModel):
     """Leaf switches of a cluster; absent means non-blocking."""
 
     nodes_per_leaf: Count
     oversubscription: Ratio = 1.0
 
 
-class ClusterFacts(Door):
+class ClusterFacts(StrictModel):
     """Alike nodes under one fabric per NIC type; `hosts` are their names, for launches (`gpu[001-004]` is four of them)."""
 
     nodes: Count
-    hosts: Annotated[list[str], BeforeValidator(_hosts)] = Field([], description="host names, node by node")
+    hosts: HostNames = Field([], description="host names, node by node")
     node: NodeFacts
     fabric: FabricFacts | None = None
 
@@ -75,17 +88,17 @@ class ClusterFacts(Door):
         return self
 
 
-class TrunkFacts(Door):
+class TrunkFacts(StrictModel):
     """A link between two clusters; an ethernet link carries TCP between all their Ethernet NICs."""
 
-    between: Annotated[tuple[str, str], BeforeValidator(_pair)]
+    between: ClusterPair
     type: str
     bandwidth: Rate
     latency: Time
     price: Price | None = Field(None, description="rent of the link")
 
 
-class WorkloadFacts(Door):
+class WorkloadFacts(StrictModel):
     """What is trained: a model of the catalogue, a path to a Hugging Face config.json, or the shape in place."""
 
     model: str | ModelFacts
@@ -94,7 +107,7 @@ class WorkloadFacts(Door):
     precision: Precision = "bf16"
 
 
-class TopologyFacts(Door):
+class TopologyFacts(StrictModel):
     """A whole scenario: clusters, links between them, and the workload to plan for."""
 
     format: Literal["holmes-sim/topology/1"]

@@ -55,7 +55,7 @@ class LinkSpec:
                 return found
         return Protocol("", self.overhead, self.latency, 1.0)
 
-    def driven(self, members: int) -> BytesPerSecond:
+    def port_bandwidth(self, members: int) -> BytesPerSecond:
         """Wire rate of a port that a group of so many devices of a node drives."""
         rates = [(least, rate) for least, rate in self.group_bandwidth if least <= members]
         if rates:

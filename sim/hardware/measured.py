@@ -18,12 +18,12 @@ from sim.units import Seconds
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
-Both: TypeAlias = tuple[Seconds, Seconds]
+ForwardBackward: TypeAlias = tuple[Seconds, Seconds]
 """Seconds of the forward and of the backward of one microbatch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredRow:
     """Measured seconds of one rank: of a layer, the embedding and the head (None: formula), and of Adam for each parameter.
 
     `collectives`: whether the exchanges of tensor-parallel ranks are inside.
@@ -34,9 +34,9 @@ class Row:
     precision: str
     tp: int
     microbatch_size: int
-    layer: Both
-    embedding: Both
-    head: Both | None = None
+    layer: ForwardBackward
+    embedding: ForwardBackward
+    head: ForwardBackward | None = None
     update: Seconds | None = None
     collectives: bool = True
 
@@ -45,7 +45,7 @@ class Row:
 class Profile:
     """All rows of one device."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredRow, ...]
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,9 @@ def shape(model: Model) -> Model:
 
 
 @functools.lru_cache(maxsize=4096)
-def look(profile: Profile, workload: Workload, precision: str, tp: int, microbatch_size: int) -> tuple[Row | None, str]:
+def lookup(
+    profile: Profile, workload: Workload, precision: str, tp: int, microbatch_size: int
+) -> tuple[MeasuredRow | None, str]:
     """The row for a workload that the device runs at `precision`, and what it rests on; None and why, where formulas stand."""
     model = shape(workload.model)
     rows = [row for row in profile.rows if row.model == model]
@@ -86,10 +88,10 @@ def look(profile: Profile, workload: Workload, precision: str, tp: int, microbat
     return None, f"formula: microbatch size {microbatch_size} is outside of those profiled, {sizes}"
 
 
-def _between(low: Row, high: Row, microbatch_size: int) -> Row:
+def _between(low: MeasuredRow, high: MeasuredRow, microbatch_size: int) -> MeasuredRow:
     part = (microbatch_size - low.microbatch_size) / (high.microbatch_size - low.microbatch_size)
 
-    def blend(a: Both, b: Both) -> Both:
+    def blend(a: ForwardBackward, b: ForwardBackward) -> ForwardBackward:
         return a[0] + part * (b[0] - a[0]), a[1] + part * (b[1] - a[1])
 
     return replace(

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sim.hardware.device_spec import DeviceSpec
-from sim.hardware.measured import Row, look
+from sim.hardware.measured import MeasuredRow, lookup
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels, head_kernels, layer_kernels
@@ -162,11 +162,11 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
     return forward, inputs + weights
 
 
-def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> Row | None:
+def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> MeasuredRow | None:
     """What the device's profile says of this workload; None where formulas stand."""
     if device.profile is None or config.cp > 1 or config.ep > 1:
         return None
-    return look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
+    return lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
 
 
 def includes_collectives(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> bool:
@@ -182,7 +182,7 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
     if config.cp > 1 or config.ep > 1:
         return "formula: profiles do not tell of cp and ep"
     row = measured(device, workload, config)
-    words = look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
+    words = lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
     return words + (", head by formula" if row and not row.head else "")
 
 

@@ -206,7 +206,7 @@ def _inside(
     link: LinkSpec, source: Device, target: Device, operation: str, members: int, ranks: int, protocol: Protocol
 ) -> Path:
     """Inside a node: out of one port, into the other, as fast as a group of so many members drives it."""
-    weight = link.bandwidth / link.driven(members) / (link.efficiency_of(operation) * protocol.share)
+    weight = link.bandwidth / link.port_bandwidth(members) / (link.efficiency_of(operation) * protocol.share)
     if protocol.in_switch:
         weight *= (ranks + 1) / (2 * (ranks - 1))
     elif operation != "send_recv":

@@ -95,7 +95,7 @@ class Plan:
     def _tells(self, degree: str) -> bool:
         return degree in ("tp", "pp", "dp") or getattr(self.config, degree) > 1
 
-    def saying(self, **said: Prediction | Certificate | MadeBy) -> Plan:
+    def annotated(self, **said: Prediction | Certificate | MadeBy) -> Plan:
         """The plan with another prediction, certificate or maker: nothing that would have to be checked again."""
         found = copy.copy(self)
         for name, what in said.items():
@@ -186,6 +186,6 @@ def _check_groups(plan: Plan) -> None:
                 raise PlanError(f"groups[{index}].nic: {group.nic} is not a NIC of {plan.placement[rank]} (rank {rank})")
 
 
-def under(stack: Stack, plan: Plan) -> Plan:
+def with_stack(stack: Stack, plan: Plan) -> Plan:
     """The plan, read with the default stack, on the same devices under another one."""
     return replace(plan, topology=replace(plan.topology, fleet=applied(stack, plan.fleet)))
