@@ -20,7 +20,7 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.measured import MeasuredRow, lookup
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
-from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
 from sim.workload.workload import Workload
 
 PASS_LAUNCH: Seconds = 3 * MICRO
@@ -188,9 +188,8 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
 
 def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
     """Forward kernels of one layer and one microbatch on one rank."""
-    size, sliced = config.microbatch_size, config.sequence_parallel
-    of_model = workload.model, size, workload.seq_len, config.tp, sliced, workload.bytes_per_value
-    return layer_kernels(*of_model, config.cp, config.ep)
+    sharding = LayerSharding(config.tp, config.sequence_parallel, config.cp, config.ep)
+    return layer_kernels(workload.model, config.microbatch_size, workload.seq_len, sharding, workload.bytes_per_value)
 
 
 def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:

@@ -1,4 +1,12 @@
-"""TODO sim.workload.kernels."""
+"""Forward kernels of one transformer layer, the embedding and the head, by shape.
+
+A layer is a list of matrix products by (m, n, k), one attention core and elementwise passes by bytes. FLOPs, seconds and saved
+activation bytes are all computed from that list, so they cannot disagree.
+
+Notation: b microbatch size, s sequence length, h hidden size, a heads, t tensor-parallel degree, v vocabulary, following
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198 (section 4: activation
+bytes).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +19,7 @@ from sim.workload.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """`count` products of an (m x k) by a (k x n) matrix; `saved` bytes are kept for the backward pass."""
+    """`count` matrix products, (m x k) by (k x n) each; `saved` bytes are kept for the backward pass."""
 
     name: str
     m: int
@@ -22,20 +30,21 @@ class Gemm:
 
     @property
     def flops(self) -> Flops:
-        """Multiply and add counted apart."""
+        """FLOPs of all products; a multiplication and an addition count as two."""
         return 2.0 * self.m * self.n * self.k * self.count
 
     @property
     def values(self) -> float:
-        """Values of the three matrices of one product."""
+        """Number of elements of the three matrices of one product."""
         return float(self.m * self.k + self.k * self.n + self.m * self.n)
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The attention core of one microbatch: `batch` sequences, `heads` query heads of this rank.
+    """The attention core of one microbatch: `batch` sequences, the `heads` query heads and `kv_heads` of one rank.
 
-    `cp` ranks share the queries of each sequence, zig-zag, so that each has 1/cp of the causal scores.
+    With context parallelism `cp` ranks share the queries of each sequence in zigzag order, so that each computes 1/cp of the
+    causal scores. `saved` bytes are kept for the backward pass.
     """
 
     name: str
@@ -49,18 +58,18 @@ class Attention:
 
     @property
     def scores(self) -> float:
-        """Attention scores of this rank, the masked half included."""
+        """Number of attention scores of this rank, the masked half included."""
         return float(self.batch * self.heads) * self.seq_len**2 / self.cp
 
     @property
     def flops(self) -> Flops:
-        """Scores and weighted values, the masked half left out (causal)."""
+        """FLOPs of the scores and the weighted values, without the masked half (causal attention)."""
         return 2.0 * self.scores * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """An elementwise pass that moves `moved` bytes through memory; `saved` bytes are kept for the backward pass."""
+    """An elementwise kernel that reads and writes `moved` bytes of memory; `saved` bytes are kept for the backward pass."""
 
     name: str
     moved: Bytes
@@ -70,19 +79,28 @@ class Pass:
 Kernel: TypeAlias = Gemm | Attention | Pass
 
 
-def layer_kernels(
-    model: Model, b: int, s: int, t: int, sequence_parallel: bool, nbytes: int, cp: int = 1, ep: int = 1
-) -> tuple[Kernel, ...]:
-    """Forward kernels of one layer on one of `t` tensor-parallel ranks, for a microbatch of `b` sequences of `s` tokens.
+@dataclass(frozen=True, slots=True)
+class LayerSharding:
+    """How tensor, sequence, context and expert parallelism divide one layer."""
 
-    Of the sequence a rank has s / cp tokens, and their queries against all keys. Of the experts it has one of `ep` parts, and
-    the tokens that `ep` ranks send it.
+    tp: int = 1
+    sequence_parallel: bool = False
+    cp: int = 1
+    ep: int = 1
 
-    Saved bytes add up to arXiv 2205.05198, equation 2 without the attention scores, which a fused attention kernel does
-    not keep: s b h (10 + 24/t) at 2 bytes a value, or s b h 34/t with sequence parallelism. Dropout masks take one byte.
-    Fused passes as in Megatron-LM: norm reads and writes once; bias + dropout + residual reads twice, writes once and
+
+def layer_kernels(model: Model, b: int, s: int, sharding: LayerSharding, nbytes: int) -> tuple[Kernel, ...]:
+    """Forward kernels of one layer on one rank, for a microbatch of `b` sequences of `s` tokens at `nbytes` bytes a value.
+
+    A rank holds s / cp tokens of each sequence, and multiplies their queries with all keys. It holds 1 / ep of the experts, and
+    processes the tokens that `ep` ranks send it.
+
+    Saved bytes add up to arXiv 2205.05198, equation 2, without the attention scores, which a fused attention kernel does not
+    keep: s b h (10 + 24/t) at 2 bytes a value, or s b h 34/t with sequence parallelism. Dropout masks take one byte a value.
+    Passes are fused as in Megatron-LM: a norm reads and writes once; bias + dropout + residual reads twice, writes once and
     keeps a mask; the activation function reads the up projection and writes its result.
     """
+    t, sequence_parallel, cp, ep = sharding.tp, sharding.sequence_parallel, sharding.cp, sharding.ep
     tokens = b * s // cp
     h = model.hidden
     outside = tokens * h // t if sequence_parallel else tokens * h  # values of the region between tensor-parallel blocks
@@ -120,7 +138,7 @@ def layer_kernels(
 
 
 def _mlp_kernels(model: Model, tokens: int, experts: int, f: int, nbytes: int, entered: Bytes) -> list[Kernel]:
-    """Kernels of `experts` MLPs of width `f` that share `tokens` tokens; `entered` bytes of input are kept."""
+    """Kernels of `experts` MLPs of width `f` that divide `tokens` tokens evenly; `entered` bytes of input are kept."""
     rows, up = max(tokens // experts, 1), f * (2 if model.mlp == "swiglu" else 1)
     return [
         Gemm("up", rows, up, model.hidden, count=experts, saved=entered),
@@ -130,7 +148,7 @@ def _mlp_kernels(model: Model, tokens: int, experts: int, f: int, nbytes: int, e
 
 
 def embedding_kernels(model: Model, b: int, s: int, nbytes: int) -> tuple[Kernel, ...]:
-    """Kernels of the input embedding: rows are gathered and written, then dropout."""
+    """Kernels of the input embedding: gather and write rows, then dropout."""
     values = b * s * model.hidden * nbytes
     mask = float(b * s * model.hidden) if model.mlp == "gelu" else 0.0
     return (Pass("embedding", 2.0 * values + 2.0 * values + mask, saved=mask),)
@@ -139,7 +157,7 @@ def embedding_kernels(model: Model, b: int, s: int, nbytes: int) -> tuple[Kernel
 def head_kernels(model: Model, b: int, s: int, t: int, nbytes: int) -> tuple[Kernel, ...]:
     """Kernels of the final norm, the logits and the cross-entropy loss on one of `t` tensor-parallel ranks.
 
-    The loss reads the logits, keeps them as fp32 and makes three more fp32 passes: maximum, exponentials, gradient
+    The loss reads the logits, keeps them in fp32 and makes three more fp32 passes: maximum, exponentials, gradient
     (arXiv 2205.05198, section 4.3: 4 s b h for norm and projection and 4 s b v for the logits, per rank divided by t).
     """
     tokens, h, v = b * s, model.hidden, model.vocab // t

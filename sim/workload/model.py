@@ -1,12 +1,7 @@
-"""What is trained: the model's shape and the workload of one optimizer step.
+"""The shape of a transformer language model and its parameter counts.
 
-A model is `layers` equal transformer layers between an embedding and a language-model head. A layer is a list of
-kernels (`layer_kernels`): matrix products by (m, n, k), one attention core, elementwise passes by bytes. FLOPs, seconds
-and saved activation bytes are all read from that one list, so they cannot disagree.
-
-Notation of the formulas: b microbatch size, s sequence length, h hidden size, a heads, t tensor-parallel degree, following
-Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198 (section 4 for
-activation bytes), and Narayanan et al., arXiv 2104.04473 (section 3 for FLOPs).
+A model is `layers` equal transformer layers between an embedding and a language-model head. `sim.workload.kernels` lists the
+kernels of a layer.
 """
 
 from __future__ import annotations
@@ -14,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Bytes of one activation or weight as stored; fp8 training keeps weights and activations in bf16 and casts for the GEMM."""
+"""Precision -> stored bytes of one activation or weight. fp8 training keeps both in bf16 and casts them for the GEMM."""
 
 MLP_KINDS = ("gelu", "swiglu", "relu2")
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A transformer language model. `vocab` is the padded vocabulary; `experts` 0 means a dense MLP.
+    """A transformer language model.
 
-    With experts `ffn_hidden` is the width of one; `shared_ffn_hidden` that of all experts together that every token passes.
+    `vocab` is the padded vocabulary size. `experts` is 0 for a dense MLP; else `ffn_hidden` is the width of one routed expert,
+    and `shared_ffn_hidden` the total width of the shared experts, which process every token. Raises ValueError for wrong
+    values.
     """
 
     name: str
@@ -58,17 +55,17 @@ class Model:
 
     @property
     def query_size(self) -> int:
-        """Width of all query heads together."""
+        """Total width of all query heads."""
         return self.heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """Width of all key (or all value) heads together."""
+        """Total width of all key heads, which is also that of all value heads."""
         return self.kv_heads * self.head_dim
 
     @property
     def up_width(self) -> int:
-        """Columns of the first MLP product: gate and up side by side where the MLP is gated."""
+        """Columns of the first MLP product; in a gated MLP those of gate and up projection together."""
         return self.ffn_hidden * (2 if self.mlp == "swiglu" else 1)
 
     @property
@@ -86,7 +83,7 @@ class Model:
 
     @property
     def expert_parameters(self) -> int:
-        """Parameters of all routed experts of one layer: what expert parallelism divides."""
+        """Parameters of all routed experts of one layer, which expert parallelism divides."""
         return self.experts * self._mlp_parameters(self.ffn_hidden)
 
     def layer_parameters_on(self, ep: int) -> float:
@@ -104,11 +101,11 @@ class Model:
 
     @property
     def head_parameters(self) -> int:
-        """Parameters of the output projection, stored on the last stage also where it is tied to the embedding."""
+        """Parameters of final norm and output projection; the last stage stores them even if tied to the embedding."""
         return self.vocab * self.hidden + self.hidden * (2 if self.mlp == "gelu" else 1)
 
     @property
     def parameters(self) -> int:
-        """Parameters of the whole model, tied ones counted once."""
+        """Parameters of the whole model; tied ones count once."""
         tied = self.vocab * self.hidden if self.tied_embeddings else 0
         return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters - tied

@@ -1,11 +1,11 @@
-"""TODO sim.workload.workload."""
+"""The workload of one optimizer step: model, batch size, sequence length, precision and model FLOPs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from sim.units import Flops
-from sim.workload.kernels import Gemm, layer_kernels
+from sim.workload.kernels import Gemm, LayerSharding, layer_kernels
 from sim.workload.model import PRECISION_BYTES, Model
 
 
@@ -26,12 +26,12 @@ class Workload:
             raise ValueError(f"precision {self.precision!r} is unknown; known: {', '.join(PRECISION_BYTES)}")
 
     def __hash__(self) -> int:
-        """Of a few fields: quicker than of all, since many results are cached by workload."""
+        """Hash of a few fields only, for speed: many results are cached by workload."""
         return hash((self.model.name, self.model.layers, self.global_batch_size, self.seq_len))
 
     @property
     def tokens(self) -> int:
-        """Tokens of one step."""
+        """Tokens of one optimizer step."""
         return self.global_batch_size * self.seq_len
 
     @property
@@ -41,14 +41,14 @@ class Workload:
 
     @property
     def flops(self) -> Flops:
-        """Model FLOPs of one step, forward and backward, recomputation not counted.
+        """Model FLOPs of one optimizer step, forward and backward, without recomputation.
 
-        Three times the forward FLOPs of every matrix product; the attention core is counted without the causal saving, as
-        MFU is usually reported (arXiv 2104.04473, section 3: 72 B s L h^2 (1 + s/6h + V/12Lh)).
+        Three times the forward FLOPs of every matrix product. The attention core counts the masked half too, as MFU is usually
+        reported (Narayanan et al., arXiv 2104.04473, section 3: 72 B s L h^2 (1 + s/6h + V/12Lh)).
         """
         model = self.model
         layer = sum(
-            k.flops for k in layer_kernels(model, 1, self.seq_len, 1, False, self.bytes_per_value) if isinstance(k, Gemm)
+            k.flops for k in layer_kernels(model, 1, self.seq_len, LayerSharding(), self.bytes_per_value) if isinstance(k, Gemm)
         )
         attention = 4.0 * self.seq_len**2 * model.query_size
         logits = 2.0 * self.seq_len * model.hidden * model.vocab

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sim.formats import catalog
-from sim.workload.kernels import Attention, Gemm, layer_kernels
+from sim.workload.kernels import Attention, Gemm, LayerSharding, layer_kernels
 from sim.workload.model import Model
 from sim.workload.workload import Workload
 
@@ -27,12 +27,12 @@ NOMINAL = [
 
 def flops(model: Model, tp: int, sequence_parallel: bool = False) -> float:
     """FLOPs of the products and the attention core of one layer on one rank."""
-    kernels = layer_kernels(model, 2, 512, tp, sequence_parallel, 2)
+    kernels = layer_kernels(model, 2, 512, LayerSharding(tp, sequence_parallel), 2)
     return sum(kernel.flops for kernel in kernels if isinstance(kernel, Gemm | Attention))
 
 
 def saved(model: Model, b: int, s: int, tp: int, sequence_parallel: bool) -> float:
-    return sum(kernel.saved for kernel in layer_kernels(model, b, s, tp, sequence_parallel, 2))
+    return sum(kernel.saved for kernel in layer_kernels(model, b, s, LayerSharding(tp, sequence_parallel), 2))
 
 
 @pytest.mark.parametrize(("name", "nominal"), NOMINAL, ids=[name for name, _ in NOMINAL])
