@@ -1,4 +1,7 @@
-"""TODO sim.formats.catalog_facts."""
+"""Pydantic models of catalogue entries: device, interconnect, NIC type and model.
+
+A topology may give such facts in place of a name in the catalogue. The docstrings are descriptions in the JSON Schema.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +73,11 @@ class DeviceFacts(StrictModel):
         return self
 
     def spec(self) -> DeviceSpec:
-        """The device as the simulator knows it: under the default software stack."""
+        """The device of the simulator, at the rates of the default software stack."""
         return DEFAULT.device(self.isolated())
 
     def isolated(self) -> DeviceSpec:
-        """The device as it was measured, kernel by kernel."""
+        """The device at the rates measured in isolation, kernel by kernel."""
         return DeviceSpec(
             name=self.name,
             vendor=self.vendor,
@@ -126,11 +129,11 @@ class NicTypeFacts(StrictModel):
     sources: dict[str, str] = Field({})
 
     def spec(self) -> LinkSpec:
-        """The NIC type as the simulator knows it: under the default software stack."""
+        """The NIC type of the simulator, at the rates of the default software stack."""
         return DEFAULT.link(self.isolated())
 
     def isolated(self) -> LinkSpec:
-        """The NIC type (or interconnect) as it was measured."""
+        """The NIC type (or interconnect) at the rates measured in isolation."""
         return LinkSpec(
             name=self.name,
             latency=self.latency,
@@ -161,7 +164,7 @@ class LinkFacts(NicTypeFacts):
     own_piece: Fraction = 0.0
 
     def isolated(self) -> LinkSpec:
-        """The interconnect as it was measured."""
+        """The interconnect at the rates measured in isolation."""
         return replace(
             super().isolated(),
             bandwidth=self.bandwidth,
@@ -196,7 +199,7 @@ class ModelFacts(StrictModel):
         return self
 
     def model(self) -> Model:
-        """The model as the simulator knows it."""
+        """The model shape of the simulator."""
         facts = self.model_dump(include=set(ModelFacts.model_fields) - {"sources"})
         facts["kv_heads"] = self.kv_heads or self.heads
         facts["head_dim"] = self.head_dim or 0

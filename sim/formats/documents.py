@@ -1,7 +1,6 @@
-"""YAML and JSON documents at the door: text in, checked values out, every fault of a file at once with its line.
+"""YAML and JSON documents: parse text, validate it with a pydantic model, and report every fault of a file with its line.
 
-This is the only file that knows PyYAML. A document is checked by a pydantic model; each fault becomes one line
-`file:line: key: what is wrong; what would be right`.
+Only this file uses PyYAML. Each fault becomes one line `file:line: key: what is wrong; what would be right`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,15 @@ from sim.errors import HolmesError, TopologyError
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KeyPath = tuple[str | int, ...]
+"""Keys and indices from the root of a document to a value."""
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class Document:
-    """A parsed file that knows the line of every key; `outer` is its place where it is part of a larger file.
+    """A parsed file and the line of every key.
 
-    `find` tells the lines. It is asked when the first one is wanted: a file without a fault needs none.
+    `duplicates` are keys given twice, with the repeating line. `outer` is the path of this document inside a larger file.
+    `find_lines` returns the line of every key; it is called when the first fault needs one.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Document:
         return self._find_lines()
 
     def inside(self, key: str) -> Document:
-        """The part of the document under a key."""
+        """The part of the document under a top-level key."""
         assert isinstance(self.value, dict)
 
         def lines() -> Mapping[KeyPath, int]:
@@ -55,26 +56,26 @@ class Document:
         return Document(self.name, self.value[key], lines, [], (*self.outer, key))
 
     def line(self, path: Iterable[str | int]) -> int:
-        """Line of a key, or of the nearest place above it that exists."""
+        """Line of a key, or of its nearest ancestor that exists."""
         where = tuple(path)
         while where and where not in self.lines:
             where = where[:-1]
         return self.lines.get(where, 1)
 
     def fault(self, path: Iterable[str | int], message: str) -> str:
-        """One line that names the place of a fault."""
+        """Message of a fault with file, line and key."""
         where = tuple(path)
         key = key_text((*self.outer, *where))
         return f"{self.name}:{self.line(where)}: {key + ': ' if key else ''}{message}"
 
 
 def to_yaml(value: object) -> str:
-    """A value as a YAML document: keys in their order, short lists and mappings on one line."""
+    """YAML text of a value: keys in their order, short lists and mappings on one line."""
     return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True))
 
 
 def key_text(path: Iterable[str | int]) -> str:
-    """A place in a document as people write it: `clusters.ib.node.nics[0].bandwidth`."""
+    """Text of a path in a document: `clusters.ib.node.nics[0].bandwidth`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -82,7 +83,7 @@ def key_text(path: Iterable[str | int]) -> str:
 
 
 def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str:
-    """The text of a file, less a byte order mark; raises `error` in one line where it cannot be read."""
+    """Text of a file without its byte order mark; raises `error` with one line if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -96,15 +97,15 @@ def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str
 
 
 def parse(name: str, text: str) -> Document:
-    """Parse YAML or JSON text; raises TopologyError where it is not well formed or gives a key twice."""
+    """Parse YAML or JSON text; raises TopologyError if it is malformed. `check` reports keys given twice."""
     try:
         return Document(name, json.loads(text, object_pairs_hook=_unique_keys), lambda: _lines(text)[0], [])
-    except (ValueError, RecursionError):  # YAML, or JSON with a fault: looked at key by key
+    except (ValueError, RecursionError):  # YAML, or JSON with a fault: parse it with lines
         return _parse_yaml(name, text)
 
 
 def parse_json(name: str, text: str) -> Document:
-    """Parse JSON text, which may be long and in one line; raises HolmesError where it is malformed or gives a key twice."""
+    """Parse JSON text, possibly one long line; raises HolmesError if it is malformed or gives a key twice."""
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as fault:
@@ -115,7 +116,7 @@ def parse_json(name: str, text: str) -> Document:
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of a JSON text; raises ValueError where a key is given twice."""
+    """A JSON object as a dict; raises ValueError if a key is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is given twice")
@@ -123,7 +124,7 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int]]]:
-    """Line of every key and element, and keys that are given twice with the line that repeats them."""
+    """(line of every key and element, keys given twice with the line that repeats them)."""
     lines: dict[KeyPath, int] = {}
     duplicates: list[tuple[KeyPath, int]] = []
 
@@ -159,7 +160,8 @@ def _parse_yaml(name: str, text: str) -> Document:
 
 
 def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPath, str]] = ()) -> Checked:
-    """The document as `schema`; raises TopologyError with one line for every fault, `more` (place, text) included."""
+    """The document as an instance of `schema`; raises TopologyError with one line per fault, the (path, text) of `more`
+    included."""
     faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else type(document.value).__name__
@@ -177,7 +179,7 @@ def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPat
 
 
 def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[KeyPath, str]]:
-    """(place, text) of every fault; for a union (a name or facts in place) the branch that fits what was written."""
+    """(path, text) of every fault; for a union (a name or facts in place) only those of the branch that was written."""
     lines = []
     for item in error.errors(include_url=False):
         if "[key]" in item["loc"] and item["type"] == "string_type":
@@ -193,7 +195,9 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
 
 
 def _document_path(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[KeyPath, str]:
-    """Drop from pydantic's location the names of union branches, which are not keys of the document; a missing key is one."""
+    """(path in the document, union branch) of pydantic's location, which mixes keys and names of union branches.
+
+    The last part is a key even if absent, where the fault is a missing key."""
     place: list[str | int] = []
     branch = ""
     for index, part in enumerate(loc):
@@ -249,7 +253,7 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where one of the known words is near, else the list of them."""
+    """`; did you mean 'x'?` if a known word is similar, else the list of known words."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
@@ -258,7 +262,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def _sibling_keys(schema: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
-    """Keys that the schema knows at the place of a fault, found by walking the schema along the location."""
+    """Keys that the schema allows at the location of a fault."""
     current: object = schema
     for part in loc[:-1]:
         current = _annotation_at(current, part)

@@ -1,7 +1,7 @@
-"""Edits of a topology: other values at places of its file, `workload.global_batch_size` or `links[0].bandwidth`.
+"""Edits of a topology: set values at paths of its file, such as `workload.global_batch_size` or `links[0].bandwidth`.
 
-Where the place lies inside a name of the catalogue (`clusters.ib.node.devices.type.memory`, `workload.model.layers`) the
-facts of that name are put in its place first. What comes out is checked like a file.
+If a path leads into an entry of the catalogue that the file names (`clusters.ib.node.devices.type.memory`,
+`workload.model.layers`), the facts of the entry replace its name first. The result is checked like a file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sim.formats.topology import from_document, written
 from sim.hardware.topology import Topology
 
 NAMED = {"type": "devices", "intra_node": "links", "model": "models"}
-"""Key under which a name of the catalogue may stand -> its folder there."""
+"""Key whose value may be a name of the catalogue -> folder of the catalogue."""
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def edited(topology: Topology, edits: Mapping[str, object]) -> Topology:
-    """The topology with each value at its place, one after the other; None deletes the key or the element.
+    """The topology after edits (path -> value), applied in order; the value None deletes the key or the element.
 
-    A key may be new where the schema knows it (`clusters.ib.fabric`); an index must exist. Only the result is checked.
+    A key may be new if the schema knows it (`clusters.ib.fabric`); an index must exist. Only the final result is checked.
     Raises TopologyError."""
     facts = copy.deepcopy(written(topology))
     for path, value in edits.items():
@@ -46,7 +46,7 @@ def _change(facts: dict[str, Any], path: str, value: object) -> None:
 
 
 def _steps(facts: Any, path: str) -> KeyPath:
-    """The keys and indices of a path; a key of the document that itself has dots (a cluster's name) is found whole."""
+    """Keys and indices of a path; a key of the document that contains dots (a cluster name) stays one key."""
     pieces = [piece[0] or int(piece[1]) for piece in _STEP.findall(path)]
     if not pieces or key_text(pieces) != path:
         raise TopologyError(f"{path!r} is no place of a topology; write clusters.ib.node.nics[0].bandwidth, say")
@@ -79,7 +79,7 @@ def _at(place: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
 
 
 def _spelled_out(name: str, so_far: KeyPath, path: str) -> Any:
-    """The facts of a name of the catalogue, as its file says them."""
+    """The facts of a catalogue entry, as in its file."""
     folder = NAMED.get(str(so_far[-1]), "")
     if folder not in catalog.KINDS or name not in catalog.names(folder):
         raise TopologyError(f"{path}: {key_text(so_far)} is {name!r}, which has no keys")

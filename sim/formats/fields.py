@@ -1,4 +1,7 @@
-"""TODO sim.formats.fields."""
+"""Field types and base class of the pydantic models of files.
+
+Quantities are text with a unit (`sim.units`). A validator raises ValueError with a message that says what would be right.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from sim.workload.model import PRECISION_BYTES
 
 
 def _quantity(kind: str) -> Any:
-    """The annotated type of a quantity: validated by `units.parse`, shown to editors as text with an example."""
+    """Annotated type of a quantity: parsed by `units.parse` to SI, in JSON Schema a text with an example."""
     accepted, example = units.KINDS[kind]
     schema = {"type": "string", "description": f"a {kind} with its unit: {', '.join(accepted)}", "examples": [example]}
 
@@ -74,7 +77,7 @@ def _between(least: float, most: float) -> BeforeValidator:
 
 
 def _exponent(value: object) -> object:
-    """A number written 3e-06: text in YAML 1.1, which wants a point in it, a number in JSON and in what PyYAML writes."""
+    """Read a text such as 3e-06 as a float: JSON and PyYAML write such numbers, YAML 1.1 reads them as text (no point)."""
     return float(value) if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?[eE][+-]?\d+", value) else value
 
 
@@ -91,7 +94,7 @@ def _cluster_pair(value: object) -> object:
 
 
 def _host_names(value: object) -> object:
-    """Host names in full, of text or a list in which each item may stand for several."""
+    """Expanded host names of a text, or of a list of texts, in Slurm's notation."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError(f"host names such as gpu[001-004], or a list of them, are expected here, not {value!r}")
@@ -102,13 +105,14 @@ def _host_names(value: object) -> object:
 
 
 def _host_name(value: object) -> str:
-    """A name that is safe in a shell, in YAML and in an environment variable of NCCL."""
+    """Check that a name is safe in a shell, in YAML and in an environment variable of NCCL."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", value):
         raise ValueError(f"{value!r} is no name of a host or interface: letters, digits, '.', '_', ':' and '-'")
     return value
 
 
 LARGEST = 1e6
+"""Upper limit of numbers that have no limit of their own; refuses infinity. Guess; a larger one accepts more values."""
 HostNames = Annotated[list[str], BeforeValidator(_host_names)]
 ClusterPair = Annotated[tuple[str, str], BeforeValidator(_cluster_pair)]
 HostName = Annotated[str, BeforeValidator(_host_name)]
@@ -135,6 +139,6 @@ Precision = Annotated[str, BeforeValidator(_precision), WithJsonSchema({"enum": 
 
 
 class StrictModel(BaseModel):
-    """Base of all models at the door: unknown keys are errors."""
+    """Base class of the models of files: unknown keys are errors, instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,7 +1,7 @@
 """Host lists as Slurm writes them: `gpu[001-003,007]` is gpu001, gpu002, gpu003 and gpu007.
 
-Several brackets multiply (`r[1-2]n[1-2]`), commas outside brackets separate, leading zeros stay (Slurm's scontrol, man page
-section "show hostnames").
+Several brackets multiply (`r[1-2]n[1-2]`), commas outside brackets separate, leading zeros are kept (Slurm's scontrol, man
+page section "show hostnames").
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from sim.errors import TopologyError
 
 MAX_HOSTS = 1 << 20
-"""Hosts that one text may stand for; more are a slip of the pen."""
+"""Maximum number of hosts of one text. Guess: a larger range is assumed to be a typing error."""
 _PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Names of the hosts, in order. Raises TopologyError where the text is no host list."""
+    """Host names of a host list, in order. Raises TopologyError if the text is no host list."""
     found: list[str] = []
     for item in re.split(r",(?![^\[]*\])", text):
         found += _expanded(item.strip(), text)
@@ -55,7 +55,7 @@ def _numbers(inside: str, text: str) -> list[str]:
 
 
 def compress(names: Iterable[str]) -> tuple[str, ...]:
-    """The same hosts in the same order, runs of consecutive numbers in brackets: the inverse of `expand`, item by item."""
+    """Host list items of the names in the same order, with runs of consecutive numbers in brackets: the inverse of `expand`."""
     return tuple(_written(list(run)) for run in _runs(names))
 
 

@@ -1,9 +1,9 @@
-"""profile.yaml -> measured seconds on the devices of a topology.
+"""Reader of profiles: measured seconds of layers, attached to the devices of a fleet.
 
-A profile is a shipped one by its name (`sim/catalog/profiles/`), or a file. Its rows are put on the devices of a fleet, where
-`sim.kernels.compute` finds them: planner, closed forms and engine read the same seconds, and a plan carries the rows it rests
-on. Rows that cannot be what they say are passed over: those of fewer entries than their model has layers and two ends (copied
-from another model), and heads faster than the device's peak allows (the logits are not among what was measured).
+A profile is a shipped one (`sim/catalog/profiles/`) or a file. Its rows are attached to the devices, where
+`sim.kernels.compute` finds them: planner, closed form and engine use the same seconds, and a plan contains the rows it depends
+on. Implausible measurements are ignored: rows with fewer entries than the layers and two ends of their model (copied from
+another model), and heads faster than the device's peak allows (their logits were not measured).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sim.workload.model import Model
 
 PROFILE_FORMAT = "holmes-sim/profile/1"
 SAILOR = "sailor"
-"""The shipped profile whose names a measurements file without `format` uses."""
+"""The shipped profile from which a measurements file without `format` takes missing names and precision."""
 ENDS = 2
-"""Embedding and head: entries of a profiled model besides its layers."""
+"""Number of entries of a profiled model besides its layers: embedding and head."""
 
 
 def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
-    """A shipped profile by its name, or a file (beside `folder` or not). Raises TopologyError, a line for every fault."""
+    """A shipped profile by name, or a file, looked up in `folder` first. Raises TopologyError with one line per fault."""
     if str(name) in catalog.names("profiles") and not Path(name).exists():
         place = files("sim.catalog") / "profiles" / f"{name}.yaml"
         return from_document(parse(f"catalog/profiles/{name}.yaml", place.read_text(encoding="utf-8")))
@@ -43,7 +43,7 @@ def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
 
 
 def from_document(document: Document) -> ProfileFacts:
-    """A parsed document as a profile; what a measurements file leaves open is filled in. Raises TopologyError."""
+    """The profile of a parsed document; a file without `format` takes missing keys from `SAILOR`. Raises TopologyError."""
     written = document.value if isinstance(document.value, dict) else {}
     facts = check(document, ProfileFacts, faults(written))
     if facts.format is None:
@@ -61,7 +61,7 @@ def _header() -> dict[str, Any]:
 
 
 def faults(written: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """(place, text) of what the schema cannot see: names that mean nothing, and rows given twice."""
+    """(path, text) of faults beyond the schema: unknown names, and rows given twice."""
     known = written if "format" in written else _header() | written
     if "precision" not in known:
         yield ("precision",), "this key is missing; write the precision that was measured"
@@ -97,7 +97,7 @@ def _unknown_device(at: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
 
 
 def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:
-    """The fleet with what the profile says of each of its devices."""
+    """The fleet with the rows of the profile attached to its devices."""
     clusters = []
     for cluster in fleet.clusters:
         device = cluster.node.device
@@ -108,7 +108,7 @@ def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:
 
 
 def _rising(rows: list[MeasuredRow]) -> tuple[MeasuredRow, ...]:
-    """The rows, none slower in a layer's forward or backward than one of a larger microbatch: that can only be noise."""
+    """The rows, made monotonic: layer seconds are capped by those of larger microbatches, since less work is not slower."""
     alike: dict[tuple[Model, int, int], list[ForwardBackward]] = {}
     found = []
     for row in sorted(rows, key=lambda row: -row.microbatch_size):
@@ -119,7 +119,7 @@ def _rising(rows: list[MeasuredRow]) -> tuple[MeasuredRow, ...]:
 
 
 def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> MeasuredRow | None:
-    """A row as the simulator knows it; None where it is not of this device or cannot be what it says."""
+    """A row of the simulator; None if it is of another device, left out or implausible."""
     if facts.devices.get(row.gpu, row.gpu) != device.name or row.model in facts.left_out:
         return None
     of = facts.models[row.model]
@@ -147,7 +147,7 @@ def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Measu
 
 
 def kept(facts: ProfileFacts, fleet: Fleet) -> dict[str, Any]:
-    """The profile as plain data, as it stands in plan.json: the rows that the fleet can use, self-contained."""
+    """The part of the profile that the fleet can use, as plain data for plan.json; empty if there is none."""
     devices = {cluster.node.device.name for cluster in fleet.clusters}
     rows = [
         row

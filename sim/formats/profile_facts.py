@@ -1,4 +1,4 @@
-"""TODO sim.formats.profile_facts."""
+"""Pydantic models of a profile: measured seconds of layers. The docstrings are descriptions in the JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO sim.formats.stack_facts."""
+"""Pydantic models of a fitted software stack (`sim/catalog/stacks`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim.hardware.stack import DEFAULT, Stack
 
 
 class StackNumbers(StrictModel):
-    """Numbers of a software stack that were fitted; what is not named is the default's."""
+    """Fitted numbers of a software stack; a missing one has the value of the default stack."""
 
     gemm: Factor = DEFAULT.gemm
     attention: Factor = DEFAULT.attention
@@ -22,12 +22,12 @@ class StackNumbers(StrictModel):
     step: Time = DEFAULT.step
 
     def stack(self) -> Stack:
-        """The stack as the simulator knows it."""
+        """The stack of the simulator."""
         return Stack(**self.model_dump())
 
 
 class StackErrors(StrictModel):
-    """Mean absolute relative errors: with the default numbers, fitted, and on groups of cases that the fit did not see."""
+    """Mean absolute relative errors of the default stack, of the fit, and of fits on the group of cases each left out."""
 
     default: RelativeError
     fitted: RelativeError
@@ -35,7 +35,7 @@ class StackErrors(StrictModel):
 
 
 class HeldOutFacts(StrictModel):
-    """A fit that never saw the cases of one group."""
+    """A fit without the cases of one group."""
 
     group: str
     fitted: StackNumbers
@@ -43,7 +43,7 @@ class HeldOutFacts(StrictModel):
 
 
 class StackFacts(StrictModel):
-    """A software stack, fitted to named runs by `holmes-sim calibrate`; `blocking` is known of its runs, not fitted."""
+    """A software stack fitted to `cases` by `holmes-sim calibrate`; `blocking` is a known property of the runs, not fitted."""
 
     format: Literal["holmes-sim/stack/1"]
     name: str
@@ -54,5 +54,5 @@ class StackFacts(StrictModel):
     held_out: list[HeldOutFacts] = Field([])
 
     def stack(self, numbers: StackNumbers) -> Stack:
-        """The stack as the simulator knows it, under its fitted numbers or other ones."""
+        """The stack of the simulator with the given numbers and the `blocking` of this entry."""
         return replace(numbers.stack(), blocking=self.blocking)

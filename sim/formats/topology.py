@@ -1,4 +1,4 @@
-"""topo.yaml -> Topology: the fleet, the workload, and the document they were read from."""
+"""Reader of topology files: YAML or JSON -> Topology."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def load(path: str | Path) -> Topology:
-    """Read a topology file. Raises TopologyError with one line for every fault of the file."""
+    """The topology of a file. Raises TopologyError with one line per fault."""
     return from_document(parse(str(path), read_text(path)), Path(path).parent)
 
 
 def from_document(document: Document, folder: Path = Path()) -> Topology:
-    """A parsed document as a topology; model paths are looked up beside the file. Raises TopologyError."""
+    """The topology of a parsed document; paths in it are relative to `folder`. Raises TopologyError."""
     if str(_mapping(document.value).get("format", "")).startswith("holmes-sim/plan"):
         raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
     facts = check(document, TopologyFacts, _faults(document.value, folder))
@@ -51,7 +51,7 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
 
 
 def profiled(topology: Topology, facts: ProfileFacts) -> Topology:
-    """The topology with a measured profile on its devices and in its document, in place of one that it had."""
+    """The topology with a measured profile on its devices and in its document; it replaces an earlier one."""
     written = topology.facts()
     rows = profile.kept(facts, topology.fleet)
     written.pop("profile", None)
@@ -61,7 +61,7 @@ def profiled(topology: Topology, facts: ProfileFacts) -> Topology:
 
 
 def load_model(name: str, folder: Path = Path()) -> Model:
-    """A model of the catalogue, or a Hugging Face config.json; raises TopologyError where it is neither."""
+    """A model of the catalogue, or of the path of a Hugging Face config.json; raises TopologyError if it is neither."""
     for _, fault in _unknown_model(name, folder):
         raise TopologyError(fault)
     if name in catalog.names("models"):
@@ -76,13 +76,13 @@ def _unknown_model(name: str, folder: Path) -> Iterator[tuple[KeyPath, str]]:
 
 
 def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
-    """A workload as the simulator knows it. Raises TopologyError where the model is not to be found."""
+    """The workload of the simulator. Raises TopologyError if its model is not found."""
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
     return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
-    """A workload as it stands in plan.json: the model's shape in place."""
+    """A workload as plain data for plan.json, with the shape of the model in place."""
     model = workload.model
     shape: dict[str, Any] = {
         "name": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads,
@@ -100,7 +100,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
 
 
 def written(topology: Topology) -> dict[str, Any]:
-    """A topology as plain data, workload included: what its file says, a model of the catalogue by its name."""
+    """A topology as plain data, workload included, as in its file; a model of the catalogue is given by name."""
     if topology.workload is None:
         return topology.facts()
     workload, model = workload_facts(topology.workload), topology.workload.model
@@ -129,9 +129,9 @@ def _nic_type(facts: NicFacts) -> LinkSpec:
 
 
 def _faults(value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:
-    """(place, text) of what the schema cannot see: names that do not exist, links that join nothing.
+    """(path, text) of faults beyond the schema: names that do not exist, links that join nothing.
 
-    Walks the raw document, so that these faults are told together with those of the schema; what is malformed is passed over.
+    Reads the raw document, so that these faults are reported together with those of the schema; skips malformed parts.
     """
     clusters = _mapping(_mapping(value).get("clusters"))
     for name, cluster in clusters.items():

@@ -1,4 +1,7 @@
-"""TODO sim.formats.topology_facts."""
+"""Pydantic models of a topology file, and its JSON Schema for editors.
+
+Facts may be given in place wherever a name of the catalogue is allowed. The docstrings are descriptions in the JSON Schema.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What machines there are: specs of devices, interconnects and NICs; clusters of alike nodes; trunks between clusters.
+"""The machines of a topology: NICs, nodes, clusters of identical nodes, trunks between clusters, and the fleet of them all.
 
-A fleet is a set of clusters. A cluster is a number of alike nodes under one fabric per NIC type; between clusters there is
-only what `trunks` says. Everything here is a value; what flows over it lives in `sim.network.sharing`.
+A fleet is a set of clusters. A cluster is a number of identical nodes under one fabric per NIC type; only `trunks` join
+clusters. All classes are immutable values; `sim.network.sharing` simulates the traffic.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sim.units import BytesPerSecond, Seconds, UsdPerSecond
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """`count` equal NICs of one type in every node of a cluster; `bandwidth` is of one NIC, one direction.
+    """`count` equal NICs of one type in every node of a cluster; `bandwidth` is that of one NIC in one direction.
 
-    `names` and `gid_index` are for launches alone: what the hosts call them, and the index of RoCE's address. `price` is the
-    rent of one of them, None where nobody has said."""
+    Only launches use `names` (device or interface names on the hosts) and `gid_index` (GID of RoCE). `price` is the rent of one
+    NIC, None if unknown."""
 
     spec: LinkSpec
     bandwidth: BytesPerSecond
@@ -31,13 +31,13 @@ class Nic:
 
     @property
     def kind(self) -> str:
-        """The NIC type: infiniband, roce, ethernet ..."""
+        """The NIC type: infiniband, roce, ethernet, ..."""
         return self.spec.name
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One host: `count` equal devices on one interconnect, and its NICs."""
+    """One host: `count` equal devices, the interconnect between them, and its NICs."""
 
     device: DeviceSpec
     count: int
@@ -45,13 +45,13 @@ class Node:
     nics: tuple[Nic, ...]
 
     def nic(self, kind: str) -> Nic | None:
-        """The NICs of a type, or None."""
+        """The NICs of a type; None if the node has none."""
         return next((nic for nic in self.nics if nic.kind == kind), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Leaf and spine: nodes per leaf switch, and leaf downlink over uplink bandwidth."""
+    """A leaf-spine network: nodes per leaf switch, and ratio of downlink to uplink bandwidth of a leaf."""
 
     nodes_per_leaf: int
     oversubscription: float
@@ -59,7 +59,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Alike nodes under one fabric per NIC type; `hosts` are their names, for launches alone."""
+    """Identical nodes under one fabric per NIC type; `hosts` are their host names, which only launches use."""
 
     name: str
     nodes: int
@@ -69,17 +69,17 @@ class Cluster:
 
     @property
     def devices(self) -> int:
-        """Devices of the cluster."""
+        """Number of devices in the cluster."""
         return self.nodes * self.node.count
 
     def host(self, node: int) -> str:
-        """What a node's host is called: as the topology says, else `ib-node0`."""
+        """Host name of a node: as given in the topology, else `<cluster>-node<number>`."""
         return self.hosts[node] if self.hosts else f"{self.name}-node{node}"
 
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """A link between two clusters for one NIC type; `bandwidth` in each direction, `price` its rent."""
+    """A link between two clusters for one NIC type (`kind`); `bandwidth` in each direction, `price` is its rent."""
 
     between: tuple[str, str]
     kind: str
@@ -90,7 +90,7 @@ class Trunk:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A place for a rank, written `ib/node0/dev3`."""
+    """Position of a device: cluster, node and index in the node; as text `ib/node0/dev3`."""
 
     cluster: str
     node: int
@@ -104,7 +104,7 @@ _DEVICE = re.compile(r"([^/]+)/node(\d+)/dev(\d+)")
 
 
 def parse_device(text: str) -> Device:
-    """The inverse of `str(device)`; raises PlanError."""
+    """The device of a text `ib/node0/dev3`, the inverse of `str(device)`; raises PlanError."""
     match = _DEVICE.fullmatch(text)
     if match is None:
         raise PlanError(f"{text!r} is not a device; write for example 'ib/node0/dev3'")
@@ -113,7 +113,7 @@ def parse_device(text: str) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All clusters and the trunks between them: the machines of one topology."""
+    """All clusters of a topology and the trunks between them."""
 
     name: str
     clusters: tuple[Cluster, ...]
@@ -127,16 +127,16 @@ class Fleet:
         object.__setattr__(self, "_hash", hash((self.name, self.clusters, self.trunks, self.communicator)))
 
     def __hash__(self) -> int:
-        """Reckoned once: routes and transports are cached by fleet, and looked up very often."""
+        """Hash, computed once: routes and transports are cached by fleet and looked up very often."""
         return self._hash
 
     @property
     def devices(self) -> int:
-        """Devices of the fleet."""
+        """Number of devices in the fleet."""
         return sum(cluster.devices for cluster in self.clusters)
 
     def cluster(self, name: str) -> Cluster:
-        """The cluster of a name; raises PlanError."""
+        """The cluster of that name; raises PlanError if there is none."""
         if name not in self._by_name:
             raise PlanError(f"cluster {name!r} is not in topology {self.name}; it has {', '.join(self._by_name)}")
         return self._by_name[name]
@@ -150,5 +150,5 @@ class Fleet:
             )
 
     def spec(self, device: Device) -> DeviceSpec:
-        """What kind of device stands at a place."""
+        """Specification of the device at a position."""
         return self.cluster(device.cluster).node.device

@@ -1,4 +1,4 @@
-"""TODO sim.hardware.device_spec."""
+"""Specification of an accelerator: peaks, memory, and the fitted time of a matrix product."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSeco
 
 @dataclass(frozen=True, slots=True)
 class GemmCurve:
-    """Seconds of a matrix product on a device: launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)).
+    """Fitted seconds of a matrix product: launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)).
 
-    padding = tiles rounded up to whole waves over the compute units, over the tiles needed; c, m, w are fitted together
-    on measured products and are not physical one by one (the catalogue names the fit).
+    padding is the number of tiles rounded up to whole waves over the compute units, divided by the tiles needed. c, m and w are
+    `compute_efficiency`, `memory_efficiency` and `wave_exponent`: fitted together on measured products, without a physical
+    meaning one by one (the catalogue names the fit).
     """
 
     launch: Seconds
@@ -28,10 +29,10 @@ class GemmCurve:
 class DeviceSpec:
     """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
 
-    `launch` is what its host needs to launch the kernels of one layer's forward: no layer is faster than that. Where
-    `blocking`, the host waits for each kernel before it launches the next, so that its time adds to the device's.
-    `step` is what its host does once a step while the device waits. `watts` is what it draws while it computes, `idle_watts`
-    while it waits, `price` its rent; None where nobody has said.
+    `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. If `blocking`, the
+    host waits for each kernel before it launches the next, so that its time adds to the device's. `step` is host time once per
+    optimizer step, while the device waits. `watts` is the power while it computes, `idle_watts` while it waits, `price` its
+    rent; None means unknown.
     """
 
     name: str
@@ -54,20 +55,20 @@ class DeviceSpec:
     price: UsdPerSecond | None = None
 
     def __hash__(self) -> int:
-        """Of a few fields: quicker than of all, since seconds are cached by device."""
+        """Hash of a few fields only, for speed: kernel times are cached by device."""
         return hash((self.name, self.memory))
 
     def runs(self, precision: str) -> str:
-        """The precision of the peak that products run at; empty where there is none.
+        """The precision at which the device runs a product of precision `precision`; empty if it cannot.
 
-        tf32 is fp32 data on tensor cores; where the device has none of it, as before Ampere, the same program runs at fp32 (in
-        PyTorch `allow_tf32` has no effect there).
+        tf32 is fp32 data on tensor cores. A device without it, as before Ampere, runs the same program at fp32 (in PyTorch
+        `allow_tf32` has no effect there).
         """
         names = [name for name, _ in self.peak]
         return next((name for name in (precision, *(("fp32",) if precision == "tf32" else ())) if name in names), "")
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
-        """Dense peak at a precision (tf32 falls back to fp32: `runs`); raises PlanError where the device does not have it."""
+        """Dense peak at a precision (tf32 falls back to fp32, see `runs`); raises PlanError if the device has none."""
         for name, rate in self.peak:
             if name == self.runs(precision):
                 return rate

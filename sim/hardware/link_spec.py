@@ -1,4 +1,4 @@
-"""TODO sim.hardware.link_spec."""
+"""Specification of a link: latency, overhead and efficiency of an interconnect inside a node or of a NIC type."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from sim.units import BytesPerSecond, Seconds
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
-"""Operations that a link states an efficiency for."""
+"""Operations for which every link gives an efficiency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One way in which a library moves a collective's data: overhead + steps x latency + bytes / (`share` of the large rate).
+    """A protocol of the collective library: overhead + steps x latency + bytes / (`share` x rate of large payloads) seconds.
 
-    A library has several (NCCL: LL, LL128, Simple) and takes the quickest for the payload. `in_switch`: the switch itself
+    A library has several (NCCL: LL, LL128, Simple) and takes the fastest one for the payload. If `in_switch`, the switch itself
     reduces (NVLS), so that (n + 1)/n of the payload goes through every port instead of 2 (n - 1)/n.
     """
 
@@ -27,13 +27,14 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """An interconnect inside a node, or a NIC type: how well it carries each operation.
+    """An interconnect inside a node, or a NIC type.
 
-    A step of a collective takes `latency`, a collective or message `overhead` once; `protocols` stand for both in collectives,
-    where there are any. `efficiency` is the share of the wire rate that large payloads reach, by operation. A rank sends
-    n - 1 pieces of a collective's n, or 2 (n - 1) in an all_reduce, and spends the time of `own_piece` more on its own (a copy,
-    in NCCL). `group_bandwidth` is the wire rate that groups of so many devices or more drive. `interference` slows compute
-    while communication overlaps it.
+    Every step of a collective takes `latency`; every collective or message takes `overhead` once. Where `protocols` are given,
+    their values replace both in collectives. `efficiency` is the share of the wire rate that large payloads reach, by
+    operation. Of the n pieces of a collective a rank sends n - 1, or 2 (n - 1) in an all_reduce, and spends the time of
+    `own_piece` pieces on its own one (a copy, in NCCL). `group_bandwidth` lists (least number of devices, wire rate that a
+    group of at least so many drives); `pair_bandwidth` is the wire rate between two devices that are joined pair by pair, else
+    0. `interference` slows compute that communication overlaps.
     """
 
     name: str
@@ -49,19 +50,19 @@ class LinkSpec:
     group_bandwidth: tuple[tuple[int, BytesPerSecond], ...] = ()
 
     def protocol(self, name: str) -> Protocol:
-        """The protocol of a name; where the link has none of it, the link's own overhead and latency."""
+        """The protocol of that name; if the link has none, one with the link's own overhead and latency."""
         for found in self.protocols:
             if found.name == name:
                 return found
         return Protocol("", self.overhead, self.latency, 1.0)
 
     def port_bandwidth(self, members: int) -> BytesPerSecond:
-        """Wire rate of a port that a group of so many devices of a node drives."""
+        """Wire rate of one port in a collective of `members` devices of the node."""
         rates = [(least, rate) for least, rate in self.group_bandwidth if least <= members]
         if rates:
             return min(self.bandwidth, max(rates)[1])
         return min(self.bandwidth, (members - 1) * self.pair_bandwidth) if self.pair_bandwidth else self.bandwidth
 
     def efficiency_of(self, operation: str) -> float:
-        """Share of the wire rate for an operation of `OPERATIONS`."""
+        """Share of the wire rate that large payloads of an operation (one of `OPERATIONS`) reach."""
         return dict(self.efficiency)[operation]

@@ -1,10 +1,10 @@
-"""Measured seconds of a model's parts on a device: what a profile says in place of the formulas of `sim.kernels.compute`.
+"""Measured seconds of a model's parts on a device, which replace the formulas of `sim.kernels.compute`.
 
-A profile holds for what it was measured with: the model's shape, sequence length, precision, tensor-parallel degree, and the
-attention kernel and fusions of the stack that was profiled. Between two profiled microbatch sizes seconds are linear in the
-microbatch size; outside of them, and at a tensor-parallel degree that was not profiled, the formulas stand. At tp > 1 the
-tensor-parallel collectives of the profiled node are inside the measured seconds (`sim.analytic.costs` and `sim.engine.engine`
-leave them out), unless a row says that its parts were measured alone.
+A profile is valid for what it was measured with: model shape, sequence length, precision, tensor-parallel degree, and the
+attention kernel and fusions of the profiled stack. Between two profiled microbatch sizes the seconds are interpolated linearly;
+outside of them, and at a tensor-parallel degree that was not profiled, the formulas are used. At tp > 1 the measured seconds
+include the tensor-parallel collectives of the profiled node (`sim.analytic.costs` and `sim.engine.engine` then leave them out),
+unless a row says that its ranks were measured apart.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from sim.workload.model import Model
 from sim.workload.workload import Workload
 
 ForwardBackward: TypeAlias = tuple[Seconds, Seconds]
-"""Seconds of the forward and of the backward of one microbatch."""
+"""Seconds of the forward and of the backward pass of one microbatch."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """Measured seconds of one rank: of a layer, the embedding and the head (None: formula), and of Adam for each parameter.
+    """Measured seconds of one rank: layer, embedding, head, and `update`, the seconds of Adam per parameter (None: use
+    formula).
 
-    `collectives`: whether the exchanges of tensor-parallel ranks are inside.
+    `collectives`: whether the seconds include the exchanges of tensor-parallel ranks.
     """
 
     model: Model
@@ -43,7 +44,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """All rows of one device."""
+    """All measured rows of one device."""
 
     rows: tuple[MeasuredRow, ...]
     _hash: int = field(init=False, repr=False, compare=False)
@@ -52,12 +53,12 @@ class Profile:
         object.__setattr__(self, "_hash", hash(self.rows))
 
     def __hash__(self) -> int:
-        """Reckoned once: seconds are cached by device."""
+        """Hash, computed once: kernel times are cached by device."""
         return self._hash
 
 
 def shape(model: Model) -> Model:
-    """A model without what does not change the seconds of its parts: name, tied embedding, learned positions."""
+    """A model without the fields that do not change the seconds of its parts: name, tied embedding, learned positions."""
     return replace(model, name="", tied_embeddings=True, learned_positions=0)
 
 
@@ -65,7 +66,7 @@ def shape(model: Model) -> Model:
 def lookup(
     profile: Profile, workload: Workload, precision: str, tp: int, microbatch_size: int
 ) -> tuple[MeasuredRow | None, str]:
-    """The row for a workload that the device runs at `precision`, and what it rests on; None and why, where formulas stand."""
+    """(row, its origin) for a workload that the device runs at `precision`; (None, reason) if formulas must be used."""
     model = shape(workload.model)
     rows = [row for row in profile.rows if row.model == model]
     if not rows:

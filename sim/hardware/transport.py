@@ -1,4 +1,4 @@
-"""TODO sim.hardware.transport."""
+"""Transport selection: the NIC type over which a group of devices communicates, and the trunks between its clusters."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sim.hardware.cluster import Device, Fleet, Nic, Trunk
 
 @functools.lru_cache(maxsize=256)
 def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple[Trunk, bool], ...] | None:
-    """Trunks from cluster to cluster for a NIC type, each with True where it is walked from its first end to its second.
+    """Shortest path of trunks of a NIC type between two clusters: (trunk, whether it is used from its first end to its second).
 
-    The path of least latency, the widest and then the first of equal ones. Empty inside one cluster; None where there is no
-    path."""
+    Minimizes latency; of paths with equal latency it takes the one of larger bandwidth, then the first. Empty inside one
+    cluster; None if there is no path."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(cluster.name for cluster in fleet.clusters)
     for trunk in fleet.trunks:
@@ -35,19 +35,19 @@ def trunk_path(fleet: Fleet, source: str, target: str, kind: str) -> tuple[tuple
 
 
 def trunk_between(fleet: Fleet, a: str, b: str, kind: str) -> Trunk:
-    """The trunk of a NIC type that joins two clusters directly: of several, the one of least latency, then the widest."""
+    """The trunk of a NIC type between two adjacent clusters: least latency first, then largest bandwidth."""
     joins = [trunk for trunk in fleet.trunks if trunk.kind == kind and set(trunk.between) == {a, b}]
     return min(joins, key=lambda trunk: (trunk.latency, -trunk.bandwidth))
 
 
 def common_transport(fleet: Fleet, devices: tuple[Device, ...]) -> tuple[str, str]:
-    """The (nic, transport) that a group of devices gets: automatic NIC selection as a law of the model.
+    """The (NIC type, transport) that a group of devices uses: automatic NIC selection.
 
-    One node: its interconnect, ("intra_node", "intra_node"). Several: the fastest RDMA type that every node has and that
-    joins all their clusters; where vendors differ and the fleet has no unified communicator, or no common RDMA exists,
-    TCP over Ethernet staged through the host. InfiniBand and RoCE do not interoperate: NCCL ends with an error when the
-    link layers of two ends differ (NVIDIA/nccl, src/transport/net_ib), it does not fall back. Raises PlanError where
-    nothing joins the devices.
+    Inside one node it is the interconnect, ("intra_node", "intra_node"). Across nodes it is the fastest RDMA type that every
+    node has and that joins all their clusters. Where there is none, or vendors differ and the fleet has no unified
+    communicator, it is TCP over Ethernet, staged through the host. InfiniBand and RoCE do not interoperate: NCCL does not fall
+    back but ends with an error when the link layers of two ends differ (NVIDIA/nccl, src/transport/net_ib). Raises PlanError
+    (NoRoute) if nothing joins the devices.
     """
     nodes = dict.fromkeys((device.cluster, device.node) for device in devices)
     if len(nodes) == 1:
@@ -56,7 +56,8 @@ def common_transport(fleet: Fleet, devices: tuple[Device, ...]) -> tuple[str, st
 
 
 def joint_nics(fleet: Fleet, names: tuple[str, ...]) -> tuple[Nic, ...]:
-    """NICs of the first of these clusters over whose type all of them can communicate; RDMA not between unlike vendors."""
+    """NICs of the first cluster whose type joins all named clusters; RDMA joins unlike vendors only with a unified
+    communicator."""
     clusters = [fleet.cluster(name) for name in names]
     direct = len({cluster.node.device.vendor for cluster in clusters}) == 1 or fleet.communicator == "unified"
     return tuple(
@@ -70,7 +71,8 @@ def joint_nics(fleet: Fleet, names: tuple[str, ...]) -> tuple[Nic, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _joint(fleet: Fleet, names: tuple[str, ...]) -> tuple[str, str]:
-    """The (nic, transport) of several nodes in clusters of these names."""
+    """The (NIC type, transport) between nodes of the named clusters: RDMA first, then the largest bandwidth of the slowest
+    cluster."""
     clusters = [fleet.cluster(name) for name in names]
     best: tuple[bool, float, str] | None = None
     for nic in joint_nics(fleet, names):

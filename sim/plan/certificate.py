@@ -1,4 +1,4 @@
-"""TODO sim.plan.certificate."""
+"""Certificate of optimality: how far a plan can be from the best plan of the searched space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A dimension of the searched space: its values, or in words where they follow a rule."""
+    """A dimension of the searched space: its values, or a text that states the rule they follow."""
 
     name: str
     values: tuple[str | int, ...]
@@ -15,13 +15,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How far the promise can be from the best of the searched space.
+    """Proven gap between a plan and the best plan of the searched space.
 
-    `objective_s` is the plan's step and `lower_bound_s` what no plan's is below; `gap` is 1 - lower_bound_s / objective_s.
-    Where the plan is a pipeline of whole stages these are about such pipelines, and `mixed_lower_bound_s` is what no plan with
-    stages across clusters is below; where it has such stages itself, they are about both.
-    Where the objective is another, `gap` is 1 - lower_bound_per_token / the plan's own (USD or joules).
-    `space` is what was searched, by axis; `outside` what was not though a plan could have it.
+    `objective_s` is the step time of the plan, `lower_bound_s` a lower bound on that of every plan; `gap` is
+    1 - lower_bound_s / objective_s. If no stage of the plan spans clusters, both hold for plans of that kind, and
+    `mixed_lower_bound_s` bounds the plans with stages across clusters; if a stage of the plan does, they hold for both kinds.
+    With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
+    `space` lists the searched axes, `outside` the features of plans that were not searched.
     """
 
     status: str

@@ -1,4 +1,4 @@
-"""TODO sim.plan.derived_groups."""
+"""Groups that follow from a plan but are not listed in it: for gradients and for tied embeddings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sim.plan.plan import Plan
 
 
 def embedding_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """First and last rank of every pipeline, who share a tied embedding: its gradient goes round as a ring of two."""
+    """First and last rank of every pipeline, which hold a tied embedding: they all_reduce its gradient in a ring of two."""
     pipelines = (group for group in groups if group.kind == "pp")
     return tuple(Group("embedding", (min(g.ranks), max(g.ranks)), g.nic, g.transport, "ring") for g in pipelines)
 
 
 def gradient_groups(plan: Plan) -> tuple[Group, ...]:
-    """Groups over which gradients are reduced: of kind dp for dense weights, of kind edp for experts under ep.
+    """Groups that reduce gradients: kind dp for dense weights, and kind edp for experts under expert parallelism.
 
-    Without cp the former are the plan's dp groups. With it each spans cp of them, and experts are shared by yet another group
-    (Megatron-LM's dp-cp and expert-data-parallel groups); those get the fastest NIC that all their members share, and the
-    collective of the dp groups of their place.
+    Without cp the groups for dense weights are the plan's dp groups. With cp each of them spans cp of those (Megatron-LM's
+    dp-cp and expert-data-parallel groups). Groups that are not in the plan get the NIC that `common_transport` selects, and the
+    collective of the dp groups of their pipeline rank, else a ring.
     """
     config = plan.config
     listed = tuple(group for group in plan.groups if group.kind == "dp")

@@ -1,4 +1,4 @@
-"""TODO sim.plan.groups."""
+"""Communication groups of ranks that the parallel degrees require, and the NIC that each one uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from sim.plan.parallel_config import ParallelConfig
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that communicate, in ring order. `nic` is a NIC type or intra_node; `transport` intra_node, rdma or tcp."""
+    """Ranks that communicate, in ring order.
+
+    `nic` is a NIC type or intra_node, `transport` is intra_node, rdma or tcp, `collective` a name in `sim.collectives`."""
 
     kind: str
     ranks: tuple[int, ...]
@@ -22,7 +24,7 @@ class Group:
 
 
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(kind, ranks) of every group of two or more ranks that the degrees call for."""
+    """(kind, ranks) of every tp, cp, ep, dp and pp group of two or more ranks."""
     tp, width = config.tp, config.tp * config.dp_cp
     for place in range(0, config.world_size, width):
         for first in range(place, place + width, tp) if tp > 1 else ():
@@ -35,7 +37,7 @@ def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]
 
 
 def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:
-    """(kind, dp_cp indices) of the cp, ep and dp groups of one pipeline place and one tensor-parallel rank."""
+    """(kind, dp_cp indices) of the cp, ep and dp groups of one pipeline rank and one tensor-parallel rank."""
     if config.cp > 1:
         for first in range(0, config.dp_cp, config.cp):
             yield "cp", range(first, first + config.cp)
@@ -48,8 +50,7 @@ def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:
 
 
 def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...]) -> tuple[Group, ...]:
-    """Every group with the fastest NIC that all its members share (`sim.hardware.transport.common_transport`)."""
-
+    """All groups of a plan: ep groups exchange all_to_all, others use a ring, each on the NIC of `common_transport`."""
     ranks = ((kind, ranks, "all_to_all" if kind == "ep" else "ring") for kind, ranks in group_ranks(config))
     return tuple(with_transport(fleet, placement, ranks))
 
@@ -57,6 +58,6 @@ def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...
 def with_transport(
     fleet: Fleet, placement: tuple[Device, ...], groups: Iterable[tuple[str, tuple[int, ...], str]]
 ) -> Iterator[Group]:
-    """Each (kind, ranks, collective) as a Group, with the NIC and the transport that its members share."""
+    """Groups of (kind, ranks, collective), each with the NIC and transport that `common_transport` selects."""
     for kind, ranks, collective in groups:
         yield Group(kind, ranks, *common_transport(fleet, tuple(placement[rank] for rank in ranks)), collective)

@@ -1,4 +1,10 @@
-"""TODO sim.plan.parallel_config."""
+"""Parallel configuration: degrees, schedule, microbatches, ZeRO stage and switches, and the numbering of ranks.
+
+Ranks are numbered in Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
+fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
+share one index, `dp_cp`, in which cp varies fastest. Expert parallelism takes its ranks from the same index, ep fastest: ep
+divides cp x dp, and cp x dp / ep ranks hold the same experts.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +17,18 @@ RECOMPUTE = ("none", "selective", "full")
 ATTENTION = ("flash", "unfused")
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 USUAL_GRADIENTS = {"fp16": "fp16"}
-"""Precision -> gradient precision that Megatron-LM uses unless told otherwise: fp16 keeps fp16, all others sum in fp32."""
+"""Precision -> Megatron-LM's default gradient precision: fp16 keeps fp16; all other precisions, not listed, accumulate in
+fp32."""
 ZERO_STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelConfig:
-    """How the work is divided. `num_microbatches` holds one number for each data-parallel replica.
+    """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
 
-    `zero_shard_size` ranks share what ZeRO shares, where not all dp x cp do: blocks of consecutive ranks hold it whole each
-    (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances)."""
+    `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
+    ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
+    Raises PlanError for values that are unknown or do not fit each other."""
 
     tp: int = 1
     pp: int = 1
@@ -66,7 +74,7 @@ class ParallelConfig:
         schedules.get(self.schedule)
 
     def __hash__(self) -> int:
-        """Of a few fields: quicker than of all, since many results are cached by configuration."""
+        """Hash of a few fields only, for speed: many results are cached by configuration."""
         return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
 
     def _check_shards(self) -> None:
@@ -84,17 +92,17 @@ class ParallelConfig:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """Number of ranks."""
         return self.tp * self.pp * self.dp_cp
 
     @property
     def dp_cp(self) -> int:
-        """Ranks of a stage that hold the same dense weights and reduce their gradients together."""
+        """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together."""
         return self.dp * self.cp
 
     @property
     def shards(self) -> int:
-        """Ranks that share the optimizer state of dense weights (with ZeRO 2 the gradients, with ZeRO 3 the weights too)."""
+        """Ranks over which ZeRO shards the optimizer state of dense weights (ZeRO 2: gradients too; ZeRO 3: weights too)."""
         return self.zero_shard_size or self.dp_cp
 
     @property
@@ -104,37 +112,38 @@ class ParallelConfig:
 
     @property
     def shards_parameters(self) -> bool:
-        """ZeRO 3 over more than one rank (FSDP): each layer's weights are gathered before they are used."""
+        """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
         return self.dp_cp > 1 and self.zero_stage == 3
 
     @property
     def reduces_each_microbatch(self) -> bool:
-        """ZeRO 2 and 3 keep no whole gradient, so each microbatch's backward reduces it (arXiv 1910.02054, section 5.2)."""
+        """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
+        5.2)."""
         return self.dp_cp > 1 and self.zero_stage >= 2
 
     @property
     def reduces_behind(self) -> bool:
-        """Gradients are reduced bucket by bucket behind the backward."""
+        """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
         return self.dp_cp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
 
     @property
     def gathers_ahead(self) -> bool:
-        """The weights that an optimizer step left scattered are gathered bucket by bucket ahead of the next forward."""
+        """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
         return self.dp_cp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
 
     @property
     def num_stages(self) -> int:
-        """Stages in all, virtual ones included."""
+        """Number of stages, virtual ones included."""
         return self.pp * self.vpp
 
     def place(self, rank: int) -> tuple[int, int, int]:
-        """(tp, dp_cp, pp) index of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
+        """(tp, dp_cp, pp) indices of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
         return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
 
     def rank(self, tp: int, dp_cp: int, pp: int) -> int:
-        """Rank of a (tp, dp_cp, pp) index."""
+        """The rank of (tp, dp_cp, pp) indices, the inverse of `place`."""
         return tp + self.tp * (dp_cp + self.dp_cp * pp)
 
     def microbatches_of(self, dp_cp: int) -> int:
-        """Microbatches that a rank of this dp_cp index plays: those of its replica."""
+        """Number of microbatches of the data-parallel replica to which a dp_cp index belongs."""
         return self.num_microbatches[dp_cp // self.cp]

@@ -1,10 +1,8 @@
-"""Who does what: parallel degrees, stages, the device of every rank, the groups, and what was promised.
+"""The plan of a training run: parallel degrees, stages, the device of every rank, communication groups, prediction and
+certificate.
 
-A plan is the input of the simulator, of the exporters and of the torch backend; the planner is only one author of plans.
-Ranks are numbered as Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
-fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
-are numbered through as one index, cp fastest. For experts ep takes its ranks from that same index, ep fastest, so that ep
-divides cp x dp, and cp x dp / ep ranks hold the same experts.
+A plan is the input of the simulator, the exporters and the torch backend; the planner is only one author of plans. A plan
+checks itself when it is made.
 """
 
 from __future__ import annotations
@@ -29,20 +27,20 @@ from sim.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A range of layers: from `first` up to, not including, `past_last`."""
+    """A range of layers: `first` up to, but not including, `past_last`."""
 
     first: int
     past_last: int
 
     @property
     def layers(self) -> int:
-        """How many layers."""
+        """Number of layers."""
         return self.past_last - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class MadeBy:
-    """Who made the plan."""
+    """The strategy that made the plan and its version."""
 
     strategy: str
     version: str
@@ -50,7 +48,9 @@ class MadeBy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a run needs. `stages` in pipeline order, virtual ones included; `placement[rank]` is its device."""
+    """Everything a run needs. `stages` are in pipeline order, virtual ones included; `placement[rank]` is a device.
+
+    Raises PlanError if stages, placement or groups do not fit the configuration, the workload or the fleet."""
 
     topology: Topology
     workload: Workload
@@ -70,7 +70,7 @@ class Plan:
     def __repr__(self) -> str:
         config = self.config
         degrees = ", ".join(
-            f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp") if self._tells(key)
+            f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp") if self._is_shown(key)
         )
         step = f", a step of {time_text(self.prediction.step_s)}" if self.prediction else ""
         name, model = self.topology.name, self.workload.model.name
@@ -92,27 +92,28 @@ class Plan:
             ],
         )
 
-    def _tells(self, degree: str) -> bool:
+    def _is_shown(self, degree: str) -> bool:
         return degree in ("tp", "pp", "dp") or getattr(self.config, degree) > 1
 
-    def annotated(self, **said: Prediction | Certificate | MadeBy) -> Plan:
-        """The plan with another prediction, certificate or maker: nothing that would have to be checked again."""
+    def annotated(self, **fields: Prediction | Certificate | MadeBy) -> Plan:
+        """The plan with another prediction, certificate or made_by, without repeating its checks, which do not depend on
+        these."""
         found = copy.copy(self)
-        for name, what in said.items():
+        for name, what in fields.items():
             object.__setattr__(found, name, what)
         return found
 
     @property
     def fleet(self) -> Fleet:
-        """The machines."""
+        """The machines of the topology."""
         return self.topology.fleet
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
-        """Indices of the stages of a pipeline place."""
+        """Indices of the stages that a pipeline rank holds."""
         return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
 
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
-        """Ranks host by host, in the order given."""
+        """The ranks grouped by host, in the order given."""
         by_host: dict[tuple[str, int], list[int]] = {}
         for rank in ranks:
             device = self.placement[rank]
@@ -146,7 +147,10 @@ def _check_stages(plan: Plan) -> None:
 
 
 def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> None:
-    """Each cp rank takes two chunks of the sequence, one early and one late, so that causal attention is balanced."""
+    """Check seq_len against cp, and experts and microbatches against ep.
+
+    Each cp rank takes two chunks of the sequence, one early and one late, to balance causal attention: 2 x cp divides
+    seq_len."""
     if config.cp > 1 and workload.seq_len % (2 * config.cp):
         raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
     if config.ep == 1:
@@ -187,5 +191,5 @@ def _check_groups(plan: Plan) -> None:
 
 
 def with_stack(stack: Stack, plan: Plan) -> Plan:
-    """The plan, read with the default stack, on the same devices under another one."""
+    """The plan on the same devices under another software stack; `plan` has the rates of the default stack."""
     return replace(plan, topology=replace(plan.topology, fleet=applied(stack, plan.fleet)))

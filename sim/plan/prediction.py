@@ -1,4 +1,4 @@
-"""TODO sim.plan.prediction."""
+"""Prediction of a plan's performance by simulation, and the objectives that a plan can minimize."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the plan promises: the simulated step. `peak_memory_bytes` by pipeline place; money and energy
-    (`sim.results.cost_energy`) are None where a price, or watts, are not known."""
+    """Results of the simulated step. `peak_memory_bytes` has one entry per pipeline rank. `usd_per_token` and
+    `joules_per_token` (`sim.results.cost_energy`) are None if a price, or a power, is unknown."""
 
     step_s: float
     samples_per_s: float
@@ -24,4 +24,4 @@ class Prediction:
 
 
 OBJECTIVES = {"step-time": "step_s", "cost": "usd_per_token", "energy": "joules_per_token"}
-"""What a plan may be chosen for -> the number of its prediction that is to be small."""
+"""Objective of the planner -> the field of `Prediction` that it minimizes."""
