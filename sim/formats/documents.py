@@ -183,7 +183,7 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
     lines = []
     for item in error.errors(include_url=False):
         if "[key]" in item["loc"] and item["type"] == "string_type":
-            continue  # a key that is not text: `sim.formats.topology` names it
+            continue  # a key that is not text: `sim.formats.topology` reports it
         place, branch = _document_path(document.value, item["loc"], item["type"] == "missing")
         written = _value_at(document.value, place)
         if branch == "str" and isinstance(written, dict):

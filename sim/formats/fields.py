@@ -113,6 +113,8 @@ def _host_name(value: object) -> str:
 
 LARGEST = 1e6
 """Upper limit of numbers that have no limit of their own; refuses infinity. Guess; a larger one accepts more values."""
+
+# Names, then integers and floats: Count >= 1, Whole >= 0, Fraction 0 to 1, Ratio >= 1, Measured > 0, Share above 0 to 2.
 HostNames = Annotated[list[str], BeforeValidator(_host_names)]
 ClusterPair = Annotated[tuple[str, str], BeforeValidator(_cluster_pair)]
 HostName = Annotated[str, BeforeValidator(_host_name)]

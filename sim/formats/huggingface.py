@@ -94,11 +94,13 @@ FAMILIES: dict[str, Family] = {
     "opt": Family("gelu", tied=True, ffn_hidden=("ffn_dim",), positions=("max_position_embeddings",), more_positions=2),
     "bloom": Family("gelu", tied=True, layers=_LAYERS, hidden=("n_embed", "hidden_size"), heads=_HEADS, ffn_hidden=()),
 }
+"""`model_type` of a config.json -> its keys."""
 
 UNMODELLED: dict[str, str] = {
     "deepseek_v2": "multi-head latent attention is not modelled",
     "deepseek_v3": "multi-head latent attention is not modelled",
 }
+"""`model_type` of known families that a Model cannot represent -> reason."""
 
 
 def read(path: str | Path) -> Model:

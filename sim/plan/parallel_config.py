@@ -14,12 +14,16 @@ from sim.errors import PlanError
 from sim.plan import schedules
 
 RECOMPUTE = ("none", "selective", "full")
+"""Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
 ATTENTION = ("flash", "unfused")
+"""Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Gradient precision -> bytes of one gradient value."""
 USUAL_GRADIENTS = {"fp16": "fp16"}
 """Precision -> Megatron-LM's default gradient precision: fp16 keeps fp16; all other precisions, not listed, accumulate in
 fp32."""
 ZERO_STAGES = (0, 1, 2, 3)
+"""ZeRO stages (arXiv 1910.02054): shard nothing, optimizer state, gradients too, weights too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 COMPUTE = ("F", "B", "W")
+"""Kinds of compute actions: forward, backward, weight gradient."""
 
 
 class Action(NamedTuple):

@@ -12,6 +12,7 @@ PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "
 """Precision -> stored bytes of one activation or weight. fp8 training keeps both in bf16 and casts them for the GEMM."""
 
 MLP_KINDS = ("gelu", "swiglu", "relu2")
+"""Kinds of MLP: two matrices with biases (GPT), three matrices (gated, Llama), two matrices without biases."""
 
 
 @dataclass(frozen=True, slots=True)
