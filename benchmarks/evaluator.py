@@ -19,7 +19,7 @@ from sim.analytic.costs import StageCosts
 from sim.analytic.evaluator import Table
 from sim.analytic.recurrence import steps
 from sim.formats.topology import load, load_model
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 TOPOLOGY = Path(__file__).parents[1] / "topologies" / "hethub-768.yaml"
 CASES = (("1f1b", 16, 192, 1), ("1f1b", 8, 64, 1), ("zb-h1", 16, 192, 1), ("interleaved", 16, 192, 2))

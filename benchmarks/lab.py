@@ -17,7 +17,9 @@ from holmes_sim.lab import Lab, as_wired
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.network.routes import Capacities, Route, by_host, collective_route, message_route, pace
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 SCALE = 1000.0
 """200 Gbit/s become 200 Mbit/s: eleven NICs, of which a case uses four at most."""

@@ -18,7 +18,9 @@ from pathlib import Path
 from sim.formats import planfile
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 TP, PP, MICROBATCHES = 8, 16, 192
 SIZES = (1024, 8192, 32768, 131072)

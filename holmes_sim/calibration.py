@@ -27,7 +27,7 @@ from sim.errors import HolmesError
 from sim.formats import catalog
 from sim.formats.documents import to_yaml
 from sim.hardware.stack import DEFAULT, NUMBERS, Stack
-from sim.plan.plan import Plan, under
+from sim.plan.plan import Plan, with_stack
 
 SCALE = 0.05
 """Typical absolute relative error of a run under a right stack."""
@@ -189,11 +189,11 @@ def _play(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None
 
 
 def _engine(pair: tuple[Stack, Plan]) -> float:
-    return simulate(under(*pair)).step_s
+    return simulate(with_stack(*pair)).step_s
 
 
 def _closed(pair: tuple[Stack, Plan]) -> float:
-    return step_seconds(under(*pair))
+    return step_seconds(with_stack(*pair))
 
 
 def _slopes(plans: list[Plan], default: Stack, progress: Callable[[str], None]) -> np.ndarray:

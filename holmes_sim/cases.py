@@ -17,14 +17,18 @@ from pydantic import Field
 
 from sim.errors import PlanError, TopologyError
 from sim.formats.documents import Document, check, parse, read_text
+from sim.formats.fields import Count, Flag, Measured, StrictModel
 from sim.formats.planfile import ConfigFacts, StageFacts
-from sim.formats.schema import Count, Door, Flag, Measured, ProfileFacts, WorkloadFacts
+from sim.formats.profile_facts import ProfileFacts
 from sim.formats.topology import from_document, profiled
+from sim.formats.topology_facts import WorkloadFacts
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.topology import Topology
-from sim.plan.plan import USUAL_GRADIENTS, MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 from sim.units import GIGA, Bytes
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
 """How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
@@ -48,14 +52,14 @@ class CaseConfigFacts(ConfigFacts):
     layer_partition: str = PARTITIONS[0]
 
 
-class MeasuredFacts(Door):
+class MeasuredFacts(StrictModel):
     """What was measured: seconds of one optimizer step, memory where the source tells it, in GB (1e9 bytes)."""
 
     step_s: Measured
     peak_memory_gb: Measured | None = None
 
 
-class CaseFacts(Door):
+class CaseFacts(StrictModel):
     """One measured training run. `wrong`: why the measurement cannot be right; the case is listed with it, not simulated."""
 
     id: str
@@ -71,7 +75,7 @@ class CaseFacts(Door):
     wrong: str = ""
 
 
-class CasesFacts(Door):
+class CasesFacts(StrictModel):
     """Measured training runs of one source.
 
     Memory is what a device had taken (nvidia-smi), unless the source's `memory` begins with "torch": then what torch reserved.

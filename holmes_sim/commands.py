@@ -24,7 +24,7 @@ from sim.plan.plan import Plan
 from sim.results.explain import Explanation
 from sim.results.explain import explain as account
 from sim.results.report import places, predict
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 BASELINES = ("megatron", "holmes")
 JUDGED = 24

@@ -11,9 +11,10 @@ from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
 from sim.hardware.topology import Topology
-from sim.plan.plan import OBJECTIVES, Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results import cost_energy
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

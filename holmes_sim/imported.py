@@ -19,8 +19,8 @@ from holmes_sim.profiling.found import Joined
 from sim.errors import HolmesError
 from sim.formats import hostlist
 from sim.formats.documents import parse, read_text, to_yaml
-from sim.formats.schema import TOPOLOGY_FORMAT
 from sim.formats.topology import from_document
+from sim.formats.topology_facts import TOPOLOGY_FORMAT
 from sim.units import bytes_per_second_text, rate_text
 
 MOST_SHARE = 2.0

@@ -19,7 +19,8 @@ from planner.request import Request, Wishes
 from sim.errors import Infeasible
 from sim.formats import lost_nodes, planfile
 from sim.formats.lost_nodes import Place, Surviving, place_text
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.units import size_text, time_text
 
 FORMAT = "holmes-sim/replan/1"
@@ -61,7 +62,7 @@ class Replanned:
     @property
     def hosts(self) -> dict[str, str]:
         """Node of the new plan -> the host that it is."""
-        return {place_text(new): self.before.fleet.cluster(old[0]).host(old[1]) for new, old in self.left.came.items()}
+        return {place_text(new): self.before.fleet.cluster(old[0]).host(old[1]) for new, old in self.left.previous.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -73,7 +74,7 @@ class Replanned:
 
     def moved(self, plan: Plan) -> Moves:
         """What must move for one of the plans."""
-        return moves.moves(self.before, plan, self.left.came)
+        return moves.moves(self.before, plan, self.left.previous)
 
     def _said(self, plan: Plan | None) -> dict[str, Any] | None:
         if plan is None or plan.prediction is None:
@@ -111,25 +112,25 @@ def replan(
     With `stay` nobody moves, and nothing is searched. Raises PlanError for nodes that do not exist, Infeasible where what is
     left has no plan, with a cure."""
     texts = (lost,) if isinstance(lost, str) else lost
-    places = tuple(dict.fromkeys(lost_nodes.named(plan.fleet, text) for text in texts))
+    places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
-    kept = staying.stayed(plan, left.topology, left.came)
+    kept = staying.stayed(plan, left.topology, left.previous)
     if stay:
         if kept is None:
             raise Infeasible(
                 f"not everybody can stay: what is left of {plan.topology.name} cannot play all stages; cured "
                 f"by leaving out --stay"
             )
-        return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.came), None, kept)
+        return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
     request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit)
     context = PlanningContext(request, progress)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
     found, _ = api.plan_for(objective, request, strategy, context)
-    searched = moves.settled(plan, found, left.came)
+    searched = moves.settled(plan, found, left.previous)
     if searched is not found:
         searched = simulation.simulate_plan(searched)
     is_free = request.wishes == Wishes() and objective == "step-time"
     takes_it = kept is not None and is_free and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_it else searched
-    return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.came), searched, kept, context.interrupted)
+    return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)

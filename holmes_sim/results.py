@@ -10,7 +10,8 @@ from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.request import Request
 from sim.engine.timeline import Timeline
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.results.report import PlaceReport
 from sim.units import time_text
 

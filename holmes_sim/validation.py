@@ -21,7 +21,7 @@ from sim.errors import HolmesError
 from sim.formats import catalog, profile
 from sim.hardware.stack import DEFAULT, Stack
 from sim.kernels import compute, memory
-from sim.plan.plan import Plan, under
+from sim.plan.plan import Plan, with_stack
 
 Item = TypeVar("Item")
 
@@ -94,12 +94,12 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
         return "default", DEFAULT, False
     facts = catalog.stack_facts(case.stack)
     if mode == "fitted":
-        return case.stack, facts.under(facts.fitted), case.id in facts.cases
+        return case.stack, facts.stack(facts.fitted), case.id in facts.cases
     for one in facts.held_out:
         if case.id in one.cases:
-            return f"{case.stack} without {one.group}", facts.under(one.fitted), False
+            return f"{case.stack} without {one.group}", facts.stack(one.fitted), False
     known = "default", replace(DEFAULT, blocking=facts.blocking), False
-    return known if case.id in facts.cases else (case.stack, facts.under(facts.fitted), False)
+    return known if case.id in facts.cases else (case.stack, facts.stack(facts.fitted), False)
 
 
 def validate(
@@ -128,7 +128,7 @@ def each(work: Callable[[Item], float], items: list[Item], progress: Callable[[s
 
 
 def _step(pair: tuple[Stack, Plan]) -> float:
-    return simulate(under(*pair)).step_s
+    return simulate(with_stack(*pair)).step_s
 
 
 def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:

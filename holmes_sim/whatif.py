@@ -31,7 +31,8 @@ from planner.request import Request, Wishes
 from sim import units
 from sim.errors import HolmesError
 from sim.hardware.topology import Topology
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.results import cost_energy
 from sim.units import Seconds
 

@@ -21,7 +21,8 @@ from planner.request import Request
 from planner.search.searched_space import axes, outside
 from planner.strategies import certified
 from sim.errors import Infeasible
-from sim.plan.plan import Certificate, Plan
+from sim.plan.certificate import Certificate
+from sim.plan.plan import Plan
 
 Machines = tuple[tuple[str, int], ...]
 """Clusters and how many of their nodes."""

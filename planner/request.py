@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
-"""Quantities: SI floats inside, text with a unit at the door.
+"""Units of quantities: SI floats in the program, text with a unit in files and on the command line.
 
-Inside, every number is in seconds, bytes, bytes per second, FLOP per second, watts or
-USD per second. At the door a quantity is text
-such as `200 Gbit/s`, `80 GiB` or `5 us`; a bare number is an error, because nobody can tell bits from bytes by its look.
-GB is 10^9 bytes, GiB is 2^30 bytes; bits are written `bit`, bytes `B`.
+In the program every number is in seconds, bytes, bytes per second, FLOP per second, watts or USD per second. In input and
+output a quantity is text such as `200 Gbit/s`, `80 GiB` or `5 us`; a number without unit is an error, because it could mean
+bits or bytes. GB is 10^9 bytes, GiB is 2^30 bytes; bits are written `bit`, bytes `B`.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ KINDS: dict[str, tuple[dict[str, float], str]] = {
     "power": (_WATTS, "400 W"),
     "price": (_PRICES, "2.50 USD/h"),
 }
-"""Kind of quantity -> (unit -> SI factor, an example of how to write one)."""
+"""Kind of quantity -> (unit -> SI factor, example text)."""
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]+)")
 
 
 def parse(value: object, kind: str) -> float:
-    """The SI value of a quantity of a kind (a key of `KINDS`). Raises ValueError saying what would be right."""
+    """SI value of a quantity of a kind (a key of `KINDS`). Raises ValueError that shows a right example."""
     units, example = KINDS[kind]
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a {kind}: the unit is missing; write for example '{example}'")
@@ -68,8 +67,8 @@ def parse(value: object, kind: str) -> float:
     return si
 
 
-def alike(values: Iterable[object]) -> tuple[str, tuple[float, ...]] | None:
-    """The unit of the first of some quantities, and each one's number in it; None where they are not of one kind."""
+def common_unit(values: Iterable[object]) -> tuple[str, tuple[float, ...]] | None:
+    """(unit of the first quantity, all numbers in that unit); None if a value is no quantity or the kinds differ."""
     found = [_QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None for value in values]
     pairs = [(float(match[1]), match[2]) for match in found if match is not None]
     if not pairs or len(pairs) < len(found):
@@ -89,22 +88,22 @@ def _scaled(value: float, unit: str) -> str:
 
 
 def rate_text(value: BytesPerSecond) -> str:
-    """Bytes per second as people write the rate of a network: `200 Gbit/s`."""
+    """Bytes per second as text in bits, as for networks: `200 Gbit/s`."""
     return _scaled(value * BITS_PER_BYTE, "bit/s")
 
 
 def bytes_per_second_text(value: BytesPerSecond) -> str:
-    """Bytes per second as people write the rate of an interconnect: `300 GB/s`."""
+    """Bytes per second as text in bytes, as for interconnects: `300 GB/s`."""
     return _scaled(value, "B/s")
 
 
 def flops_text(value: FlopsPerSecond) -> str:
-    """FLOP per second: `312 TFLOP/s`."""
+    """FLOP per second as text: `312 TFLOP/s`."""
     return _scaled(value, "FLOP/s")
 
 
 def size_text(value: Bytes) -> str:
-    """Bytes as people write memory: `80 GiB`."""
+    """Bytes as text in binary units: `80 GiB`."""
     for prefix in ("Ti", "Gi", "Mi", "Ki"):
         if abs(value) >= _BINARY[prefix]:
             return f"{value / _BINARY[prefix]:.4g} {prefix}B"
@@ -112,7 +111,7 @@ def size_text(value: Bytes) -> str:
 
 
 def time_text(value: Seconds) -> str:
-    """Seconds in the unit that reads best: `7.74 s`, `12.5 ms`, `5 us`."""
+    """Seconds as text in s, ms or us: `7.74 s`, `12.5 ms`, `5 us`."""
     if value == 0 or abs(value) >= 1:
         return f"{value:.4g} s"
     if abs(value) >= MILLI:
@@ -121,7 +120,7 @@ def time_text(value: Seconds) -> str:
 
 
 def duration_text(value: Seconds) -> str:
-    """Seconds of a long time as people say it: `7.25 h`, `12 min`; below a minute as `time_text`."""
+    """Long durations as text in h or min: `7.25 h`, `12 min`; below a minute as `time_text`."""
     if abs(value) >= _TIMES["h"]:
         return f"{value / _TIMES['h']:,.3g} h"
     return f"{value / _TIMES['min']:.3g} min" if abs(value) >= _TIMES["min"] else time_text(value)

@@ -17,23 +17,16 @@ from hypothesis import strategies as st
 
 from sim import collectives
 from sim.errors import PlanError
-from sim.hardware.cluster import (
-    OPERATIONS,
-    Cluster,
-    Device,
-    DeviceSpec,
-    Fabric,
-    Fleet,
-    GemmCurve,
-    LinkSpec,
-    Nic,
-    Node,
-    Protocol,
-    Trunk,
-)  # fmt: skip
+from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Nic, Node, Trunk
+from sim.hardware.device_spec import DeviceSpec, GemmCurve
+from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.topology import Topology
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, gradient_groups, groups_of
-from sim.workload.model import Model, Workload
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("usual", max_examples=60, deadline=None, derandomize=True, suppress_health_check=TOLERANT)

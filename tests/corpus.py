@@ -1,7 +1,7 @@
 """Plans of every shipped topology by every strategy, kept as files: what the exporters and their readers are tried on.
 
 tests/plans/TOPOLOGY.json holds what a plan adds to its topology: degrees, stages and placement (runs of devices); its groups
-follow (`sim.plan.plan.groups_of`). `python -m tests.corpus [TOPOLOGY ...]` plans anew what is named, or all that is missing.
+follow (`sim.plan.groups.groups_of`). `python -m tests.corpus [TOPOLOGY ...]` plans anew what is named, or all that is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from planner.request import Request, Wishes
 from sim import __version__
 from sim.hardware.cluster import Device
 from sim.hardware.topology import Topology
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 FOLDER = Path(__file__).parent / "plans"
 TIME_LIMIT = 10.0

@@ -14,7 +14,9 @@ from holmes_sim import exporters
 from sim import __version__
 from sim.formats import documents, topology
 from sim.hardware.cluster import Device
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 PLAIN = """\
 format: holmes-sim/topology/1

@@ -15,7 +15,8 @@ from planner.api import Row
 from sim.analytic.recurrence import steps
 from sim.engine.folding import fold
 from sim.formats.topology import load
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 
 Make = Callable[..., Any]
 

@@ -15,14 +15,15 @@ from planner.request import Request
 from planner.space.shapes import Shape
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import PlanError
-from sim.hardware.cluster import Cluster, Device, trunk_path
+from sim.hardware.cluster import Cluster, Device
+from sim.hardware.transport import trunk_path
 from sim.kernels import memory
 from sim.kernels.lowering import message_bytes, tied_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities, member, ways
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 
 Seat = tuple[str, int]

@@ -174,7 +174,7 @@ def _buckets(request: Request, shape: Shape) -> bool:
 
 def _slow_inside(node: Node) -> bool:
     """Whether the NICs of a node carry more than a link inside it does."""
-    inside = node.intra_node.driven(2) * node.intra_node.efficiency_of("all_reduce")
+    inside = node.intra_node.port_bandwidth(2) * node.intra_node.efficiency_of("all_reduce")
     return node.count > 1 and any(
         nic.bandwidth * nic.count * nic.spec.efficiency_of("all_reduce") > inside for nic in node.nics
     )

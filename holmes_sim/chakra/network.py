@@ -40,7 +40,7 @@ def dimensions(plan: Plan) -> tuple[tuple[int, float, float], ...]:
     node, here = all_hosts[0].cluster.node, len(all_hosts[0].ranks)
     found: list[tuple[int, float, float]] = []
     if here > 1 or len(all_hosts) == 1:
-        port = node.intra_node.driven(here) if here > 1 else node.intra_node.bandwidth
+        port = node.intra_node.port_bandwidth(here) if here > 1 else node.intra_node.bandwidth
         found.append((here, port * node.intra_node.efficiency_of("all_reduce"), node.intra_node.latency))
     if len(all_hosts) > 1:
         nic = node.nic(next(group.nic for group in plan.groups if group.nic != "intra_node"))

@@ -11,7 +11,8 @@ from matplotlib.patches import Patch
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, PALE, SKY, WIDTH, Picture
 from holmes_sim.results import Compared, reason
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.units import time_text
 
 HEIGHT = 0.62

@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLUE, DPI, GREY, WIDTH, Picture
 from holmes_sim.front import Front, prediction
-from sim.plan.plan import OBJECTIVES, Plan
+from sim.plan.plan import Plan
+from sim.plan.prediction import OBJECTIVES
 from sim.units import MEGA
 
 LABELS = {"cost": "USD per million tokens", "energy": "J per token"}

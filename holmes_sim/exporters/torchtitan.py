@@ -27,7 +27,8 @@ from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from sim.formats import planfile
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig, Plan
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 
 TITLE = "torchtitan 0.3.0"
 READERS = "torchtitan 0.3.0 on torch 2.14"

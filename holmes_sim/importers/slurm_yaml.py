@@ -14,7 +14,7 @@ from holmes_sim.importing import trees
 from holmes_sim.importing.facts import SCHEDULER, Facts, Host
 from sim.errors import HolmesError, TopologyError
 from sim.formats import hostlist
-from sim.formats.documents import Document, Path_, parse
+from sim.formats.documents import Document, KeyPath, parse
 
 NAME = "Slurm topology.yaml"
 _START = re.compile(r"^\s*-\s+topology\s*:", re.MULTILINE)
@@ -47,7 +47,7 @@ def read(text: str, name: str) -> Facts:
     return Facts(name, tuple(found.values()), census=SCHEDULER, notes=tuple(notes))
 
 
-def _switches(document: Document, at: Path_, item: dict[str, Any], blocks: str) -> dict[str, trees.Switch]:
+def _switches(document: Document, at: KeyPath, item: dict[str, Any], blocks: str) -> dict[str, trees.Switch]:
     if "tree" in item:
         return _described(document, (*at, "tree", "switches"), item["tree"], "switch", "switches")
     if "block" in item:
@@ -59,7 +59,7 @@ def _switches(document: Document, at: Path_, item: dict[str, Any], blocks: str) 
     raise HolmesError(document.fault(at, f"a tree, block or flat is expected here, not {kinds}"))
 
 
-def _described(document: Document, at: Path_, section: Any, key: str, plural: str) -> dict[str, trees.Switch]:
+def _described(document: Document, at: KeyPath, section: Any, key: str, plural: str) -> dict[str, trees.Switch]:
     rows = section.get(plural) if isinstance(section, dict) else None
     if not isinstance(rows, list):
         raise HolmesError(document.fault(at, f"a list of {plural} is expected here"))
@@ -76,7 +76,7 @@ def _described(document: Document, at: Path_, section: Any, key: str, plural: st
     return found
 
 
-def _names(document: Document, at: Path_, text: Any) -> tuple[str, ...]:
+def _names(document: Document, at: KeyPath, text: Any) -> tuple[str, ...]:
     if text is None:
         return ()
     try:

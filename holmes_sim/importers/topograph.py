@@ -15,7 +15,7 @@ from holmes_sim.importing import hardware, trees
 from holmes_sim.importing.facts import SCHEDULER, Devices, Facts, Host, Parts
 from sim.errors import HolmesError, TopologyError
 from sim.formats import hostlist
-from sim.formats.documents import Document, Path_, parse
+from sim.formats.documents import Document, KeyPath, parse
 
 NAME = "topograph model or graph"
 _YAML = re.compile(r"^(?:switches|blocks|capacity_blocks)\s*:", re.MULTILINE)
@@ -68,7 +68,7 @@ def _model(document: Document) -> list[Host]:
     held = {own: (_names(document, ("capacity_blocks", key), row.get("nodes")), f"{document.name}:{_line(document, key)}")
             for key, own, row in _named(document, "capacity_blocks")}  # fmt: skip
     for key, own, row in _named(document, "switches"):
-        at: Path_ = ("switches", key)
+        at: KeyPath = ("switches", key)
         nodes = list(_names(document, at, row.get("nodes")))
         for block in row.get("capacity_blocks") or []:
             nodes += held.get(str(block), ((), ""))[0]
@@ -105,7 +105,7 @@ def _types(document: Document) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for key, _, row in _named(document, "capacity_blocks"):
         if isinstance(row.get("type"), str):
-            at: Path_ = ("capacity_blocks", key)
+            at: KeyPath = ("capacity_blocks", key)
             where = f"{document.name}:{document.line((*at, 'type'))}"
             found |= dict.fromkeys(_names(document, at, row.get("nodes")), (row["type"], where))
     for key, own, row in _named(document, "nodes"):
@@ -135,7 +135,7 @@ def _named(document: Document, section: str) -> Iterator[tuple[str | int, str, d
         yield key, str(own), row
 
 
-def _names(document: Document, at: Path_, given: Any) -> tuple[str, ...]:
+def _names(document: Document, at: KeyPath, given: Any) -> tuple[str, ...]:
     """Hosts of a list whose items are host lists, or objects with node_id."""
     if given is None:
         return ()

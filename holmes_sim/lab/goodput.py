@@ -12,9 +12,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.hardware.cluster import Cluster, Fleet, LinkSpec, Trunk
+from sim.hardware.cluster import Cluster, Fleet, Trunk
+from sim.hardware.link_spec import LinkSpec
 from sim.network.routes import near_nics
-from sim.plan.plan import Plan, gradient_groups
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.plan import Plan
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
 
 CARRIED = 700 * MEGA / BITS_PER_BYTE

@@ -9,7 +9,9 @@ from holmes_sim.lab.goodput import Goodput
 from holmes_sim.lab.wiring import Host, Wiring, rail
 from sim.hardware.cluster import Device
 from sim.network.routes import near_nics
-from sim.plan.plan import Group, Plan, gradient_groups
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 
 
 def notes(plan: Plan, wiring: Wiring) -> tuple[str, ...]:

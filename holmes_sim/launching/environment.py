@@ -14,8 +14,10 @@ from holmes_sim.launching import hosts
 from holmes_sim.launching.hosts import Host, interfaces
 from holmes_sim.launching.nets import VERBS
 from sim.errors import PlanError
-from sim.hardware.cluster import Nic, common_transport
-from sim.plan.plan import Plan, gradient_groups
+from sim.hardware.cluster import Nic
+from sim.hardware.transport import common_transport
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.plan import Plan
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
 """Vendor -> the variable that says which devices a process may see."""

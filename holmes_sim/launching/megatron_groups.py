@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import torch_launch
 from holmes_sim.launching.holmes_launch import network
-from sim.plan.plan import ParallelConfig, Plan
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 
 FIXED = {
     "tp": ("cp", "dp", "pp"),

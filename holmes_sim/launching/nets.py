@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.errors import PlanError
-from sim.hardware.cluster import common_transport
-from sim.plan.plan import Group, Plan
+from sim.hardware.transport import common_transport
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 
 VERBS = ("infiniband", "roce")
 """NIC types that NCCL reaches by its own network IB. Others need a plugin, of a name of its own (Slingshot: `AWS Libfabric`,

@@ -15,7 +15,8 @@ from holmes_sim.launching.folder import File
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.nets import VERBS
 from sim.formats import planfile
-from sim.hardware.cluster import Cluster, trunk_path
+from sim.hardware.cluster import Cluster
+from sim.hardware.transport import trunk_path
 from sim.plan.plan import Plan
 
 SHIM, TABLE = "holmes_launch.py", "ranks.json"
@@ -80,7 +81,7 @@ def _script(all_hosts: tuple[Host, ...], index: int, entry: str, setup: str) -> 
 
 def table(plan: Plan) -> str:
     """ranks.json: the hosts in order, the ranks and devices of each, its vendor, and the RDMA fabrics that it is on with the
-    bytes a second of its NICs there (`sim.hardware.cluster.common_transport` takes the fastest that all have). A fabric whose
+    bytes a second of its NICs there (`sim.hardware.transport.common_transport` takes the fastest that all have). A fabric whose
     NICs NCCL_IB_HCA leaves out is none: NCCL would reach for those of the other type."""
     fabrics = fabrics_of(plan)
     rows = [

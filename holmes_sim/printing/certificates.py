@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.search.mixed import is_mixed
-from sim.plan.plan import Axis, Certificate, Plan
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.plan import Plan
 from sim.units import MEGA, time_text
 
 SPOKEN = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}

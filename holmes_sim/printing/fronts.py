@@ -10,7 +10,8 @@ from holmes_sim.front import Front, prediction
 from holmes_sim.printing.comparisons import heading
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import grid
-from sim.plan.plan import OBJECTIVES, Plan
+from sim.plan.plan import Plan
+from sim.plan.prediction import OBJECTIVES
 from sim.results import cost_energy
 from sim.units import MEGA, time_text
 

@@ -16,7 +16,9 @@ from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shapes import Shape
 from sim.kernels import memory
-from sim.plan.plan import OBJECTIVES, ParallelConfig, Plan, Prediction
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results.report import PlaceReport
 from sim.units import GIBI, GIGA, time_text
 

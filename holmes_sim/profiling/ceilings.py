@@ -19,10 +19,10 @@ from holmes_sim.profiling import curve
 from holmes_sim.profiling.curve import Product
 from holmes_sim.profiling.machine import Machine, timed
 from holmes_sim.torch_backend.buckets import PRECISIONS
-from sim.hardware.cluster import GemmCurve
+from sim.hardware.device_spec import GemmCurve
 from sim.kernels.compute import FLASH_BACKWARD
 from sim.units import MEBI, BytesPerSecond, FlopsPerSecond, Seconds
-from sim.workload.model import Attention
+from sim.workload.kernels import Attention
 
 BUDGET: Seconds = 0.5
 """Seconds of measuring for each shape."""

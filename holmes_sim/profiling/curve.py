@@ -1,4 +1,4 @@
-"""The curve of matrix products (`sim.hardware.cluster.GemmCurve`) fitted to measured ones."""
+"""The curve of matrix products (`sim.hardware.device_spec.GemmCurve`) fitted to measured ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holmes_sim.profiling.spread import Spread
-from sim.hardware.cluster import GemmCurve
+from sim.hardware.device_spec import GemmCurve
 from sim.units import MICRO, BytesPerSecond, FlopsPerSecond
 
 TILE = (128, 256)

@@ -9,7 +9,8 @@ from sim.formats import catalog, topology
 from sim.formats.documents import to_yaml
 from sim.formats.profile import PROFILE_FORMAT
 from sim.units import Seconds, bytes_per_second_text, flops_text, rate_text, size_text, time_text
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
     from holmes_sim.profiling.layers import Measured

@@ -21,7 +21,7 @@ from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
 from holmes_sim.torch_backend.products import Tensors
 from sim.errors import HolmesError
-from sim.plan.plan import USUAL_GRADIENTS, ParallelConfig
+from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.units import Seconds
 from sim.workload.model import Model
 

@@ -1,9 +1,9 @@
 """Collectives that were measured -> what a link is: latency, overhead, bandwidth, and the share of it by operation.
 
 A measurement is (operation, ranks, bytes, seconds). The fit is the simulator's own law of a ring
-(`sim.hardware.cluster.LinkSpec`): overhead + steps x latency + bytes through a port / (bandwidth x efficiency). nccl-tests and
-rccl-tests write such measurements (NVIDIA/nccl-tests, doc/PERFORMANCE.md: size, time, algbw, busbw, out of place first), as a
-table or, with -J, as JSON (src/util.cu of 0fdb00a).
+(`sim.hardware.link_spec.LinkSpec`): overhead + steps x latency + bytes through a port / (bandwidth x efficiency). nccl-tests
+and rccl-tests write such measurements (NVIDIA/nccl-tests, doc/PERFORMANCE.md: size, time, algbw, busbw, out of place first),
+as a table or, with -J, as JSON (src/util.cu of 0fdb00a).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from sim.errors import HolmesError
 from sim.formats.documents import Document, parse_json, read_text
-from sim.hardware.cluster import OPERATIONS
+from sim.hardware.link_spec import OPERATIONS
 from sim.units import MICRO, Bytes, BytesPerSecond, Seconds
 
 PROGRAMS = {

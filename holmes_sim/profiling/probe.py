@@ -23,7 +23,7 @@ from holmes_sim.profiling.links import Measured, Point
 from holmes_sim.profiling.spread import Spread
 from holmes_sim.torch_backend import exchanges, local
 from sim.errors import HolmesError
-from sim.hardware.cluster import OPERATIONS
+from sim.hardware.link_spec import OPERATIONS
 from sim.units import Seconds
 
 SIZES = tuple(4**power for power in range(5, 14))

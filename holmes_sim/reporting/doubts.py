@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from holmes_sim import commands
 from holmes_sim.reporting.study import Study
 from sim.formats import catalog
-from sim.formats.schema import DeviceFacts, NicTypeFacts
-from sim.hardware.cluster import DeviceSpec, LinkSpec
+from sim.formats.catalog_facts import DeviceFacts, NicTypeFacts
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.link_spec import LinkSpec
 from sim.kernels import memory
 from sim.kernels.compute import rank_kernels
-from sim.plan.plan import Group, Plan
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 from sim.units import GIBI, time_text
-from sim.workload.model import Gemm
+from sim.workload.kernels import Gemm
 
 NEAR = 0.95
 """Share of a device's memory from which on a plan is told to be near the limit."""

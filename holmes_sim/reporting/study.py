@@ -11,7 +11,8 @@ from holmes_sim.results import Compared, Simulated
 from planner import api, strategies
 from planner.api import Row
 from planner.request import Request
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.results.explain import Explanation
 
 MOST_LAUNCHED = 128
@@ -61,7 +62,7 @@ def study(
     progress("simulating")
     run = commands.simulate(plan)
     promised = plan.prediction or run.prediction
-    compared = _compared(plan.saying(prediction=promised), names, time_limit, progress)
+    compared = _compared(plan.annotated(prediction=promised), names, time_limit, progress)
     progress("launches")
     ways = tuple(_way(plan, name) for name in exporters.names())
     assumed = (*hosts.assumed(plan), *environment.assumed(plan))

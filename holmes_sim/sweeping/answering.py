@@ -21,7 +21,8 @@ from sim import __version__
 from sim.errors import HolmesError, Infeasible
 from sim.formats import documents
 from sim.formats.topology import from_document, written
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 
 Row: TypeAlias = dict[str, Any]
 

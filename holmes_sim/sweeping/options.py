@@ -10,9 +10,10 @@ from planner import strategies
 from planner.api import DEFAULT
 from planner.request import Wishes
 from sim.formats.documents import suggestion
-from sim.formats.schema import Count, Door
+from sim.formats.fields import Count, StrictModel
 from sim.plan import schedules
-from sim.plan.plan import OBJECTIVES, RECOMPUTE, ZERO_STAGES
+from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
+from sim.plan.prediction import OBJECTIVES
 
 OTHERS = ("strategy", "objective", "time_limit")
 """Options that are no pins."""
@@ -27,7 +28,7 @@ def _one_of(*known: Any) -> Any:
     return BeforeValidator(checked)
 
 
-class OptionFacts(Door):
+class OptionFacts(StrictModel):
     """Options of a plan, named as those of `holmes-sim plan`, with `_` for `-`. What is not given the planner chooses."""
 
     tp: Count | None = None

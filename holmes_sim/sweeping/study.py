@@ -20,9 +20,9 @@ from pydantic import Field
 from holmes_sim import commands
 from holmes_sim.sweeping.options import OptionFacts
 from sim.errors import TopologyError
-from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
+from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.edits import edited
-from sim.formats.schema import Door
+from sim.formats.fields import StrictModel
 from sim.hardware.topology import Topology
 
 FORMAT = "holmes-sim/study/1"
@@ -32,7 +32,7 @@ Values = Mapping[str, Any]
 """Key -> its value, in the order of the file."""
 
 
-class StudyFacts(Door):
+class StudyFacts(StrictModel):
     """What a study file may say; `plan` holds options of all its plans, of which scenarios may have others."""
 
     format: Literal["holmes-sim/study/1"]
@@ -48,7 +48,7 @@ class StudyFacts(Door):
 class Cell:
     """A value of a key, and where it stands in the file."""
 
-    place: Path_
+    place: KeyPath
     key: str
     value: Any
 
@@ -129,7 +129,7 @@ def _topology(document: Document, name: str, beside: Path) -> Topology:
     return commands.load(given)
 
 
-def _faults(document: Document) -> Iterator[tuple[Path_, str]]:
+def _faults(document: Document) -> Iterator[tuple[KeyPath, str]]:
     """(place, text) of what the schema cannot see: nothing asked, a key without values, a key asked twice, odd values."""
     value = document.value if isinstance(document.value, dict) else {}
     vary, scenarios = value.get("vary") or {}, value.get("scenarios") or []
@@ -148,7 +148,7 @@ def _faults(document: Document) -> Iterator[tuple[Path_, str]]:
                 yield ("scenarios", index, key), f"{key} is varied already, by vary"
 
 
-def _cell_faults(at: Path_, key: object, value: object) -> Iterator[tuple[Path_, str]]:
+def _cell_faults(at: KeyPath, key: object, value: object) -> Iterator[tuple[KeyPath, str]]:
     if not isinstance(key, str):
         yield (*at, str(key)), f"key {key!r} is not text; put it in quotes"
         return
@@ -167,7 +167,7 @@ def _study(document: Document, facts: StudyFacts, topology: Topology) -> Study:
     ]
     _check_options(document, [cell for cells in grid + listed for cell in cells if cell.key.startswith(PLAN)])
     found: list[Scenario] = []
-    faults: dict[Path_, list[str]] = {}
+    faults: dict[KeyPath, list[str]] = {}
     for together, point in itertools.product(listed or [[]], itertools.product(*grid)):
         cells = [*together, *point]
         scenario = _scenario(topology, {cell.key: cell.value for cell in cells}, facts.plan)
@@ -208,7 +208,7 @@ def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario
     return Scenario(values, found, options)
 
 
-def _check_values(document: Document, faults: Mapping[Path_, list[str]]) -> None:
+def _check_values(document: Document, faults: Mapping[KeyPath, list[str]]) -> None:
     """Raise TopologyError where no scenario with a value can be made: a fault of the file, told once for each cause.
 
     It is told at the place whose key the cause names: of a key with one value, the others are in no scenario without it."""
@@ -222,6 +222,6 @@ def _check_values(document: Document, faults: Mapping[Path_, list[str]]) -> None
         raise TopologyError("\n".join(sorted(lines, key=lambda text: lines[text])))
 
 
-def _key(place: Path_) -> str:
+def _key(place: KeyPath) -> str:
     """The key of a place of the study: behind `vary`, or behind the number of a scenario."""
     return str(place[1] if place[0] == "vary" else place[2])

@@ -49,7 +49,7 @@ def varied(study: Study) -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
     for key in study.keys:
         cells = [scenario.values.get(key) for scenario in study.scenarios]
-        quantities = units.alike(cell for cell in cells if cell is not None)
+        quantities = units.common_unit(cell for cell in cells if cell is not None)
         if quantities is not None:
             numbers = iter(quantities[1])
             found[f"{key} ({quantities[0]})"] = tuple(None if cell is None else next(numbers) for cell in cells)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holmes_sim.launching.nets import one_vendor
-from sim.plan.plan import Group, Plan
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 
 GLOO, NCCL = "gloo", "nccl"
 CPU, CUDA, ROCM = "cpu", "cuda", "rocm"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from holmes_sim.torch_backend.exchanges import all_gather, all_reduce, reduce_scatter
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 
 LEARNING_RATE = 1e-4
 BETAS = (0.9, 0.95)

@@ -23,7 +23,9 @@ from holmes_sim.torch_backend import exchanges
 from holmes_sim.torch_backend.backends import NCCL, backend
 from holmes_sim.torch_backend.devices import settle
 from sim.errors import HolmesError
-from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
+from sim.plan.derived_groups import embedding_groups, gradient_groups
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 INTERFACES = "HOLMES_SIM_INTERFACES"

@@ -25,7 +25,8 @@ from planner.space.shapes import Shape, searched, slots, splitting
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.kernels import compute
-from sim.plan.plan import OBJECTIVES, Plan
+from sim.plan.plan import Plan
+from sim.plan.prediction import OBJECTIVES
 
 NEEDS = {"cost": ("price", "price: 2.50 USD/h"), "energy": ("watts", "watts: 400 W")}
 """Objective -> what a device must state for it, and how to write it."""

@@ -12,13 +12,15 @@ from planner.costs.context import PlanningContext
 from planner.space.device_slots import Run, Stand, borders, rows, unlike
 from planner.space.shapes import Shape, slot
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
-from sim.hardware.cluster import Device, DeviceSpec, common_transport
+from sim.hardware.cluster import Device
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.transport import common_transport
 from sim.kernels import memory
 from sim.kernels.lowering import message_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.routes import AlphaBeta
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 
 
 class LineCosts:

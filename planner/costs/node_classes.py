@@ -21,7 +21,7 @@ from sim.analytic.costs import StageCost, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.kernels import memory
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 
 KEPT = 256
 """Shapes whose options a search keeps at hand; older ones are made anew (a guess: a few megabytes)."""

@@ -25,7 +25,8 @@ from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities, capacity, member, path, protocols, ways
 from sim.plan import schedules
-from sim.plan.plan import Plan, embedding_groups
+from sim.plan.derived_groups import embedding_groups
+from sim.plan.plan import Plan
 from sim.units import Seconds
 
 Integers: TypeAlias = NDArray[np.int64]

@@ -24,7 +24,9 @@ from sim.hardware.cluster import Device
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities
-from sim.plan.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import Group, groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 
 def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:

@@ -23,7 +23,7 @@ def fits(plan: Plan) -> bool:
 
 def simulate_plan(plan: Plan) -> Plan:
     """The plan with the prediction that its simulation gives."""
-    return plan.saying(prediction=predict(plan, simulate(plan)))
+    return plan.annotated(prediction=predict(plan, simulate(plan)))
 
 
 def step(plan: Plan) -> float:

@@ -10,7 +10,9 @@ from sim.errors import PlanError
 from sim.formats.lost_nodes import Place
 from sim.hardware.cluster import Device
 from sim.hardware.topology import Topology
-from sim.plan.plan import ParallelConfig, Plan, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 
 
 def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | None:

@@ -19,7 +19,8 @@ from planner.search.mixed import ORDERS, SHORT
 from planner.space.shapes import Shape, overlaps, searched, variants
 from sim.errors import Infeasible
 from sim.plan import schedules
-from sim.plan.plan import RECOMPUTE, ZERO_STAGES, Axis
+from sim.plan.certificate import Axis
+from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
 
 ACROSS = "stages across clusters"
 """The axis of plans with mixed stages, which have a bound of their own."""

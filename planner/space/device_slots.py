@@ -15,7 +15,8 @@ from typing import TypeAlias, TypeVar
 from planner.request import Request
 from planner.space.shapes import slot, slots
 from sim.errors import NotModelled
-from sim.hardware.cluster import Cluster, Device, DeviceSpec
+from sim.hardware.cluster import Cluster, Device
+from sim.hardware.device_spec import DeviceSpec
 from sim.network.replica_rows import KEPT, Rows, block_nodes, joined
 
 ORDERS = 24

@@ -15,8 +15,8 @@ from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.plan import schedules
-from sim.plan.plan import USUAL_GRADIENTS, ParallelConfig
-from sim.workload.model import Workload
+from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
+from sim.workload.workload import Workload
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Microbatch sizes that the published strategies try; certified tries every divisor of a replica's batch."""

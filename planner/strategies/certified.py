@@ -63,7 +63,8 @@ from sim.analytic.costs import step_seconds
 from sim.analytic.evaluator import evaluate
 from sim.errors import Infeasible, NotModelled, PlanError
 from sim.plan import schedules
-from sim.plan.plan import Certificate, MadeBy, Plan
+from sim.plan.certificate import Certificate
+from sim.plan.plan import MadeBy, Plan
 
 BASES = 24
 """Shapes considered for the first plan, under every schedule, in the order of a quick estimate."""
@@ -636,7 +637,7 @@ def _answer(search: _Search, open_bounds: list[float], mixed_least: float | None
         space=axes(search.request),
         outside=outside(search.request),
     )
-    return search.best.saying(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
+    return search.best.annotated(certificate=certificate, made_by=MadeBy("certified", search.best.made_by.version))
 
 
 def _mixed_least(search: _Search) -> float | None:

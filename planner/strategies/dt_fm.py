@@ -38,7 +38,8 @@ from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
 from sim.analytic.costs import StageCosts, messages_pace
 from sim.errors import Infeasible, PlanError
-from sim.hardware.cluster import Cluster, Device, common_transport
+from sim.hardware.cluster import Cluster, Device
+from sim.hardware.transport import common_transport
 from sim.kernels import memory
 from sim.kernels.lowering import gradient_bytes, message_bytes
 from sim.network.collective_costs import CollectiveCosts

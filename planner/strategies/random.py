@@ -24,7 +24,8 @@ from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.kernels import memory
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig, Plan
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 
 SEED = 0
 DRAWN = 200

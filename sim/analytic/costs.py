@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.hardware.cluster import Device, DeviceSpec, Fleet
+from sim.hardware.cluster import Device, Fleet
+from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, lowering, memory
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.p2p_load import Pairs
@@ -19,9 +20,11 @@ from sim.network.replica_rows import Rows
 from sim.network.rings import Sites
 from sim.network.routes import AlphaBeta, Capacities, member, message_route, pace, protocols
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig, Plan, embedding_groups, gradient_groups
+from sim.plan.derived_groups import embedding_groups, gradient_groups
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.units import Bytes, Seconds
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,14 @@ from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.costs import PlanCosts, StageCosts
 from sim.analytic.recurrence import steps
 from sim.errors import NotModelled
-from sim.hardware.cluster import DeviceSpec
+from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import lowering, shards
 from sim.kernels.shards import Bucket
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig, Plan
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.units import Seconds
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 Ints: TypeAlias = NDArray[np.int64]
 

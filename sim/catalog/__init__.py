@@ -1,1 +1,1 @@
-"""Data: devices, links, NICs, models, stacks and profiles, one YAML file each (read by `sim.formats.catalog`)."""
+"""Data of the catalogue: one YAML file per device, interconnect, NIC type, model, stack and profile (`sim.formats.catalog`)."""

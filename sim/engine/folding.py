@@ -25,7 +25,9 @@ from sim.engine.faults import NOTHING, Drawn
 from sim.engine.symmetry import Copies, copies
 from sim.network.rings import GradientRoutes, Shown, Sites, gradient_operations
 from sim.network.routes import AlphaBeta, Capacities, Leg, LinkName, Route, group_ways, message_route, pace
-from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
+from sim.plan.derived_groups import embedding_groups, gradient_groups
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Seconds
 
 Key: TypeAlias = tuple[str | int, ...]

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from sim.engine.folding import Folding
 from sim.engine.timeline import Span
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
 
 ROUNDING = 1e-13

@@ -19,7 +19,9 @@ import numpy as np
 
 from sim.engine.faults import NOTHING, Drawn
 from sim.network.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
-from sim.plan.plan import Group, Plan, gradient_groups
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sim.errors import HolmesError, TimelineError
 from sim.formats.documents import Document, check, parse_json
-from sim.formats.schema import Door, Whole
+from sim.formats.fields import StrictModel, Whole
 from sim.units import MICRO, Flops, Seconds, time_text
 
 FORMAT = "holmes-sim/timeline/1"
@@ -130,7 +130,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class HeaderFacts(Door):
+class HeaderFacts(StrictModel):
     """What a trace says of itself in its metadata."""
 
     format: Literal["holmes-sim/timeline/1"]
@@ -147,7 +147,7 @@ class HeaderFacts(Door):
     computed_on: tuple[str, ...] = ()
 
 
-class ArgumentFacts(Door):
+class ArgumentFacts(StrictModel):
     """What a span belongs to."""
 
     stage: int = -1
@@ -155,7 +155,7 @@ class ArgumentFacts(Door):
     group: str = ""
 
 
-class SpanFacts(Door):
+class SpanFacts(StrictModel):
     """A complete event: a span of rank `pid` on the lane number `tid`, in microseconds."""
 
     ph: Literal["X"]
@@ -168,7 +168,7 @@ class SpanFacts(Door):
     args: ArgumentFacts = ArgumentFacts()
 
 
-class LabelFacts(Door):
+class LabelFacts(StrictModel):
     """A metadata event: what a viewer calls a process or a thread."""
 
     ph: Literal["M"]
@@ -178,7 +178,7 @@ class LabelFacts(Door):
     args: dict[str, Any]
 
 
-class TraceFacts(Door):
+class TraceFacts(StrictModel):
     """A timeline file."""
 
     displayTimeUnit: str = "ms"  # noqa: N815 (the trace format's own word)

@@ -1,1 +1,1 @@
-"""Readers and writers of files, with line numbers in their errors: topologies, plans, profiles, the catalogue."""
+"""Readers and writers of files, with line numbers in errors: topologies, plans, profiles, catalogue, Hugging Face configs."""

@@ -1,6 +1,6 @@
-"""The catalogue: one YAML file per device, interconnect, NIC type, model and software stack, each number with its source.
+"""Reader of the catalogue: one YAML file per device, interconnect, NIC type, model, profile and software stack, with sources.
 
-The folder is the registry: a new file `devices/<name>.yaml` is a new device. Facts only; no code knows a name.
+The folder is the registry: a new file `devices/<name>.yaml` is a new device. No code depends on a name.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from importlib.resources import files
 from typing import TypeVar
 
 from sim.errors import TopologyError
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts, NicTypeFacts
 from sim.formats.documents import Document, check, parse, suggestion
-from sim.formats.schema import DeviceFacts, Door, LinkFacts, ModelFacts, NicTypeFacts, StackFacts
-from sim.hardware.cluster import DeviceSpec, LinkSpec
+from sim.formats.fields import StrictModel
+from sim.formats.stack_facts import StackFacts
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.link_spec import LinkSpec
 from sim.workload.model import Model
 
-Facts = TypeVar("Facts", bound=Door)
+Facts = TypeVar("Facts", bound=StrictModel)
 
 KINDS: dict[str, str] = {
     "devices": "device",
@@ -25,18 +28,18 @@ KINDS: dict[str, str] = {
     "profiles": "profile",
     "stacks": "stack",
 }
-"""Folder -> what one entry of it is called."""
+"""Folder -> name of one entry in messages."""
 
 
 @functools.cache
 def names(folder: str) -> tuple[str, ...]:
-    """Names of all entries of a folder of the catalogue, sorted."""
+    """Sorted names of the entries of a folder."""
     found = (entry.name for entry in (files("sim.catalog") / folder).iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
 
 
 def document(folder: str, name: str) -> Document:
-    """An entry as it is written; raises TopologyError for an unknown name."""
+    """The parsed file of an entry; raises TopologyError for an unknown name."""
     if name not in names(folder):
         near = suggestion(name, names(folder))
         raise TopologyError(f"{KINDS[folder]} {name!r} is not in the catalogue{near}")
@@ -50,46 +53,46 @@ def _facts(folder: str, name: str, schema: type[Facts]) -> Facts:
 
 @functools.cache
 def device_facts(name: str) -> DeviceFacts:
-    """Everything the catalogue says of a device, sources included; raises TopologyError for an unknown name."""
+    """All facts of a device, sources included; raises TopologyError for an unknown name."""
     return _facts("devices", name, DeviceFacts)
 
 
 @functools.cache
 def link_facts(name: str) -> LinkFacts:
-    """Everything the catalogue says of an interconnect; raises TopologyError for an unknown name."""
+    """All facts of an interconnect; raises TopologyError for an unknown name."""
     return _facts("links", name, LinkFacts)
 
 
 @functools.cache
 def nic_facts(name: str) -> NicTypeFacts:
-    """Everything the catalogue says of a NIC type; raises TopologyError for an unknown name."""
+    """All facts of a NIC type; raises TopologyError for an unknown name."""
     return _facts("nics", name, NicTypeFacts)
 
 
 @functools.cache
 def model_facts(name: str) -> ModelFacts:
-    """Everything the catalogue says of a model; raises TopologyError for an unknown name."""
+    """All facts of a model; raises TopologyError for an unknown name."""
     return _facts("models", name, ModelFacts)
 
 
 @functools.cache
 def stack_facts(name: str) -> StackFacts:
-    """A fitted software stack: its numbers, the cases it saw, its errors; raises TopologyError for an unknown name."""
+    """A fitted software stack: numbers, cases and errors; raises TopologyError for an unknown name."""
     return _facts("stacks", name, StackFacts)
 
 
 def device(name: str) -> DeviceSpec:
-    """A device of the catalogue."""
+    """A device of the catalogue, at the rates of the default stack."""
     return device_facts(name).spec()
 
 
 def link(name: str) -> LinkSpec:
-    """An interconnect of the catalogue."""
+    """An interconnect of the catalogue, at the rates of the default stack."""
     return link_facts(name).spec()
 
 
 def nic(name: str) -> LinkSpec:
-    """A NIC type of the catalogue."""
+    """A NIC type of the catalogue, at the rates of the default stack."""
     return nic_facts(name).spec()
 
 

@@ -1,7 +1,6 @@
-"""YAML and JSON documents at the door: text in, checked values out, every fault of a file at once with its line.
+"""YAML and JSON documents: parse text, validate it with a pydantic model, and report every fault of a file with its line.
 
-This is the only file that knows PyYAML. A document is checked by a pydantic model; each fault becomes one line
-`file:line: key: what is wrong; what would be right`.
+Only this file uses PyYAML. Each fault becomes one line `file:line: key: what is wrong; what would be right`.
 """
 
 from __future__ import annotations
@@ -19,62 +18,64 @@ from pydantic import BaseModel, ValidationError
 from sim.errors import HolmesError, TopologyError
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-Path_ = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Keys and indices from the root of a document to a value."""
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class Document:
-    """A parsed file that knows the line of every key; `outer` is its place where it is part of a larger file.
+    """A parsed file and the line of every key.
 
-    `find` tells the lines. It is asked when the first one is wanted: a file without a fault needs none.
+    `duplicates` are keys given twice, with the repeating line. `outer` is the path of this document inside a larger file.
+    `find_lines` returns the line of every key; it is called when the first fault needs one.
     """
 
     def __init__(
         self,
         name: str,
         value: object,
-        find: Callable[[], Mapping[Path_, int]],
-        duplicates: list[tuple[Path_, int]],
-        outer: Path_ = (),
+        find_lines: Callable[[], Mapping[KeyPath, int]],
+        duplicates: list[tuple[KeyPath, int]],
+        outer: KeyPath = (),
     ):
         self.name, self.value, self.duplicates, self.outer = name, value, duplicates, outer
-        self._find = functools.cache(find)
+        self._find_lines = functools.cache(find_lines)
 
     @property
-    def lines(self) -> Mapping[Path_, int]:
+    def lines(self) -> Mapping[KeyPath, int]:
         """Line of every key and element."""
-        return self._find()
+        return self._find_lines()
 
     def inside(self, key: str) -> Document:
-        """The part of the document under a key."""
+        """The part of the document under a top-level key."""
         assert isinstance(self.value, dict)
 
-        def lines() -> Mapping[Path_, int]:
+        def lines() -> Mapping[KeyPath, int]:
             return {path[1:]: line for path, line in self.lines.items() if path[:1] == (key,)}
 
         return Document(self.name, self.value[key], lines, [], (*self.outer, key))
 
     def line(self, path: Iterable[str | int]) -> int:
-        """Line of a key, or of the nearest place above it that exists."""
+        """Line of a key, or of its nearest ancestor that exists."""
         where = tuple(path)
         while where and where not in self.lines:
             where = where[:-1]
         return self.lines.get(where, 1)
 
     def fault(self, path: Iterable[str | int], message: str) -> str:
-        """One line that names the place of a fault."""
+        """Message of a fault with file, line and key."""
         where = tuple(path)
         key = key_text((*self.outer, *where))
         return f"{self.name}:{self.line(where)}: {key + ': ' if key else ''}{message}"
 
 
 def to_yaml(value: object) -> str:
-    """A value as a YAML document: keys in their order, short lists and mappings on one line."""
+    """YAML text of a value: keys in their order, short lists and mappings on one line."""
     return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True))
 
 
 def key_text(path: Iterable[str | int]) -> str:
-    """A place in a document as people write it: `clusters.ib.node.nics[0].bandwidth`."""
+    """Text of a path in a document: `clusters.ib.node.nics[0].bandwidth`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -82,7 +83,7 @@ def key_text(path: Iterable[str | int]) -> str:
 
 
 def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str:
-    """The text of a file, less a byte order mark; raises `error` in one line where it cannot be read."""
+    """Text of a file without its byte order mark; raises `error` with one line if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -96,17 +97,17 @@ def read_text(path: str | Path, error: type[HolmesError] = TopologyError) -> str
 
 
 def parse(name: str, text: str) -> Document:
-    """Parse YAML or JSON text; raises TopologyError where it is not well formed or gives a key twice."""
+    """Parse YAML or JSON text; raises TopologyError if it is malformed. `check` reports keys given twice."""
     try:
-        return Document(name, json.loads(text, object_pairs_hook=_once), lambda: _lines(text)[0], [])
-    except (ValueError, RecursionError):  # YAML, or JSON with a fault: looked at key by key
+        return Document(name, json.loads(text, object_pairs_hook=_unique_keys), lambda: _lines(text)[0], [])
+    except (ValueError, RecursionError):  # YAML, or JSON with a fault: parse it with lines
         return _parse_yaml(name, text)
 
 
 def parse_json(name: str, text: str) -> Document:
-    """Parse JSON text, which may be long and in one line; raises HolmesError where it is malformed or gives a key twice."""
+    """Parse JSON text, possibly one long line; raises HolmesError if it is malformed or gives a key twice."""
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as fault:
         raise HolmesError(f"{name}:{fault.lineno}: not well-formed JSON: {fault.msg} (column {fault.colno})") from None
     except (ValueError, RecursionError) as fault:
@@ -114,20 +115,20 @@ def parse_json(name: str, text: str) -> Document:
     return Document(name, value, lambda: _lines(text)[0] if text.strip().count("\n") else {}, [])
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of a JSON text; raises ValueError where a key is given twice."""
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object as a dict; raises ValueError if a key is given twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is given twice")
     return found
 
 
-def _lines(text: str) -> tuple[dict[Path_, int], list[tuple[Path_, int]]]:
-    """Line of every key and element, and keys that are given twice with the line that repeats them."""
-    lines: dict[Path_, int] = {}
-    duplicates: list[tuple[Path_, int]] = []
+def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int]]]:
+    """(line of every key and element, keys given twice with the line that repeats them)."""
+    lines: dict[KeyPath, int] = {}
+    duplicates: list[tuple[KeyPath, int]] = []
 
-    def walk(node: yaml.Node | None, path: Path_) -> None:
+    def walk(node: yaml.Node | None, path: KeyPath) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 place = (*path, str(key.value))
@@ -158,8 +159,9 @@ def _parse_yaml(name: str, text: str) -> Document:
     return Document(name, value, lambda: lines, duplicates)
 
 
-def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_, str]] = ()) -> Checked:
-    """The document as `schema`; raises TopologyError with one line for every fault, `more` (place, text) included."""
+def check(document: Document, schema: type[Checked], more: Iterable[tuple[KeyPath, str]] = ()) -> Checked:
+    """The document as an instance of `schema`; raises TopologyError with one line per fault, the (path, text) of `more`
+    included."""
     faults = [(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
     if not isinstance(document.value, dict):
         kind = "empty" if document.value is None else type(document.value).__name__
@@ -176,13 +178,13 @@ def check(document: Document, schema: type[Checked], more: Iterable[tuple[Path_,
     return checked
 
 
-def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[Path_, str]]:
-    """(place, text) of every fault; for a union (a name or facts in place) the branch that fits what was written."""
+def _faults(document: Document, error: ValidationError, schema: type[BaseModel]) -> list[tuple[KeyPath, str]]:
+    """(path, text) of every fault; for a union (a name or facts in place) only those of the branch that was written."""
     lines = []
     for item in error.errors(include_url=False):
         if "[key]" in item["loc"] and item["type"] == "string_type":
-            continue  # a key that is not text: `sim.formats.topology` names it
-        place, branch = _real_place(document.value, item["loc"], item["type"] == "missing")
+            continue  # a key that is not text: `sim.formats.topology` reports it
+        place, branch = _document_path(document.value, item["loc"], item["type"] == "missing")
         written = _value_at(document.value, place)
         if branch == "str" and isinstance(written, dict):
             continue
@@ -192,8 +194,10 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
     return lines
 
 
-def _real_place(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[Path_, str]:
-    """Drop from pydantic's location the names of union branches, which are not keys of the document; a missing key is one."""
+def _document_path(value: object, loc: tuple[str | int, ...], missing: bool) -> tuple[KeyPath, str]:
+    """(path in the document, union branch) of pydantic's location, which mixes keys and names of union branches.
+
+    The last part is a key even if absent, where the fault is a missing key."""
     place: list[str | int] = []
     branch = ""
     for index, part in enumerate(loc):
@@ -209,7 +213,7 @@ def _real_place(value: object, loc: tuple[str | int, ...], missing: bool) -> tup
     return tuple(place), branch
 
 
-def _value_at(value: object, place: Path_) -> object:
+def _value_at(value: object, place: KeyPath) -> object:
     for part in place:
         if isinstance(value, dict):
             value = value.get(part)
@@ -249,7 +253,7 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where one of the known words is near, else the list of them."""
+    """`; did you mean 'x'?` if a known word is similar, else the list of known words."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
@@ -258,29 +262,29 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def _sibling_keys(schema: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
-    """Keys that the schema knows at the place of a fault, found by walking the schema along the location."""
+    """Keys that the schema allows at the location of a fault."""
     current: object = schema
     for part in loc[:-1]:
-        current = _step(current, part)
-    models = _models(current)
+        current = _annotation_at(current, part)
+    models = _models_in(current)
     return sorted({info.alias or name for model in models for name, info in model.model_fields.items()})
 
 
-def _step(current: object, part: str | int) -> object:
-    for model in _models(current):
+def _annotation_at(current: object, part: str | int) -> object:
+    for model in _models_in(current):
         for name, info in model.model_fields.items():
             if part in (name, info.alias):
                 return info.annotation
-    if isinstance(part, str) and any(model.__name__ == part for model in _models(current)):
+    if isinstance(part, str) and any(model.__name__ == part for model in _models_in(current)):
         return current
     arguments = getattr(current, "__args__", ())
-    return arguments[-1] if arguments and not _models(current) else current
+    return arguments[-1] if arguments and not _models_in(current) else current
 
 
-def _models(annotation: object) -> list[type[BaseModel]]:
+def _models_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     origin = getattr(annotation, "__origin__", None)
     if origin in (list, dict, tuple):
         return []
-    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]

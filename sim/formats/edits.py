@@ -1,7 +1,7 @@
-"""Edits of a topology: other values at places of its file, `workload.global_batch_size` or `links[0].bandwidth`.
+"""Edits of a topology: set values at paths of its file, such as `workload.global_batch_size` or `links[0].bandwidth`.
 
-Where the place lies inside a name of the catalogue (`clusters.ib.node.devices.type.memory`, `workload.model.layers`) the
-facts of that name are put in its place first. What comes out is checked like a file.
+If a path leads into an entry of the catalogue that the file names (`clusters.ib.node.devices.type.memory`,
+`workload.model.layers`), the facts of the entry replace its name first. The result is checked like a file.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import Path_, key_text, parse, suggestion
+from sim.formats.documents import KeyPath, key_text, parse, suggestion
 from sim.formats.topology import from_document, written
 from sim.hardware.topology import Topology
 
 NAMED = {"type": "devices", "intra_node": "links", "model": "models"}
-"""Key under which a name of the catalogue may stand -> its folder there."""
+"""Key whose value may be a name of the catalogue -> folder of the catalogue."""
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def edited(topology: Topology, edits: Mapping[str, object]) -> Topology:
-    """The topology with each value at its place, one after the other; None deletes the key or the element.
+    """The topology after edits (path -> value), applied in order; the value None deletes the key or the element.
 
-    A key may be new where the schema knows it (`clusters.ib.fabric`); an index must exist. Only the result is checked.
+    A key may be new if the schema knows it (`clusters.ib.fabric`); an index must exist. Only the final result is checked.
     Raises TopologyError."""
     facts = copy.deepcopy(written(topology))
     for path, value in edits.items():
@@ -45,8 +45,8 @@ def _change(facts: dict[str, Any], path: str, value: object) -> None:
     _put(place, steps, value, path)
 
 
-def _steps(facts: Any, path: str) -> Path_:
-    """The keys and indices of a path; a key of the document that itself has dots (a cluster's name) is found whole."""
+def _steps(facts: Any, path: str) -> KeyPath:
+    """Keys and indices of a path; a key of the document that contains dots (a cluster name) stays one key."""
     pieces = [piece[0] or int(piece[1]) for piece in _STEP.findall(path)]
     if not pieces or key_text(pieces) != path:
         raise TopologyError(f"{path!r} is no place of a topology; write clusters.ib.node.nics[0].bandwidth, say")
@@ -68,7 +68,7 @@ def _has(place: object, step: object) -> bool:
     return isinstance(place, list) and isinstance(step, int) and step < len(place)
 
 
-def _at(place: Any, step: str | int, path: str, so_far: Path_) -> Any:
+def _at(place: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
     if isinstance(place, dict) and isinstance(step, str):
         if step not in place and len(so_far) < 3:
             raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, place))}")
@@ -78,15 +78,15 @@ def _at(place: Any, step: str | int, path: str, so_far: Path_) -> Any:
     raise TopologyError(f"{path}: there is no {key_text(so_far)}")
 
 
-def _spelled_out(name: str, so_far: Path_, path: str) -> Any:
-    """The facts of a name of the catalogue, as its file says them."""
+def _spelled_out(name: str, so_far: KeyPath, path: str) -> Any:
+    """The facts of a catalogue entry, as in its file."""
     folder = NAMED.get(str(so_far[-1]), "")
     if folder not in catalog.KINDS or name not in catalog.names(folder):
         raise TopologyError(f"{path}: {key_text(so_far)} is {name!r}, which has no keys")
     return catalog.document(folder, name).value
 
 
-def _put(place: Any, steps: Path_, value: object, path: str) -> None:
+def _put(place: Any, steps: KeyPath, value: object, path: str) -> None:
     last = steps[-1]
     inside = _has(place, last) if isinstance(last, int) else isinstance(place, dict)
     if not inside or (value is None and not isinstance(last, int) and last not in place):

@@ -1,7 +1,7 @@
 """Host lists as Slurm writes them: `gpu[001-003,007]` is gpu001, gpu002, gpu003 and gpu007.
 
-Several brackets multiply (`r[1-2]n[1-2]`), commas outside brackets separate, leading zeros stay (Slurm's scontrol, man page
-section "show hostnames").
+Several brackets multiply (`r[1-2]n[1-2]`), commas outside brackets separate, leading zeros are kept (Slurm's scontrol, man
+page section "show hostnames").
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterable, Iterator
 
 from sim.errors import TopologyError
 
-MOST = 1 << 20
-"""Hosts that one text may stand for; more are a slip of the pen."""
+MAX_HOSTS = 1 << 20
+"""Maximum number of hosts of one text. Guess: a larger range is assumed to be a typing error."""
 _PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Names of the hosts, in order. Raises TopologyError where the text is no host list."""
+    """Host names of a host list, in order. Raises TopologyError if the text is no host list."""
     found: list[str] = []
     for item in re.split(r",(?![^\[]*\])", text):
         found += _expanded(item.strip(), text)
-        if len(found) > MOST:
-            raise TopologyError(f"{text!r}: more than {MOST:,} hosts")
+        if len(found) > MAX_HOSTS:
+            raise TopologyError(f"{text!r}: more than {MAX_HOSTS:,} hosts")
     return tuple(found)
 
 
@@ -36,8 +36,8 @@ def _expanded(item: str, text: str) -> list[str]:
     size = 1
     for choice in choices:
         size *= len(choice)
-    if size > MOST:
-        raise TopologyError(f"{text!r}: more than {MOST:,} hosts")
+    if size > MAX_HOSTS:
+        raise TopologyError(f"{text!r}: more than {MAX_HOSTS:,} hosts")
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
@@ -48,14 +48,14 @@ def _numbers(inside: str, text: str) -> list[str]:
         if match is None:
             raise TopologyError(f"{text!r}: [{inside}] should hold numbers and ranges, such as [001-004,007]")
         first, last = match[1], match[2] or match[1]
-        if int(last) < int(first) or int(last) - int(first) >= MOST:
-            raise TopologyError(f"{text!r}: [{piece}] does not run upwards, or over more than {MOST:,} hosts")
+        if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
+            raise TopologyError(f"{text!r}: [{piece}] does not run upwards, or over more than {MAX_HOSTS:,} hosts")
         found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return found
 
 
 def compress(names: Iterable[str]) -> tuple[str, ...]:
-    """The same hosts in the same order, runs of consecutive numbers in brackets: the inverse of `expand`, item by item."""
+    """Host list items of the names in the same order, with runs of consecutive numbers in brackets: the inverse of `expand`."""
     return tuple(_written(list(run)) for run in _runs(names))
 
 

@@ -1,17 +1,18 @@
-"""Models from the `config.json` that Hugging Face publishes beside the weights, read without their library.
+"""Reader of Hugging Face model configurations: `config.json` -> Model, without the transformers library.
 
-Each family spells the same numbers with other keys; `FAMILIES` is the table of them. The keys, and what an absent or null
-key means, are those of `configuration_<family>.py` in huggingface/transformers, src/transformers/models:
+Each family has other keys for the same numbers; `FAMILIES` is their table. The keys, and the meaning of absent or null keys,
+are those of `configuration_<family>.py` in huggingface/transformers, src/transformers/models:
 
-- gpt2 `n_inner` null means 4 h; bloom has no such key, its MLP is always 4 h wide, and `n_embed` wins over `hidden_size`.
-- `num_key_value_heads` null means as many as heads. Absent it means so for llama only: the other families would fall back
-  to the number of one certain model (mistral 8, qwen2 32), so there the key is asked for. The same holds for qwen3's head_dim.
-- opt stores two more positions than `max_position_embeddings`; rotary and ALiBi families store none.
+- gpt2: `n_inner` null means 4 h. bloom has no such key, its MLP is always 4 h wide; `n_embed` takes precedence over
+`hidden_size`. - `num_key_value_heads` null means the number of heads. Absent it has this meaning for llama only: the other
+families default to
+  the number of one certain model (mistral 8, qwen2 32), so the key is required there. The same holds for qwen3's head_dim.
+- opt stores two more positions than `max_position_embeddings`; families with rotary embeddings or ALiBi store none.
 
-The kind of MLP follows the family, not the activation function named in the file: opt's ReLU counts as `gelu`, which has the
-same matrices, biases and traffic. Left out, as below 0.1 % of the parameters: biases of qwen2's query, key and value
-products, the gate of qwen2_moe's shared experts, norms of qwen3's heads, the norm behind bloom's embedding. The vocabulary is
-taken as written, no padding is added.
+The kind of MLP follows the family, not the activation function in the file: opt's ReLU counts as `gelu`, which has the same
+matrices, biases and traffic. Left out, as each is below 0.1 % of the parameters: biases of qwen2's query, key and value
+products, the gate of qwen2_moe's shared experts, the norms of qwen3's heads, the norm after bloom's embedding. The vocabulary
+is used as written, without padding.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Keys: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The keys of a family for each number, the first one present counts; () where the family has no such key."""
+    """A model family: for each number its possible keys, of which the first present one is used; () if it has no key."""
 
     mlp: str
     tied: bool
@@ -93,18 +94,20 @@ FAMILIES: dict[str, Family] = {
     "opt": Family("gelu", tied=True, ffn_hidden=("ffn_dim",), positions=("max_position_embeddings",), more_positions=2),
     "bloom": Family("gelu", tied=True, layers=_LAYERS, hidden=("n_embed", "hidden_size"), heads=_HEADS, ffn_hidden=()),
 }
+"""`model_type` of a config.json -> its keys."""
 
 UNMODELLED: dict[str, str] = {
     "deepseek_v2": "multi-head latent attention is not modelled",
     "deepseek_v3": "multi-head latent attention is not modelled",
 }
+"""`model_type` of known families that a Model cannot represent -> reason."""
 
 
 def read(path: str | Path) -> Model:
-    """The model of a `config.json`, given as the file or as the folder that holds it.
+    """The model of a `config.json`; `path` is the file or its folder.
 
-    Its name is `_name_or_path` of the file, else the name of the folder, else the family. Raises TopologyError, one line
-    for every fault of the file.
+    The model's name is `_name_or_path` of the file, else the file's (`_named`), else the family. Raises TopologyError with one
+    line per fault.
     """
     file = Path(path)
     if file.is_dir():
@@ -136,7 +139,7 @@ def read(path: str | Path) -> Model:
 
 
 def _family(document: Document) -> Family:
-    """The family that the file names; raises TopologyError where it names none of the table."""
+    """The family that the file names; raises TopologyError if it is not in the table."""
     values = document.value
     if not isinstance(values, dict):
         kind = "an empty file" if values is None else type(values).__name__
@@ -164,7 +167,7 @@ def _family(document: Document) -> Family:
 
 
 class _Config:
-    """One file on its way to a Model: values are read by the family's keys, faults gather."""
+    """Reads values of one file by the keys of its family and collects the faults."""
 
     def __init__(self, document: Document, family: Family):
         assert isinstance(document.value, dict)
@@ -172,12 +175,12 @@ class _Config:
         self.faults = [document.fault(path, f"key given twice; line {line} repeats it") for path, line in document.duplicates]
 
     def key(self, field: str) -> str:
-        """The key under which the file gives a field of the family, or should give it."""
+        """The key of the file for a field of the family; the preferred one if it is absent."""
         keys: Keys = getattr(self.family, field)
         return next((key for key in keys if key in self.values), keys[0])
 
     def number(self, field: str, default: int | None = None) -> int:
-        """A whole number from 1 on; the default where the family lacks the key or lets it be absent or null."""
+        """A whole number of at least 1; the default if the family lacks the key or allows it to be absent or null."""
         if not getattr(self.family, field) and default is not None:
             return default
         key = self.key(field)
@@ -195,26 +198,26 @@ class _Config:
         return 1
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false; the default where the key is absent or null."""
+        """A boolean; the default if the key is absent or null."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
             self.fault(key, f"true or false is expected here, not {_shown(value)}")
         return default if value is None else value is True
 
     def text(self, key: str) -> str:
-        """A text; empty where the key is absent or null."""
+        """A text; empty if the key is absent or null."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
             self.fault(key, f"a text is expected here, not {_shown(value)}")
         return value if isinstance(value, str) else ""
 
     def fault(self, key: str, message: str) -> None:
-        """Note what is wrong with a key."""
+        """Add a fault of a key."""
         self.faults.append(self.document.fault((key,), message))
 
 
 def _check_fit(config: _Config, model: dict[str, int]) -> None:
-    """Note values that are right alone and wrong together, and shapes that a Model cannot say."""
+    """Add faults of values that do not fit each other, and of shapes that Model cannot represent."""
     values, hidden, heads = config.values, model["hidden"], model["heads"]
     if not model["head_dim"] and hidden % heads:
         config.fault(config.key("heads"), f"{heads} does not divide {config.key('hidden')} {hidden}; write a divisor of it")
@@ -235,12 +238,12 @@ def _check_fit(config: _Config, model: dict[str, int]) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value as JSON writes it."""
+    """A value as in JSON."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(value)
 
 
 def _named(file: Path) -> str:
-    """A model's name by its file: `llama8b` for llama8b.json; of a plain config.json, its folder's."""
+    """Model name from the path: `llama8b` for llama8b.json; the folder's name for config.json."""
     return file.stem if file.name != "config.json" else file.resolve().parent.name

@@ -1,7 +1,7 @@
-"""A topology after the loss of nodes, and what became of the others' numbers.
+"""Removal of lost nodes from a topology, and the new numbers of the remaining nodes.
 
 A cluster of n nodes that loses one has nodes 0 to n - 2: the last node takes the number of the lost one, so that all others
-keep theirs, and stay under their leaf switch. Names of hosts go with the machines: no host gets the name of a lost one.
+keep their numbers and their leaf switch. Host names stay with the machines: no host gets the name of a lost one.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.topology import Topology
 
 Place: TypeAlias = tuple[str, int]
-"""A node: the name of its cluster, and its number there."""
+"""A node: (name of its cluster, number in the cluster)."""
 
 _NODE = re.compile(r"([^/]+)/node(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Surviving:
-    """The topology that is left; `came[new]` is the place that a node had before."""
+    """The remaining topology; `previous` maps each of its nodes to the node's place before the loss."""
 
     topology: Topology
-    came: dict[Place, Place]
+    previous: dict[Place, Place]
 
     @property
     def renumbered(self) -> dict[Place, Place]:
-        """Old place -> new place, of nodes that have another number now."""
-        return {old: new for new, old in self.came.items() if old != new}
+        """Old place -> new place of the nodes whose number changed."""
+        return {old: new for new, old in self.previous.items() if old != new}
 
     @property
     def displaced(self) -> tuple[Place, ...]:
-        """New places that are reckoned under another leaf switch than the node really hangs on."""
+        """New places whose leaf switch in the model differs from the one the node is really connected to."""
         fleet = self.topology.fleet
-        return tuple(new for new, old in self.came.items() if leaf(fleet, new) != leaf(fleet, old))
+        return tuple(new for new, old in self.previous.items() if leaf(fleet, new) != leaf(fleet, old))
 
 
 def leaf(fleet: Fleet, place: Place) -> int:
-    """The leaf switch of a node; 0 in a cluster without a fabric."""
+    """Number of the leaf switch of a node; 0 in a cluster without a fabric."""
     fabric = fleet.cluster(place[0]).fabric
     return place[1] // fabric.nodes_per_leaf if fabric else 0
 
 
 def place_text(place: Place) -> str:
-    """`ib/node3`."""
+    """Text of a node: `ib/node3`."""
     return f"{place[0]}/node{place[1]}"
 
 
-def named(fleet: Fleet, text: str) -> Place:
-    """The node of `ib/node3`, or of the name of a host. Raises PlanError."""
+def parse_node(fleet: Fleet, text: str) -> Place:
+    """The node of a text `ib/node3` or of a host name. Raises PlanError."""
     for cluster in fleet.clusters:
         for node in range(cluster.nodes):
             if text in (place_text((cluster.name, node)), cluster.host(node)):
@@ -62,20 +62,20 @@ def named(fleet: Fleet, text: str) -> Place:
     match = _NODE.fullmatch(text)
     names = [cluster.name for cluster in fleet.clusters]
     if match is not None and match[1] in names:
-        raise PlanError(f"--lost {text}: cluster {match[1]} has nodes {_listed(fleet.cluster(match[1]))}")
+        raise PlanError(f"--lost {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
     hosts = [cluster.host(node) for cluster in fleet.clusters for node in range(cluster.nodes)]
     near = suggestion(match[1], names) if match is not None else suggestion(text, hosts)
     raise PlanError(f"--lost {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
 
 
-def _listed(cluster: Cluster) -> str:
+def _node_numbers(cluster: Cluster) -> str:
     last = cluster.nodes - 1
     return f"0 to {last} (hosts {cluster.host(0)} to {cluster.host(last)})" if last else f"0 (host {cluster.host(0)})"
 
 
 def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
-    """The topology without some nodes. Raises Infeasible where none is left."""
-    gone, came, clusters = set(lost), dict[Place, Place](), topology.fleet.clusters
+    """The topology without the lost nodes. Raises Infeasible if no node is left."""
+    gone, previous, clusters = set(lost), dict[Place, Place](), topology.fleet.clusters
     if len(gone) == sum(cluster.nodes for cluster in clusters):
         raise Infeasible(f"no node of {topology.name} is left; cured by one more node than were lost")
     for cluster in clusters:
@@ -87,11 +87,11 @@ def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
             numbers = [node if (name, node) not in gone else -1 for node in range(len(left))]
             movers = iter([node for node in left if node >= len(left)])
             numbers = [next(movers) if node < 0 else node for node in numbers]
-            came |= {(name, new): (name, old) for new, old in enumerate(numbers)}
+            previous |= {(name, new): (name, old) for new, old in enumerate(numbers)}
             topology = _with_hosts(topology, name, [cluster.host(old) for old in numbers])
         else:
-            came |= {(name, node): (name, node) for node in left}
-    return Surviving(topology, came)
+            previous |= {(name, node): (name, node) for node in left}
+    return Surviving(topology, previous)
 
 
 def _without_cluster(topology: Topology, name: str) -> Topology:

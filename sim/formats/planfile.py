@@ -1,6 +1,7 @@
-"""plan.json: a plan as text and back. Self-contained: it alone can be simulated, exported and run.
+"""Reader and writer of plan.json, a self-contained plan that can be simulated, exported and run.
 
-The same plan gives the same bytes. A file that is wrong gets one line for every fault (`sim.formats.documents`).
+Equal plans give equal bytes. A wrong file raises an error with one line per fault (`sim.formats.documents`). The docstrings of
+the pydantic models are descriptions in the JSON Schema.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sim.errors import HolmesError, PlanError, TopologyError
-from sim.formats.documents import Document, Path_, check, parse, read_text
-from sim.formats.schema import Count, Door, Flag, TopologyFacts, Whole, WorkloadFacts
+from sim.formats.documents import Document, KeyPath, check, parse, read_text
+from sim.formats.fields import Count, Flag, StrictModel, Whole
 from sim.formats.topology import from_document, workload_facts, workload_from
+from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
-from sim.plan.plan import Axis, Certificate, Group, MadeBy, ParallelConfig, Plan, Prediction, Stage
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.groups import Group
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.prediction import Prediction
 
 PLAN_FORMAT = "holmes-sim/plan/1"
 
 
-class ConfigFacts(Door):
+class ConfigFacts(StrictModel):
     """Parallel degrees and switches; `num_microbatches` has one number for each replica."""
 
     tp: Count
@@ -46,13 +52,13 @@ class ConfigFacts(Door):
     gradient_precision: str = "fp32"
 
 
-class StageFacts(Door):
+class StageFacts(StrictModel):
     """A range of layers: [first, past_last]."""
 
     layers: tuple[int, int]
 
 
-class GroupFacts(Door):
+class GroupFacts(StrictModel):
     """Ranks that communicate, in ring order."""
 
     kind: Literal["tp", "pp", "dp", "cp", "ep"]
@@ -62,7 +68,7 @@ class GroupFacts(Door):
     collective: str
 
 
-class PredictionFacts(Door):
+class PredictionFacts(StrictModel):
     """What the plan promises, by simulation."""
 
     step_s: float
@@ -78,14 +84,14 @@ class PredictionFacts(Door):
     joules_per_token: float | None = None
 
 
-class AxisFacts(Door):
+class AxisFacts(StrictModel):
     """A dimension of the searched space: its values, or in words where they follow a rule."""
 
     axis: str
     values: tuple[str | int, ...]
 
 
-class CertificateFacts(Door):
+class CertificateFacts(StrictModel):
     """How far the promise can be from the best of the searched space."""
 
     status: Literal["optimal", "feasible"]
@@ -101,14 +107,14 @@ class CertificateFacts(Door):
     outside: tuple[str, ...] = ()
 
 
-class MadeByFacts(Door):
+class MadeByFacts(StrictModel):
     """Who made the plan."""
 
     strategy: str
     version: str
 
 
-class PlanFacts(Door):
+class PlanFacts(StrictModel):
     """A plan: who does what, for which workload, on which topology."""
 
     format: Literal["holmes-sim/plan/1"]
@@ -132,7 +138,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def facts(plan: Plan) -> dict[str, Any]:
-    """A plan as plain data, in the order of the file."""
+    """A plan as plain data, with keys in the order of the file."""
     data: dict[str, Any] = {
         "format": PLAN_FORMAT,
         "topology": plan.topology.facts(),
@@ -159,8 +165,8 @@ def _group(group: Group) -> dict[str, Any]:
     return {name: getattr(group, name) for name in ("kind", "ranks", "nic", "transport", "collective")}
 
 
-def question(plan: Plan) -> str:
-    """Canonical text of what a simulation of the plan depends on: promise, certificate and author left out."""
+def simulation_inputs(plan: Plan) -> str:
+    """Canonical JSON text of what a simulation of the plan depends on: without prediction, certificate and made_by."""
     data = facts(plan)
     for key in ("prediction", "certificate", "made_by"):
         data.pop(key, None)
@@ -168,12 +174,12 @@ def question(plan: Plan) -> str:
 
 
 def digest(plan: Plan) -> str:
-    """Short name of a plan by its content: equal for plans whose simulations must be equal."""
-    return hashlib.sha256(question(plan).encode()).hexdigest()[:16]
+    """Hash of what a simulation of the plan depends on, as 16 hexadecimal digits."""
+    return hashlib.sha256(simulation_inputs(plan).encode()).hexdigest()[:16]
 
 
 def to_json(plan: Plan) -> str:
-    """The text of plan.json: one key a line at the top, one line for each stage, group, axis and list of devices."""
+    """Text of plan.json: one line per top-level key, stage, group, axis and entry of the configuration."""
     data = facts(plan)
     lines = []
     for key, value in data.items():
@@ -190,7 +196,7 @@ def to_json(plan: Plan) -> str:
 
 
 def _text(item: object) -> str:
-    """A value inside a key of the top; of a list of objects, such as axes, each has a line."""
+    """JSON text of a value below a top-level key; each object of a list of objects, such as axes, has its own line."""
     if not isinstance(item, list) or not item or not isinstance(item[0], dict):
         return json.dumps(item)
     rows = ",\n".join(f"      {json.dumps(row)}" for row in item)
@@ -198,12 +204,12 @@ def _text(item: object) -> str:
 
 
 def load(path: str | Path) -> Plan:
-    """Read plan.json. Raises PlanError with one line for every fault."""
+    """The plan of a file. Raises PlanError with one line per fault."""
     return from_text(str(path), read_text(path, PlanError))
 
 
 def from_text(name: str, text: str) -> Plan:
-    """The text of plan.json as a plan; `name` stands in error messages."""
+    """The plan of a text of plan.json; `name` is the file in error messages. Raises PlanError with one line per fault."""
     try:
         document = parse(name, text)
         if isinstance(document.value, dict) and str(document.value.get("format", "")).startswith("holmes-sim/topology"):
@@ -249,8 +255,8 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
 
 
 @contextmanager
-def _at(document: Document, path: Path_) -> Iterator[None]:
-    """Give an error its place in the file; one that begins with a key (`stages[2].layers: ...`) names its own."""
+def _at(document: Document, path: KeyPath) -> Iterator[None]:
+    """Add file, line and key to errors; with an empty path the key is the start of the message (`stages[2].layers: ...`)."""
     try:
         yield
     except HolmesError as error:

@@ -1,9 +1,9 @@
-"""profile.yaml -> measured seconds on the devices of a topology.
+"""Reader of profiles: measured seconds of layers, attached to the devices of a fleet.
 
-A profile is a shipped one by its name (`sim/catalog/profiles/`), or a file. Its rows are put on the devices of a fleet, where
-`sim.kernels.compute` finds them: planner, closed forms and engine read the same seconds, and a plan carries the rows it rests
-on. Rows that cannot be what they say are passed over: those of fewer entries than their model has layers and two ends (copied
-from another model), and heads faster than the device's peak allows (the logits are not among what was measured).
+A profile is a shipped one (`sim/catalog/profiles/`) or a file. Its rows are attached to the devices, where
+`sim.kernels.compute` finds them: planner, closed form and engine use the same seconds, and a plan contains the rows it depends
+on. Implausible measurements are ignored: rows with fewer entries than the layers and two ends of their model (copied from
+another model), and heads faster than the device's peak allows (their logits were not measured).
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
-from sim.formats.schema import ProfileFacts, ProfileRowFacts
-from sim.hardware.cluster import DeviceSpec, Fleet
-from sim.hardware.measured import Both, Profile, Row, shape
+from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
+from sim.formats.profile_facts import ProfileFacts, ProfileRowFacts
+from sim.hardware.cluster import Fleet
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.measured import ForwardBackward, MeasuredRow, Profile, shape
 from sim.workload.model import Model
 
 PROFILE_FORMAT = "holmes-sim/profile/1"
 SAILOR = "sailor"
-"""The shipped profile whose names a measurements file without `format` uses."""
+"""The shipped profile from which a measurements file without `format` takes missing names and precision."""
 ENDS = 2
-"""Embedding and head: entries of a profiled model besides its layers."""
+"""Number of entries of a profiled model besides its layers: embedding and head."""
 
 
 def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
-    """A shipped profile by its name, or a file (beside `folder` or not). Raises TopologyError, a line for every fault."""
+    """A shipped profile by name, or a file, looked up in `folder` first. Raises TopologyError with one line per fault."""
     if str(name) in catalog.names("profiles") and not Path(name).exists():
         place = files("sim.catalog") / "profiles" / f"{name}.yaml"
         return from_document(parse(f"catalog/profiles/{name}.yaml", place.read_text(encoding="utf-8")))
@@ -42,7 +43,7 @@ def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
 
 
 def from_document(document: Document) -> ProfileFacts:
-    """A parsed document as a profile; what a measurements file leaves open is filled in. Raises TopologyError."""
+    """The profile of a parsed document; a file without `format` takes missing keys from `SAILOR`. Raises TopologyError."""
     written = document.value if isinstance(document.value, dict) else {}
     facts = check(document, ProfileFacts, faults(written))
     if facts.format is None:
@@ -59,8 +60,8 @@ def _header() -> dict[str, Any]:
     return {key: getattr(facts, key) for key in _INHERITED}
 
 
-def faults(written: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
-    """(place, text) of what the schema cannot see: names that mean nothing, and rows given twice."""
+def faults(written: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """(path, text) of faults beyond the schema: unknown names, and rows given twice."""
     known = written if "format" in written else _header() | written
     if "precision" not in known:
         yield ("precision",), "this key is missing; write the precision that was measured"
@@ -73,7 +74,7 @@ def faults(written: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
         if device not in in_place:
             yield from _unknown_device(("devices", str(gpu)), device)
     for index, row in enumerate(rows if isinstance(rows, list) else []):
-        at: Path_ = ("layer_profiles", index)
+        at: KeyPath = ("layer_profiles", index)
         model, gpu = (_mapping(row).get(key) for key in ("model", "gpu"))
         if isinstance(model, str) and model not in models:
             yield (*at, "model"), f"model {model!r} has no shape under models{suggestion(model, models)}"
@@ -89,14 +90,14 @@ def _mapping(value: object) -> dict[Any, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _unknown_device(at: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+def _unknown_device(at: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(name, str) and name not in catalog.names("devices"):
         near = suggestion(name, catalog.names("devices"))
         yield at, f"device {name!r} is not in the catalogue; name it under devices{near}"
 
 
 def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:
-    """The fleet with what the profile says of each of its devices."""
+    """The fleet with the rows of the profile attached to its devices."""
     clusters = []
     for cluster in fleet.clusters:
         device = cluster.node.device
@@ -106,9 +107,9 @@ def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:
     return replace(fleet, clusters=tuple(clusters))
 
 
-def _rising(rows: list[Row]) -> tuple[Row, ...]:
-    """The rows, none slower in a layer's forward or backward than one of a larger microbatch: that can only be noise."""
-    alike: dict[tuple[Model, int, int], list[Both]] = {}
+def _rising(rows: list[MeasuredRow]) -> tuple[MeasuredRow, ...]:
+    """The rows, made monotonic: layer seconds are capped by those of larger microbatches, since less work is not slower."""
+    alike: dict[tuple[Model, int, int], list[ForwardBackward]] = {}
     found = []
     for row in sorted(rows, key=lambda row: -row.microbatch_size):
         larger = alike.setdefault((row.model, row.seq_len, row.tp), [])
@@ -117,21 +118,21 @@ def _rising(rows: list[Row]) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Row | None:
-    """A row as the simulator knows it; None where it is not of this device or cannot be what it says."""
+def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> MeasuredRow | None:
+    """A row of the simulator; None if it is of another device, left out or implausible."""
     if facts.devices.get(row.gpu, row.gpu) != device.name or row.model in facts.left_out:
         return None
     of = facts.models[row.model]
     model = of.model()
     if row.n_entries is not None and row.n_entries < model.layers + ENDS:
         return None
-    head: Both | None = None
+    head: ForwardBackward | None = None
     if row.head_forward_s and row.head_backward_s is not None:
         logits = 2.0 * row.micro_batch * of.seq_len * model.hidden * model.vocab / row.tp
         possible = row.head_forward_s >= logits / device.peak_of(str(facts.precision))
         head = (row.head_forward_s, row.head_backward_s) if possible else None
     update = row.layer_update_s * row.tp / of.updated_parameters if of.updated_parameters else 0.0
-    return Row(
+    return MeasuredRow(
         model=shape(model),
         seq_len=of.seq_len,
         precision=device.runs(str(facts.precision)),
@@ -146,7 +147,7 @@ def _row(row: ProfileRowFacts, device: DeviceSpec, facts: ProfileFacts) -> Row |
 
 
 def kept(facts: ProfileFacts, fleet: Fleet) -> dict[str, Any]:
-    """The profile as plain data, as it stands in plan.json: the rows that the fleet can use, self-contained."""
+    """The part of the profile that the fleet can use, as plain data for plan.json; empty if there is none."""
     devices = {cluster.node.device.name for cluster in fleet.clusters}
     rows = [
         row

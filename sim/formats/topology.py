@@ -1,4 +1,4 @@
-"""topo.yaml -> Topology: the fleet, the workload, and the document they were read from."""
+"""Reader of topology files: YAML or JSON -> Topology."""
 
 from __future__ import annotations
 
@@ -11,31 +11,26 @@ from typing import Any
 
 from sim.errors import TopologyError
 from sim.formats import catalog, huggingface, profile
-from sim.formats.documents import Document, Path_, check, parse, read_text, suggestion
-from sim.formats.schema import (
-    ClusterFacts,
-    DeviceFacts,
-    LinkFacts,
-    ModelFacts,
-    NicFacts,
-    ProfileFacts,
-    TopologyFacts,
-    WorkloadFacts,
-)
-from sim.hardware.cluster import Cluster, Fabric, Fleet, LinkSpec, Nic, Node, Trunk
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
+from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
+from sim.formats.profile_facts import ProfileFacts
+from sim.formats.topology_facts import ClusterFacts, NicFacts, TopologyFacts, WorkloadFacts
+from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
+from sim.hardware.link_spec import LinkSpec
 from sim.hardware.topology import Topology
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def load(path: str | Path) -> Topology:
-    """Read a topology file. Raises TopologyError with one line for every fault of the file."""
+    """The topology of a file. Raises TopologyError with one line per fault."""
     return from_document(parse(str(path), read_text(path)), Path(path).parent)
 
 
 def from_document(document: Document, folder: Path = Path()) -> Topology:
-    """A parsed document as a topology; model paths are looked up beside the file. Raises TopologyError."""
+    """The topology of a parsed document; paths in it are relative to `folder`. Raises TopologyError."""
     if str(_mapping(document.value).get("format", "")).startswith("holmes-sim/plan"):
         raise TopologyError(document.fault(("format",), "this is a plan; a topology is expected"))
     facts = check(document, TopologyFacts, _faults(document.value, folder))
@@ -56,7 +51,7 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
 
 
 def profiled(topology: Topology, facts: ProfileFacts) -> Topology:
-    """The topology with a measured profile on its devices and in its document, in place of one that it had."""
+    """The topology with a measured profile on its devices and in its document; it replaces an earlier one."""
     written = topology.facts()
     rows = profile.kept(facts, topology.fleet)
     written.pop("profile", None)
@@ -66,7 +61,7 @@ def profiled(topology: Topology, facts: ProfileFacts) -> Topology:
 
 
 def load_model(name: str, folder: Path = Path()) -> Model:
-    """A model of the catalogue, or a Hugging Face config.json; raises TopologyError where it is neither."""
+    """A model of the catalogue, or of the path of a Hugging Face config.json; raises TopologyError if it is neither."""
     for _, fault in _unknown_model(name, folder):
         raise TopologyError(fault)
     if name in catalog.names("models"):
@@ -74,20 +69,20 @@ def load_model(name: str, folder: Path = Path()) -> Model:
     return huggingface.read(folder / name if (folder / name).exists() else name)
 
 
-def _unknown_model(name: str, folder: Path) -> Iterator[tuple[Path_, str]]:
+def _unknown_model(name: str, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     if name not in catalog.names("models") and not (folder / name).exists() and not Path(name).exists():
         near = suggestion(name, catalog.names("models"))
         yield ("workload", "model"), f"model {name!r} is neither in the catalogue nor a path to a config.json{near}"
 
 
 def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
-    """A workload as the simulator knows it. Raises TopologyError where the model is not to be found."""
+    """The workload of the simulator. Raises TopologyError if its model is not found."""
     model = facts.model.model() if isinstance(facts.model, ModelFacts) else load_model(facts.model, folder)
     return Workload(model, facts.global_batch_size, facts.seq_len, facts.precision)
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
-    """A workload as it stands in plan.json: the model's shape in place."""
+    """A workload as plain data for plan.json, with the shape of the model in place."""
     model = workload.model
     shape: dict[str, Any] = {
         "name": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads,
@@ -105,7 +100,7 @@ def workload_facts(workload: Workload) -> dict[str, Any]:
 
 
 def written(topology: Topology) -> dict[str, Any]:
-    """A topology as plain data, workload included: what its file says, a model of the catalogue by its name."""
+    """A topology as plain data, workload included, as in its file; a model of the catalogue is given by name."""
     if topology.workload is None:
         return topology.facts()
     workload, model = workload_facts(topology.workload), topology.workload.model
@@ -133,10 +128,10 @@ def _nic_type(facts: NicFacts) -> LinkSpec:
     return replace(found, efficiency=tuple((operation, facts.efficiency) for operation, _ in found.efficiency))
 
 
-def _faults(value: object, folder: Path) -> Iterator[tuple[Path_, str]]:
-    """(place, text) of what the schema cannot see: names that do not exist, links that join nothing.
+def _faults(value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:
+    """(path, text) of faults beyond the schema: names that do not exist, links that join nothing.
 
-    Walks the raw document, so that these faults are told together with those of the schema; what is malformed is passed over.
+    Reads the raw document, so that these faults are reported together with those of the schema; skips malformed parts.
     """
     clusters = _mapping(_mapping(value).get("clusters"))
     for name, cluster in clusters.items():
@@ -164,8 +159,8 @@ def _nic_types(cluster: object) -> list[Any]:
     return [_mapping(nic).get("type") for nic in nics] if isinstance(nics, list) else []
 
 
-def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
-    at: Path_ = ("clusters", name)
+def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+    at: KeyPath = ("clusters", name)
     if not _CLUSTER_NAME.fullmatch(name):
         yield at, f"cluster name {name!r} may hold letters, digits, '.', '_' and '-' only"
     node = _mapping(cluster.get("node"))
@@ -182,13 +177,13 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[Path_,
         yield (*at, "node"), f"{nodes} nodes without NICs cannot be joined; list nics"
 
 
-def _unknown(folder: str, place: Path_, name: object) -> Iterator[tuple[Path_, str]]:
+def _unknown(folder: str, place: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(name, str) and name not in catalog.names(folder):
         near = suggestion(name, catalog.names(folder))
         yield place, f"{catalog.KINDS[folder]} {name!r} is not in the catalogue{near}"
 
 
-def _link_faults(at: Path_, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[Path_, str]]:
+def _link_faults(at: KeyPath, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     kind, between = link.get("type"), link.get("between")
     yield from _unknown("nics", (*at, "type"), kind)
     ends = between if isinstance(between, list) else []

@@ -1,1 +1,1 @@
-"""What it is trained on: devices, nodes, NICs, clusters, the fleet, and the share of their rates that software reaches."""
+"""The machines: devices, links, nodes, clusters, the fleet, and the share of their rates that a software stack reaches."""

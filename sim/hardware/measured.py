@@ -1,10 +1,10 @@
-"""Measured seconds of a model's parts on a device: what a profile says in place of the formulas of `sim.kernels.compute`.
+"""Measured seconds of a model's parts on a device, which replace the formulas of `sim.kernels.compute`.
 
-A profile holds for what it was measured with: the model's shape, sequence length, precision, tensor-parallel degree, and the
-attention kernel and fusions of the stack that was profiled. Between two profiled microbatch sizes seconds are linear in the
-microbatch size; outside of them, and at a tensor-parallel degree that was not profiled, the formulas stand. At tp > 1 the
-tensor-parallel collectives of the profiled node are inside the measured seconds (`sim.analytic.costs` and `sim.engine.engine`
-leave them out), unless a row says that its parts were measured alone.
+A profile is valid for what it was measured with: model shape, sequence length, precision, tensor-parallel degree, and the
+attention kernel and fusions of the profiled stack. Between two profiled microbatch sizes the seconds are interpolated linearly;
+outside of them, and at a tensor-parallel degree that was not profiled, the formulas are used. At tp > 1 the measured seconds
+include the tensor-parallel collectives of the profiled node (`sim.analytic.costs` and `sim.engine.engine` then leave them out),
+unless a row says that its ranks were measured apart.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from sim.units import Seconds
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
-Both: TypeAlias = tuple[Seconds, Seconds]
-"""Seconds of the forward and of the backward of one microbatch."""
+ForwardBackward: TypeAlias = tuple[Seconds, Seconds]
+"""Seconds of the forward and of the backward pass of one microbatch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Measured seconds of one rank: of a layer, the embedding and the head (None: formula), and of Adam for each parameter.
+class MeasuredRow:
+    """Measured seconds of one rank: layer, embedding, head, and `update`, the seconds of Adam per parameter (None: use
+    formula).
 
-    `collectives`: whether the exchanges of tensor-parallel ranks are inside.
+    `collectives`: whether the seconds include the exchanges of tensor-parallel ranks.
     """
 
     model: Model
@@ -33,36 +35,38 @@ class Row:
     precision: str
     tp: int
     microbatch_size: int
-    layer: Both
-    embedding: Both
-    head: Both | None = None
+    layer: ForwardBackward
+    embedding: ForwardBackward
+    head: ForwardBackward | None = None
     update: Seconds | None = None
     collectives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """All rows of one device."""
+    """All measured rows of one device."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredRow, ...]
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash(self.rows))
 
     def __hash__(self) -> int:
-        """Reckoned once: seconds are cached by device."""
+        """Hash, computed once: kernel times are cached by device."""
         return self._hash
 
 
 def shape(model: Model) -> Model:
-    """A model without what does not change the seconds of its parts: name, tied embedding, learned positions."""
+    """A model without the fields that do not change the seconds of its parts: name, tied embedding, learned positions."""
     return replace(model, name="", tied_embeddings=True, learned_positions=0)
 
 
 @functools.lru_cache(maxsize=4096)
-def look(profile: Profile, workload: Workload, precision: str, tp: int, microbatch_size: int) -> tuple[Row | None, str]:
-    """The row for a workload that the device runs at `precision`, and what it rests on; None and why, where formulas stand."""
+def lookup(
+    profile: Profile, workload: Workload, precision: str, tp: int, microbatch_size: int
+) -> tuple[MeasuredRow | None, str]:
+    """(row, its origin) for a workload that the device runs at `precision`; (None, reason) if formulas must be used."""
     model = shape(workload.model)
     rows = [row for row in profile.rows if row.model == model]
     if not rows:
@@ -85,10 +89,10 @@ def look(profile: Profile, workload: Workload, precision: str, tp: int, microbat
     return None, f"formula: microbatch size {microbatch_size} is outside of those profiled, {sizes}"
 
 
-def _between(low: Row, high: Row, microbatch_size: int) -> Row:
+def _between(low: MeasuredRow, high: MeasuredRow, microbatch_size: int) -> MeasuredRow:
     part = (microbatch_size - low.microbatch_size) / (high.microbatch_size - low.microbatch_size)
 
-    def blend(a: Both, b: Both) -> Both:
+    def blend(a: ForwardBackward, b: ForwardBackward) -> ForwardBackward:
         return a[0] + part * (b[0] - a[0]), a[1] + part * (b[1] - a[1])
 
     return replace(

@@ -1,29 +1,30 @@
-"""The software that a run used: how much of what device and links can do it gets out of them.
+"""Software stack of a run: the share of the isolated rates of devices and links that a training step reaches.
 
-The catalogue holds what was measured in isolation: products in a loop, nccl-tests, STREAM. A training step reaches a share of
-that, which depends on the software. A stack is a few such numbers, each with a physical meaning: `gemm`, `attention`,
-`elementwise` and `communication` are shares of the isolated rates of matrix products (clocks under load, caches), of attention
-cores (the age of the kernel), of passes over memory (how much is fused) and of links (library, congestion); `launch` and `step`
-are times of the host, for a layer's forward and once a step. `blocking` is no number but how the run was started. `DEFAULT` is
-what plans are made with; `sim/catalog/stacks` holds fitted ones.
+The catalogue holds rates measured in isolation: matrix products in a loop, nccl-tests, STREAM. A training step reaches a share
+of them that depends on the software. `gemm`, `attention`, `elementwise` and `communication` are the shares for matrix products
+(clocks under load, caches), attention cores (age of the kernel), passes over memory (degree of fusion) and links (library,
+congestion). `launch` and `step` are host seconds per forward of a layer and per step. `blocking` is not fitted: it says how the
+run was started. Plans are made with `DEFAULT`; `sim/catalog/stacks` holds fitted ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sim.hardware.cluster import Cluster, DeviceSpec, Fleet, LinkSpec
+from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.link_spec import LinkSpec
 from sim.units import Seconds
 
 NUMBERS = ("gemm", "attention", "elementwise", "communication", "launch", "step")
-"""What may be fitted; a stack fits four of them at most."""
+"""Numbers that can be fitted; a stack fits four of them at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Shares of isolated rates, and host seconds of a layer's forward and of a step.
+    """Shares of isolated rates, and host seconds per forward of a layer and per step.
 
-    `blocking`: run with CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
+    `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables).
     """
 
@@ -36,7 +37,7 @@ class Stack:
     blocking: bool = False
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
-        """A device as a step with this software sees it."""
+        """The device at the rates that a step with this software reaches."""
         curve = isolated.gemm
         return replace(
             isolated,
@@ -54,18 +55,19 @@ class Stack:
         )
 
     def link(self, isolated: LinkSpec) -> LinkSpec:
-        """A link as a step with this software sees it; nothing is faster than the wire."""
+        """The link at the rates that a step with this software reaches; no scaled efficiency exceeds both 1 and its isolated
+        value."""
         shares = tuple((name, min(share * self.communication, max(share, 1.0))) for name, share in isolated.efficiency)
         return replace(isolated, efficiency=shares)
 
 
 DEFAULT = Stack(gemm=0.95, attention=0.72, elementwise=0.90, communication=0.92, launch=1.0e-3, step=5e-3)
-"""What plans and simulations reckon with: one set for everything, fitted once to the runs of validation/, each source of equal
-weight. docs/model.md tells how such a set predicts a source that it was not fitted to."""
+"""The stack of all plans and simulations, fitted once to the runs of validation/ with equal weight for each source.
+docs/model.md says how well such a fit predicts a source that it has not seen."""
 
 
 def applied(stack: Stack, fleet: Fleet) -> Fleet:
-    """A fleet, read with the default stack, under another one."""
+    """The fleet under another stack; `fleet` has the rates of the default stack."""
     if stack == DEFAULT:
         return fleet
     change = Stack(

@@ -1,4 +1,4 @@
-"""A topology: a fleet, by name and source, with the workload that it is asked to train."""
+"""A topology: a named fleet with its source and the workload to train on it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from sim import markup
 from sim.hardware.cluster import Fleet
 from sim.units import rate_text
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a topology file says. `document` is its own text as canonical JSON, without the workload."""
+    """Content of a topology file. `document` is the file as JSON text, without the workload."""
 
     name: str
     source: str
@@ -46,6 +46,6 @@ class Topology:
         )
 
     def facts(self) -> dict[str, Any]:
-        """The document as plain data, as it stands in plan.json."""
+        """The document as plain data, as written to plan.json."""
         data: dict[str, Any] = json.loads(self.document)
         return data

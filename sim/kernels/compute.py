@@ -1,12 +1,13 @@
 """Seconds of compute on a device: kernels by shape, layers by kernels, the optimizer by bytes.
 
 A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)) with the device's fitted curve
-(`sim.hardware.cluster.GemmCurve`); the forms and constants were fitted to measured bf16 products, see the catalogue. The fused
-attention core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the memory
-bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention (scores
-are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and the gradient added to
-what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter in Megatron-LM,
-megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core (selective)."""
+(`sim.hardware.device_spec.GemmCurve`); the forms and constants were fitted to measured bf16 products, see the catalogue. The
+fused attention core takes its causal FLOPs at the device's attention efficiency; elementwise passes take their bytes over the
+memory bandwidth. Backward: two products per product (gradients of input and of weight), 2.5 times the FLOPs of fused attention
+(scores are recomputed: Dao, arXiv 2307.08691, section 3.1), 1.75 times the bytes of a pass (`PASS_BACKWARD`), and the gradient
+added to what was accumulated (read once as it came, read and written once as it is kept: the hook on a parameter in
+Megatron-LM, megatron/core/distributed). Recomputation runs the forward again: all of it (full) or the attention core
+(selective)."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sim.hardware.cluster import DeviceSpec
-from sim.hardware.measured import Row, look
-from sim.plan.plan import GRADIENT_BYTES, ParallelConfig
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.measured import MeasuredRow, lookup
+from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
-from sim.workload.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.workload import Workload
 
 PASS_LAUNCH: Seconds = 3 * MICRO
 """Fixed time of a memory-bound kernel (NVIDIA aiconfigurator 095f58a, systems/*.yaml: 3 us beside 0.8 of the bandwidth)."""
@@ -160,11 +162,11 @@ def layer_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig
     return forward, inputs + weights
 
 
-def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> Row | None:
+def measured(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> MeasuredRow | None:
     """What the device's profile says of this workload; None where formulas stand."""
     if device.profile is None or config.cp > 1 or config.ep > 1:
         return None
-    return look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
+    return lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[0]
 
 
 def includes_collectives(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> bool:
@@ -180,15 +182,14 @@ def rests_on(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> 
     if config.cp > 1 or config.ep > 1:
         return "formula: profiles do not tell of cp and ep"
     row = measured(device, workload, config)
-    words = look(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
+    words = lookup(device.profile, workload, device.runs(workload.precision), config.tp, config.microbatch_size)[1]
     return words + (", head by formula" if row and not row.head else "")
 
 
 def rank_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:
     """Forward kernels of one layer and one microbatch on one rank."""
-    size, sliced = config.microbatch_size, config.sequence_parallel
-    of_model = workload.model, size, workload.seq_len, config.tp, sliced, workload.bytes_per_value
-    return layer_kernels(*of_model, config.cp, config.ep)
+    sharding = LayerSharding(config.tp, config.sequence_parallel, config.cp, config.ep)
+    return layer_kernels(workload.model, config.microbatch_size, workload.seq_len, sharding, workload.bytes_per_value)
 
 
 def first_kernels(workload: Workload, config: ParallelConfig) -> tuple[Kernel, ...]:

@@ -22,10 +22,11 @@ from itertools import chain
 
 from sim.kernels import memory
 from sim.plan import schedules
-from sim.plan.plan import GRADIENT_BYTES, ParallelConfig, Plan
+from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
+from sim.plan.plan import Plan
 from sim.plan.program import Action, Program
 from sim.units import Bytes
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 BUCKET_PARAMETERS = 40e6
 """Parameters of one gradient bucket: Megatron-LM's default, max(40 million, 1 million x dp) (megatron/core/distributed)."""

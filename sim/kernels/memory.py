@@ -3,7 +3,7 @@
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
 bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
 dp x cp of them or `zero_shard_size`, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are
-what `sim.workload.model.layer_kernels` saves, for as many microbatches as the schedule holds at that place
+what `sim.workload.kernels.layer_kernels` saves, for as many microbatches as the schedule holds at that place
 (`schedules.in_flight`); full recomputation keeps each layer's input and one layer at work. ZeRO 2 also shares the gradients and
 ZeRO 3 the weights, but for the layers that are gathered at the time. Where weight gradients are split off, what their products
 need stays from B to W: the inputs of the products and the gradients of their outputs, 32 s b h bytes a layer of a GPT (Qi et
@@ -15,9 +15,11 @@ import functools
 
 from sim.kernels.compute import rank_kernels
 from sim.plan import schedules
-from sim.plan.plan import GRADIENT_BYTES, ParallelConfig, Plan
+from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
+from sim.plan.plan import Plan
 from sim.units import GIBI, GIGA, Bytes
-from sim.workload.model import Attention, Gemm, Kernel, Workload, embedding_kernels, head_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels, head_kernels
+from sim.workload.workload import Workload
 
 WORKSPACE: Bytes = 1.0 * GIBI
 """What torch reserves beyond the tensors that are counted: gradients at work, GEMM workspace, blocks cut to other sizes. For a

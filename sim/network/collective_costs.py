@@ -14,10 +14,11 @@ from dataclasses import replace
 
 from sim import collectives
 from sim.errors import PlanError
-from sim.hardware.cluster import Device, Fleet, common_transport
+from sim.hardware.cluster import Device, Fleet
+from sim.hardware.transport import common_transport
 from sim.network.replica_rows import Again, Rows
 from sim.network.routes import AlphaBeta, Capacities, Devices, Hosts, Member, member, ways
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 
 INSIDE = ("tp", "cp", "ep")

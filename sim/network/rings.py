@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import collectives
-from sim.hardware.cluster import LinkSpec
+from sim.hardware.link_spec import LinkSpec
 from sim.network.routes import Leg, LinkName, Path, Route, link_specs, offered, path
-from sim.plan.plan import Group, ParallelConfig, Plan
+from sim.plan.groups import Group
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]

@@ -25,9 +25,12 @@ import numpy as np
 from sim import collectives
 from sim.collectives import ring
 from sim.errors import NoRoute
-from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Protocol, trunk_between, trunk_path
+from sim.hardware.cluster import Cluster, Device, Fleet, Nic
+from sim.hardware.link_spec import LinkSpec, Protocol
+from sim.hardware.transport import trunk_between, trunk_path
 from sim.network.replica_rows import Again
-from sim.plan.plan import Group, Plan
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 from sim.units import BytesPerSecond, Seconds
 
 LinkName: TypeAlias = tuple[str | int, ...]
@@ -203,7 +206,7 @@ def _inside(
     link: LinkSpec, source: Device, target: Device, operation: str, members: int, ranks: int, protocol: Protocol
 ) -> Path:
     """Inside a node: out of one port, into the other, as fast as a group of so many members drives it."""
-    weight = link.bandwidth / link.driven(members) / (link.efficiency_of(operation) * protocol.share)
+    weight = link.bandwidth / link.port_bandwidth(members) / (link.efficiency_of(operation) * protocol.share)
     if protocol.in_switch:
         weight *= (ranks + 1) / (2 * (ranks - 1))
     elif operation != "send_recv":

@@ -1,1 +1,1 @@
-"""What runs where: degrees, stages, groups, the placement of ranks, the schedules and the program of each rank."""
+"""Plans: parallel degrees, stages, groups, placement of ranks, pipeline schedules and the actions of a rank's program."""

@@ -1,10 +1,11 @@
-"""Action: one thing that one rank does; a program is a tuple of them.
+"""Per-rank programs: tuples of actions such as forward, send, or all_reduce.
 
-A schedule gives the compute actions of a pipeline rank: F (forward), B (backward), W (weight gradient, where a schedule
-splits it off), each with a stage and a microbatch. Lowering adds what a rank does besides. Actions name peers by their
-place in the pipeline and groups by their kind, never by rank, so that ranks that do the same have the same program.
+A schedule gives the compute actions of a pipeline rank: F (forward), B (backward) and W (weight gradient, in schedules that
+split it from B), each with a stage and a microbatch. Lowering (`sim.kernels.lowering`) adds communication and the optimizer.
+Actions name peers by pipeline rank and groups by kind, never by global rank, so that ranks with the same work have equal
+programs.
 
-Text form: `F0`, `B3`; with several stages on a rank the stage stands first, as in PyTorch's pipelining: `2F0`.
+Text form: `F0`, `B3`; with several stages on a rank the stage comes first, as in PyTorch's pipelining: `2F0`.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 COMPUTE = ("F", "B", "W")
+"""Kinds of compute actions: forward, backward, weight gradient."""
 
 
 class Action(NamedTuple):
-    """One thing that one rank does.
+    """One action of one rank.
 
-    kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` where it is cut at buckets
-                send, recv        activations ("F") or gradients ("B", in `operation`) to or from pipeline place `peer`
+    kind        F, B, W           compute on `stage` for `microbatch`; `part` of `parts` if cut at gradient buckets
+                send, recv        message to or from pipeline rank `peer`: activations (`operation` "F") or gradients ("B")
                 ring              `times` exchanges of `nbytes` around this rank's `group` while it computes the attention core
-                                  of a forward ("F"), a backward ("B") or a forward recomputed in it ("R", in
-                                  `operation`); waits for the end of both
-                collective        `times` collectives `operation` of `nbytes` each in this rank's `group`; waits for the end
-                start, wait       the same without waiting, and the waiting; `part` tells them apart
+                                  of a forward (`operation` "F"), a backward ("B") or a forward recomputed in a backward
+                                  ("R"); blocks until both have ended
+                collective        `times` collectives `operation` of `nbytes` each in this rank's `group`; blocks until the end
+                start, wait       start of a collective without blocking, and wait for its end; `part` identifies the pair
                 optimizer         the optimizer step
     nbytes      payload in bytes: of a message, or of the whole buffer that a collective reduces or gathers
     """
@@ -44,12 +46,12 @@ class Action(NamedTuple):
         return head if tail is None else f"{head}{self.microbatch}{tail}"
 
     def earlier(self, microbatches: int) -> Action:
-        """The same for a microbatch so many before."""
+        """The same action for the microbatch `microbatches` before."""
         return self._replace(microbatch=self.microbatch - microbatches)
 
     @property
     def text(self) -> tuple[str, str | None]:
-        """Text form: what stands before and behind the number of the microbatch; None behind where it has no such number."""
+        """Text form as (text before, text after) the microbatch number; the second is None if the text has no such number."""
         if self.kind in COMPUTE:
             return self.kind, f".{self.part}" if self.parts > 1 else ""
         if self.kind in ("send", "recv", "ring"):
@@ -65,5 +67,5 @@ Program: TypeAlias = tuple[Action, ...]
 
 
 def text(program: Program, stages: int = 1) -> str:
-    """A program as people write it; with several stages on a rank, the stage before the letter."""
+    """Text of a program; with several stages on a rank, the stage precedes the letter of a compute action."""
     return " ".join((f"{a.stage}{a}" if stages > 1 and a.kind in COMPUTE else str(a)) for a in program)

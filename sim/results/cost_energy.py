@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.hardware.cluster import Cluster, DeviceSpec, Fleet
+from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.device_spec import DeviceSpec
 from sim.plan.plan import Plan
 from sim.units import JoulesPerToken, Seconds, UsdPerSecond, UsdPerToken, Watts
 

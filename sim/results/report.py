@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from sim.analytic import costs
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import memory
-from sim.plan.plan import Plan, Prediction
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
 from sim.results import cost_energy
 from sim.units import TERA, Seconds
 

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sim.analytic import costs
-from sim.hardware.cluster import DeviceSpec
+from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute
 from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
-from sim.workload.model import Attention, Gemm, Kernel
+from sim.workload.kernels import Attention, Gemm, Kernel
 
 FEW = 4
 """Scattered stages that are named one by one: more would leave a chart no room."""

@@ -1,1 +1,1 @@
-"""What is trained: the shape of the model, its FLOPs and parameters, the batch and the precision."""
+"""What is trained: model shape, kernels, FLOPs and parameters, batch size and precision."""

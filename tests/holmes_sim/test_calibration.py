@@ -13,9 +13,9 @@ from holmes_sim import calibration, cases, cli, validation
 from holmes_sim.cases import Case
 from sim.engine.engine import simulate
 from sim.formats.documents import check, parse
-from sim.formats.schema import StackFacts
+from sim.formats.stack_facts import StackFacts
 from sim.hardware.stack import DEFAULT, Stack
-from sim.plan.plan import under
+from sim.plan.plan import with_stack
 
 SC21 = cases.load(validation.folder() / "megatron_sc21.yaml")
 SMALL = tuple(case for case in SC21 if case.stack == "megatron-2020" and "a100" in case.id)
@@ -28,7 +28,7 @@ TRUE = Stack(
 def measured() -> tuple[Case, ...]:
     """Runs of one software stack, measured by the simulator itself under known numbers."""
     played = [(case, case.plan) for case in SMALL]
-    return tuple(replace(case, measured_s=simulate(under(TRUE, plan)).step_s) for case, plan in played if plan)
+    return tuple(replace(case, measured_s=simulate(with_stack(TRUE, plan)).step_s) for case, plan in played if plan)
 
 
 @pytest.fixture(scope="module")

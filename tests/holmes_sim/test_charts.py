@@ -29,7 +29,10 @@ from sim.formats import topology
 from sim.hardware.cluster import Device, Trunk
 from sim.hardware.measured import Profile, shape
 from sim.hardware.measured import Row as Measured
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Prediction, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
+from sim.plan.prediction import Prediction
 from sim.results import roofline
 
 Make = Callable[..., Any]

@@ -16,7 +16,9 @@ from holmes_sim.lab.goodput import Goodput
 from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
-from sim.hardware.cluster import OPERATIONS, Device, Fabric, Fleet, Trunk, trunk_path
+from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
+from sim.hardware.link_spec import OPERATIONS
+from sim.hardware.transport import trunk_path
 from sim.plan.plan import Plan
 
 Make = Callable[..., Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holmes_sim.printing.certificates import searched, values
-from sim.plan.plan import Axis, Certificate
+from sim.plan.certificate import Axis, Certificate
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 PROOF = Certificate(

@@ -74,7 +74,7 @@ def test_a_lost_stage_cannot_stay(hybrid: Plan) -> None:
 
 def test_staying_is_taken_where_it_is_as_fast(hybrid: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a strategy that is quick."""
-    lost, plan = ["ib/node1", "roce/node1"], hybrid.saying(made_by=MadeBy("megatron", "1"))
+    lost, plan = ["ib/node1", "roce/node1"], hybrid.annotated(made_by=MadeBy("megatron", "1"))
     alone = hs.replan(plan, lost, stay=True).promise.step_s
     found = hs.replan(plan, lost)
     assert found.plan.made_by.strategy == "megatron"

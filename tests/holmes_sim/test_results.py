@@ -14,7 +14,8 @@ from holmes_sim.whatif import Outcome, WhatIf
 from planner.api import Row
 from planner.request import Request
 from sim.engine.timeline import Span
-from sim.plan.plan import Certificate, Prediction
+from sim.plan.certificate import Certificate
+from sim.plan.prediction import Prediction
 
 PINS = hs.Wishes(tp=1, pp=2, dp=2, microbatch_size=1, schedule="1f1b", recompute="none")
 PROMISED = Prediction(2.0, 16.0, 16_384.0, 1.0, 0.1, (1.0, 1.0), 0.25, 0.1, 0.5)

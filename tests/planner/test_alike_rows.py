@@ -14,7 +14,7 @@ from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 
 Make = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from planner.strategies import alpa
 from planner.strategies.alpa import Submeshes, Work, cheapest, divide
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 ALL = math.inf
 

@@ -32,7 +32,8 @@ from sim.hardware.cluster import Fleet, Trunk
 from sim.hardware.topology import Topology
 from sim.kernels import memory
 from sim.plan.plan import Plan
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 SEEDS = range(24)
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"

@@ -16,7 +16,7 @@ from planner.space.shapes import Shape
 from planner.strategies.dt_fm import Web, bottleneck, in_line, in_order, refined
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @pytest.fixture

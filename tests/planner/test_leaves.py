@@ -22,7 +22,7 @@ from sim.hardware.cluster import Device, Fabric
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.results.report import predict
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @pytest.fixture(scope="module")

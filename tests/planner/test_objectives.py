@@ -18,8 +18,8 @@ from planner.strategies import certified
 from sim.errors import PlanError
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
-from sim.plan.plan import OBJECTIVES, Prediction
-from sim.workload.model import Workload
+from sim.plan.prediction import OBJECTIVES, Prediction
+from sim.workload.workload import Workload
 
 FACTS = {"fast": {"price": 1.0, "watts": 100.0}, "slow": {"price": 1.0, "watts": 100.0}}
 """As dear and as thirsty as the fast devices, which are twice as fast."""

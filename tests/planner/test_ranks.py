@@ -17,7 +17,7 @@ from sim.errors import PlanError
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
 from sim.kernels import memory
 from sim.plan.plan import Plan
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @pytest.fixture(scope="session")

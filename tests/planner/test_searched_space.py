@@ -13,7 +13,7 @@ from planner.search.searched_space import ACROSS, axes, listed, outside
 from planner.space.shapes import Shape, overlaps, searched, variants
 from sim.errors import Infeasible
 from sim.hardware.topology import Topology
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 PINNED = Wishes(tp=2, pp=1, dp=1, vpp=1, microbatch_size=2, schedule="1f1b", recompute="none", zero_stage=1, cp=1, ep=1)
 ENUMERATED = ("tp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "recompute")

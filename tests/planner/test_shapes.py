@@ -13,7 +13,7 @@ from planner.space.shapes import Shape, overlaps, searched, shapes, slot, slots
 from sim.errors import Infeasible
 from sim.hardware.cluster import Fabric
 from sim.hardware.topology import Topology
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 
 @pytest.fixture

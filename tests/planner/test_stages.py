@@ -25,7 +25,8 @@ from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Fleet, Trunk
 from sim.hardware.topology import Topology
 from sim.kernels import memory
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 NEVER = 1e9
 """Seconds that no step takes: a cutoff that cuts nothing."""

@@ -27,7 +27,7 @@ from sim.formats.topology import load
 from sim.hardware.cluster import Fleet, Trunk
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
-from sim.workload.model import Workload
+from sim.workload.workload import Workload
 
 LIMIT = 20.0
 """Seconds that no search here takes: it ends by what it has done, on a busy machine too."""

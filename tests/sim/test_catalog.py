@@ -10,7 +10,7 @@ import yaml
 
 from sim.errors import TopologyError
 from sim.formats import catalog
-from sim.formats.schema import Door
+from sim.formats.fields import StrictModel
 
 READERS = {
     "devices": catalog.device_facts,
@@ -24,7 +24,7 @@ WORDS = {"name", "vendor", "rdma", "sources"}
 """Keys that are no measurements."""
 
 
-def facts(folder: str, name: str) -> Door:
+def facts(folder: str, name: str) -> StrictModel:
     return READERS[folder](name)
 
 

@@ -11,10 +11,11 @@ import pytest
 from sim.errors import PlanError
 from sim.formats.catalog import device as device_of
 from sim.formats.catalog import model as model_of
-from sim.hardware.cluster import GemmCurve
+from sim.hardware.device_spec import GemmCurve
 from sim.kernels import compute
-from sim.plan.plan import ParallelConfig
-from sim.workload.model import Attention, Gemm, Workload
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.kernels import Attention, Gemm
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 LAUNCH = compute.PASS_LAUNCH

@@ -17,9 +17,14 @@ from sim.errors import PlanError
 from sim.formats import catalog, planfile
 from sim.kernels import lowering, memory
 from sim.kernels.compute import attention_seconds, rank_kernels
-from sim.plan.plan import ParallelConfig, Plan, gradient_groups, group_ranks
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import group_ranks
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.plan.program import text
-from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
+from sim.workload.kernels import Attention, Gemm, LayerSharding, layer_kernels
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Plan]
 EXPERTS = {"experts": 12, "experts_per_token": 2}
@@ -150,7 +155,9 @@ def test_mixtral_has_its_published_parameters_and_flops(mixtral: Model) -> None:
 
 
 def work(model: Model, cp: int = 1, ep: int = 1) -> float:
-    return sum(k.flops for k in layer_kernels(model, 2, 1024, 2, True, 2, cp, ep) if isinstance(k, Gemm | Attention))
+    return sum(
+        k.flops for k in layer_kernels(model, 2, 1024, LayerSharding(2, True, cp, ep), 2) if isinstance(k, Gemm | Attention)
+    )
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
@@ -161,13 +168,13 @@ def test_context_parallel_ranks_share_the_flops_of_a_layer(mixtral: Model, cp: i
 @pytest.mark.parametrize("ep", [2, 4, 8])
 def test_expert_parallel_ranks_do_the_flops_of_their_own_tokens_on_fewer_experts(mixtral: Model, ep: int) -> None:
     assert work(mixtral, ep=ep) == work(mixtral)
-    (up,) = (k for k in layer_kernels(mixtral, 2, 1024, 1, False, 2, ep=ep) if isinstance(k, Gemm) and k.name == "up")
+    (up,) = (k for k in layer_kernels(mixtral, 2, 1024, LayerSharding(ep=ep), 2) if isinstance(k, Gemm) and k.name == "up")
     assert (up.m, up.count) == (2 * 1024 * 2 * ep // 8, 8 // ep)
 
 
 def test_shared_experts_see_every_token(mixtral: Model) -> None:
     shared = replace(mixtral, shared_ffn_hidden=1000)
-    more = [k for k in layer_kernels(shared, 1, 512, 2, False, 2, ep=8) if isinstance(k, Gemm) and k.m == 512][3:]
+    more = [k for k in layer_kernels(shared, 1, 512, LayerSharding(2, ep=8), 2) if isinstance(k, Gemm) and k.m == 512][3:]
     assert [(k.name, k.m, k.n, k.k, k.count) for k in more] == [("up", 512, 1000, 4096, 1), ("down", 512, 4096, 500, 1)]
     assert shared.layer_parameters - mixtral.layer_parameters == 3 * 4096 * 1000
     assert shared.expert_parameters == mixtral.expert_parameters

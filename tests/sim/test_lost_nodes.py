@@ -9,7 +9,7 @@ import pytest
 
 from sim.errors import Infeasible, PlanError
 from sim.formats.documents import parse
-from sim.formats.lost_nodes import named, without
+from sim.formats.lost_nodes import parse_node, without
 from sim.formats.topology import from_document
 from sim.hardware.topology import Topology
 
@@ -31,11 +31,11 @@ def fleet(**clusters: dict[str, object]) -> Topology:
 
 def test_the_last_node_takes_the_number_and_hosts_keep_their_names() -> None:
     left = without(fleet(ib={"nodes": 4}), [("ib", 1)])
-    assert left.came == {("ib", 0): ("ib", 0), ("ib", 1): ("ib", 3), ("ib", 2): ("ib", 2)}
+    assert left.previous == {("ib", 0): ("ib", 0), ("ib", 1): ("ib", 3), ("ib", 2): ("ib", 2)}
     assert left.renumbered == {("ib", 3): ("ib", 1)}
     (cluster,) = left.topology.fleet.clusters
     assert (cluster.nodes, cluster.hosts) == (3, ("ib-node0", "ib-node3", "ib-node2"))
-    again = without(left.topology, [named(left.topology.fleet, "ib-node3")])
+    again = without(left.topology, [parse_node(left.topology.fleet, "ib-node3")])
     assert again.topology.fleet.clusters[0].hosts == ("ib-node0", "ib-node2")
 
 
@@ -79,10 +79,10 @@ def test_nothing_left_is_infeasible() -> None:
 def test_a_node_that_does_not_exist_is_one_line(text: str, said: str) -> None:
     where = fleet(ib={"nodes": 3, "hosts": "gpu[1-3]"}, roce={"nodes": 1}).fleet
     with pytest.raises(PlanError) as error:
-        named(where, text)
+        parse_node(where, text)
     assert str(error.value) == said
 
 
 def test_a_node_by_its_number_or_its_host() -> None:
     where = fleet(ib={"nodes": 3, "hosts": "gpu[1-3]"}).fleet
-    assert named(where, "ib/node2") == named(where, "gpu3") == ("ib", 2)
+    assert parse_node(where, "ib/node2") == parse_node(where, "gpu3") == ("ib", 2)

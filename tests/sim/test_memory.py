@@ -10,8 +10,10 @@ import pytest
 from sim.hardware.cluster import Trunk
 from sim.kernels import memory
 from sim.kernels.memory import layer_activation_bytes, state_bytes
-from sim.plan.plan import ParallelConfig
-from sim.workload.model import Model, Workload, layer_kernels
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.kernels import LayerSharding, layer_kernels
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 MILLION = 1_000_000
@@ -172,7 +174,7 @@ def test_interleaving_holds_its_warm_up_in_chunks(make_plan: Make, make_fleet: M
 @pytest.mark.parametrize("switches", [{}, {"recompute": "full"}])
 def test_products_keep_32_s_b_h_from_b_to_w(switches: dict[str, Any]) -> None:
     """arXiv 2401.10241, table 1: inputs of the four products 14 s b h, gradients of their outputs 18 s b h."""
-    kernels = layer_kernels(GPT, B, S, 1, False, 2)
+    kernels = layer_kernels(GPT, B, S, LayerSharding(), 2)
     assert memory.deferred_bytes(kernels, 2) == 32 * SBH
     one, two = (memory.place_bytes(workload(), config(**switches), 3, 4, False, False, deferred) for deferred in (1, 2))
     assert two - one == 3 * 32 * SBH

@@ -6,9 +6,10 @@ import pytest
 
 from sim.kernels import memory
 from sim.plan import schedules
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from sim.units import GIBI, MEBI
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 SHAPES = {  # layers, hidden, heads; tp, pp, vpp, microbatch size, microbatches: arXiv 2205.05198, table 3
     "22B": (48, 6144, 64, 8, 1, 1, 4, 1),

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from sim.formats import catalog
-from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
+from sim.workload.kernels import Attention, Gemm, LayerSharding, layer_kernels
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 GPT = Model("gpt", layers=24, hidden=1024, heads=16, kv_heads=16, ffn_hidden=4096, vocab=51200)
@@ -25,12 +27,12 @@ NOMINAL = [
 
 def flops(model: Model, tp: int, sequence_parallel: bool = False) -> float:
     """FLOPs of the products and the attention core of one layer on one rank."""
-    kernels = layer_kernels(model, 2, 512, tp, sequence_parallel, 2)
+    kernels = layer_kernels(model, 2, 512, LayerSharding(tp, sequence_parallel), 2)
     return sum(kernel.flops for kernel in kernels if isinstance(kernel, Gemm | Attention))
 
 
 def saved(model: Model, b: int, s: int, tp: int, sequence_parallel: bool) -> float:
-    return sum(kernel.saved for kernel in layer_kernels(model, b, s, tp, sequence_parallel, 2))
+    return sum(kernel.saved for kernel in layer_kernels(model, b, s, LayerSharding(tp, sequence_parallel), 2))
 
 
 @pytest.mark.parametrize(("name", "nominal"), NOMINAL, ids=[name for name, _ in NOMINAL])

@@ -12,7 +12,8 @@ from sim.analytic import costs
 from sim.engine.engine import simulate
 from sim.errors import PlanError
 from sim.kernels import compute, memory
-from sim.plan.plan import ParallelConfig, Plan
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 
 Make = Callable[..., object]
 PARAMETERS = 1.0e9

@@ -16,7 +16,11 @@ from sim.formats import planfile
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.plan import schedules
-from sim.plan.plan import Axis, Certificate, Group, ParallelConfig, Plan, Prediction, Stage, group_ranks, groups_of
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.groups import Group, group_ranks, groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan, Stage
+from sim.plan.prediction import Prediction
 
 Make = Callable[..., Any]
 TOPOLOGY = """\

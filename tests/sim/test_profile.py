@@ -16,11 +16,14 @@ from sim.engine.folding import unfolded
 from sim.errors import PlanError, TopologyError
 from sim.formats import catalog, planfile, profile, topology
 from sim.formats.documents import parse
-from sim.hardware.cluster import Device, DeviceSpec, Trunk
-from sim.hardware.measured import Profile, Row, look, shape
+from sim.hardware.cluster import Device, Trunk
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.measured import MeasuredRow, Profile, lookup, shape
 from sim.kernels import compute
-from sim.plan.plan import ParallelConfig, Plan
-from sim.workload.model import Model, Workload
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 Make = Callable[..., Any]
 OPT = Model("opt", 24, 1024, 16, 16, 4096, 50272, tied_embeddings=False)
@@ -221,12 +224,12 @@ def test_every_shipped_profile_names_its_source_and_devices_of_the_catalogue() -
         assert set(facts.devices.values()) <= set(catalog.names("devices"))
 
 
-def row(tp: int, model: Model, size: int = 1, scale: float = 1.0) -> Row:
-    return Row(shape(model), 64, "bf16", tp, size, (scale, 2 * scale), (0.0, 0.0), (0.0, 0.0), 1e-12)
+def row(tp: int, model: Model, size: int = 1, scale: float = 1.0) -> MeasuredRow:
+    return MeasuredRow(shape(model), 64, "bf16", tp, size, (scale, 2 * scale), (0.0, 0.0), (0.0, 0.0), 1e-12)
 
 
 def test_the_search_for_a_row_does_not_look_at_names_and_ties() -> None:
-    found, words = look(Profile((row(1, SMALL),)), Workload(replace(SMALL, tied_embeddings=False), 8, 64), "bf16", 1, 1)
+    found, words = lookup(Profile((row(1, SMALL),)), Workload(replace(SMALL, tied_embeddings=False), 8, 64), "bf16", 1, 1)
     assert (found, words) == (row(1, SMALL), "measured")
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from sim.engine.engine import simulate
 from sim.formats import catalog
-from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
+from sim.hardware.cluster import Cluster, Device, Fleet, Nic, Node
+from sim.hardware.link_spec import LinkSpec, Protocol
 from sim.network.routes import AlphaBeta, Capacities, Member, Way, protocols, ways
 
 Make = Callable[..., Any]
@@ -184,7 +185,7 @@ def test_a_rank_spends_time_on_its_own_piece_once(make_wire: Make) -> None:
 
 def test_a_group_drives_the_rate_of_the_next_smaller_one_stated(make_wire: Make) -> None:
     wire = make_wire(group_bandwidth=((2, 2e10), (4, 5e10), (8, 1e12)))
-    assert [wire.driven(members) for members in (2, 3, 4, 7, 8)] == [2e10, 2e10, 5e10, 5e10, 1e11]
+    assert [wire.port_bandwidth(members) for members in (2, 3, 4, 7, 8)] == [2e10, 2e10, 5e10, 5e10, 1e11]
 
 
 @given(

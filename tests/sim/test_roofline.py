@@ -14,7 +14,7 @@ from sim.analytic import costs
 from sim.hardware.cluster import Trunk
 from sim.kernels import compute
 from sim.results.roofline import _named, rooflines
-from sim.workload.model import Attention, Gemm, Pass
+from sim.workload.kernels import Attention, Gemm, Pass
 
 Make = Callable[..., Any]
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)

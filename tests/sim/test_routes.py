@@ -9,7 +9,9 @@ import pytest
 
 from sim.collectives import names
 from sim.errors import PlanError
-from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, LinkSpec, Trunk, common_transport, parse_device, trunk_path
+from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Trunk, parse_device
+from sim.hardware.link_spec import LinkSpec
+from sim.hardware.transport import common_transport, trunk_path
 from sim.network.routes import AlphaBeta, Capacities, capacity, collective_route, message_route, near_nics, pace
 
 Make = Callable[..., Any]

@@ -12,9 +12,9 @@ import pytest
 from holmes_sim import cases
 from sim.analytic.costs import step_seconds
 from sim.formats import catalog
-from sim.hardware.cluster import GemmCurve
+from sim.hardware.device_spec import GemmCurve
 from sim.hardware.stack import DEFAULT, NUMBERS, Stack, applied
-from sim.plan.plan import under
+from sim.plan.plan import with_stack
 
 Make = Callable[..., Any]
 BLOOM = Path(__file__).parents[2] / "validation" / "bloom.yaml"
@@ -60,7 +60,7 @@ def test_a_better_number_is_never_slower(number: str, make_plan: Make, make_flee
         shape={"hidden": 3072},
     )  # fmt: skip
     better = getattr(DEFAULT, number) * (0.5 if number in ("launch", "step") else 1.2)
-    assert step_seconds(under(replace(DEFAULT, **{number: better}), plan)) <= step_seconds(plan)
+    assert step_seconds(with_stack(replace(DEFAULT, **{number: better}), plan)) <= step_seconds(plan)
 
 
 def test_blocking_launches_cost_what_jean_zay_measured() -> None:
@@ -70,7 +70,7 @@ def test_blocking_launches_cost_what_jean_zay_measured() -> None:
     assert plan is not None
     smaller = replace(plan.workload, global_batch_size=512)
     plan = replace(plan, workload=smaller, config=replace(plan.config, num_microbatches=(512,)))
-    slower = step_seconds(under(replace(DEFAULT, blocking=True), plan)) / step_seconds(plan)
+    slower = step_seconds(with_stack(replace(DEFAULT, blocking=True), plan)) / step_seconds(plan)
     assert slower == pytest.approx(97.20 / 91.04, abs=0.005)
 
 

@@ -17,7 +17,9 @@ from sim.engine.steady import Jump, Moment, components, tell
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.network.routes import AlphaBeta
-from sim.plan.plan import ParallelConfig, Plan, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.results.explain import critical_path
 
 Make = Callable[..., Any]

@@ -11,10 +11,12 @@ from sim.errors import TopologyError
 from sim.formats import catalog
 from sim.formats.documents import read_text
 from sim.formats.topology import load, workload_facts
-from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Protocol, Trunk
+from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
+from sim.hardware.link_spec import Protocol
 from sim.hardware.stack import DEFAULT
 from sim.units import MICRO
-from sim.workload.model import Model, Workload
+from sim.workload.model import Model
+from sim.workload.workload import Workload
 
 SHIPPED = sorted((Path(__file__).parents[2] / "topologies").rglob("*.yaml"))
 

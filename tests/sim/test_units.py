@@ -138,7 +138,7 @@ def test_what_is_written_reads_back(write: object, kind: str, value: float) -> N
     ],
 )
 def test_quantities_of_one_kind_are_numbers_in_the_first_ones_unit(values, found) -> None:
-    assert units.alike(values) == (found if found is None else (found[0], pytest.approx(found[1], rel=1e-12)))
+    assert units.common_unit(values) == (found if found is None else (found[0], pytest.approx(found[1], rel=1e-12)))
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(26100.0, "7.25 h"), (720.0, "12 min"), (59.0, "59 s"), (3.6e6, "1e+03 h")])

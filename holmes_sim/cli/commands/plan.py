@@ -25,7 +25,7 @@ from holmes_sim.cli.options import (
 if TYPE_CHECKING:
     from planner.request import Wishes
     from sim.hardware.topology import Topology
-    from sim.workload.model import Workload
+    from sim.workload.workload import Workload
 
 NAME = "plan"
 ORDER = 10

@@ -28,7 +28,7 @@ def command(
     from holmes_sim.sweeping.study import study_schema
     from sim.errors import HolmesError
     from sim.formats.planfile import plan_schema
-    from sim.formats.schema import topology_schema
+    from sim.formats.topology_facts import topology_schema
 
     known = {"topology": topology_schema, "plan": plan_schema, "study": study_schema}
     if what not in known:

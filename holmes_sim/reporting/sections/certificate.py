@@ -7,7 +7,7 @@ from html import escape
 from holmes_sim.printing import certificates
 from holmes_sim.reporting.markup import listing, number, table
 from holmes_sim.reporting.study import Study
-from sim.plan.plan import Certificate
+from sim.plan.certificate import Certificate
 from sim.units import time_text
 
 NAME = "certificate"

@@ -8,7 +8,7 @@ from holmes_sim.printing import certificates, plans
 from holmes_sim.reporting.markup import number, table
 from holmes_sim.reporting.study import Study
 from holmes_sim.results import Compared, reason
-from sim.plan.plan import OBJECTIVES
+from sim.plan.prediction import OBJECTIVES
 from sim.units import time_text
 
 NAME = "strategies"

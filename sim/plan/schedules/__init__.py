@@ -1,10 +1,10 @@
-"""Pipeline schedules: which microbatch a pipeline rank works on, and when.
+"""Pipeline schedules: the order of forward and backward passes of microbatches on each pipeline rank.
 
-One file, one schedule: a module with `NAME`, `CHUNKED` (a rank may hold several stages), `OVERLAPS_SENDS` (else a rank waits
-until its message has left: Megatron-LM overlaps messages in the interleaved schedule only), `SPLITS_BACKWARD` (weight
-gradients are an action W of their own, else part of B), `RECEIVES_FIRST` (a forward's message leaves behind the next
-gradient's receive), and `actions(rank, ranks, microbatches, chunks)` that returns the compute actions of pipeline place
-`rank` of `ranks`, which holds the stages rank, rank + ranks, ... (`chunks` of them, called vpp). The folder is the registry."""
+Each module of this folder is one schedule, and the folder is the registry. A module defines `NAME`, `CHUNKED` (a rank may hold
+several stages), `OVERLAPS_SENDS` (else a rank waits until its message has left: Megatron-LM overlaps messages in the
+interleaved schedule only), `SPLITS_BACKWARD` (weight gradients are a separate action W, else part of B), `RECEIVES_FIRST` (the
+message of a forward leaves after the next gradient is received), and `actions(rank, ranks, microbatches, chunks)`, the compute
+actions of pipeline rank `rank` of `ranks`, which holds the `chunks` (vpp) stages rank, rank + ranks, ..."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.plan.program import Program
 
 
 class Schedule(Protocol):
-    """What every module of this folder offers."""
+    """Interface of every module of this folder."""
 
     NAME: str
     CHUNKED: bool
@@ -27,7 +27,7 @@ class Schedule(Protocol):
     RECEIVES_FIRST: bool
 
     def actions(self, rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-        """Compute actions of a pipeline place, in order. Raises PlanError where the numbers do not fit the schedule."""
+        """Compute actions of a pipeline rank, in order. Raises PlanError if the numbers do not fit the schedule."""
         ...
 
 
@@ -43,7 +43,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Schedule:
-    """The schedule of a name; raises PlanError."""
+    """The schedule of that name; raises PlanError if there is none."""
     if name not in _modules():
         raise PlanError(f"schedule {name!r} is unknown; known: {', '.join(names())}")
     return _modules()[name]
@@ -51,7 +51,7 @@ def get(name: str) -> Schedule:
 
 @functools.lru_cache(maxsize=4096)
 def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """Compute actions of a pipeline place under a schedule; raises PlanError where the numbers do not fit."""
+    """Compute actions of a pipeline rank under a schedule; raises PlanError if the numbers do not fit."""
     schedule = get(name)
     if chunks > 1 and not schedule.CHUNKED:
         raise PlanError(f"schedule {name} holds one stage a rank; vpp {chunks} needs another, such as interleaved")
@@ -60,15 +60,15 @@ def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) ->
 
 @functools.lru_cache(maxsize=4096)
 def peak_in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
-    """Most microbatches of which a pipeline place holds anything at once, counted in stages (chunks) of this place."""
+    """Maximum number of microbatches in flight on a pipeline rank, those between B and W included; counted per chunk."""
     return max(sum(pair) for pair in in_flight(name, rank, ranks, microbatches, chunks))
 
 
 @functools.lru_cache(maxsize=4096)
 def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[int, int], ...]:
-    """(between F and B, between B and W) microbatches held at once: the pairs that no other pair of the place exceeds.
+    """Pareto-maximal pairs (microbatches between F and B, microbatches between B and W) held at once by a pipeline rank.
 
-    One pair where B is whole, and its second number is 0.
+    If the schedule does not split the backward there is one pair, whose second number is 0.
     """
     splits, before, between = get(name).SPLITS_BACKWARD, 0, 0
     most: dict[int, int] = {}
@@ -81,6 +81,6 @@ def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) 
 
 @functools.lru_cache(maxsize=4096)
 def weights_behind(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
-    """Weight gradients that a pipeline place still owes behind its last B; 0 where B is whole."""
+    """Number of weight gradients W that a pipeline rank computes after its last B; 0 if the backward is not split."""
     kinds = "".join(action.kind for action in actions(name, rank, ranks, microbatches, chunks))
     return len(kinds) - 1 - kinds.rindex("B")

@@ -1,7 +1,7 @@
-"""1F1B as DeepSpeed plays it: in the steady state a forward's message leaves only after the next gradient has come.
+"""1F1B of DeepSpeed: in the steady state a forward's message leaves only after the next gradient has arrived.
 
-DeepSpeed's TrainSchedule (deepspeed/runtime/pipe/schedule.py) puts SendActivation into the backward step that follows, behind
-RecvGrad, where Megatron-LM sends and receives together. So a pipeline whose last stages are the slow ones waits for both
+DeepSpeed's TrainSchedule (deepspeed/runtime/pipe/schedule.py) puts SendActivation into the following backward step, after
+RecvGrad; Megatron-LM sends and receives at the same time. A pipeline whose last stages are slow therefore waits for both
 messages, one after the other, in every microbatch.
 """
 
@@ -18,5 +18,5 @@ RECEIVES_FIRST = True
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """The compute of 1F1B."""
+    """The compute actions of 1F1B."""
     return one_f_one_b.actions(rank, ranks, microbatches, chunks)

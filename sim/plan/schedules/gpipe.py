@@ -12,7 +12,7 @@ RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """F0 ... F(m-1) B0 ... B(m-1); every place holds all microbatches at once."""
+    """F0 ... F(m-1) B0 ... B(m-1); every rank holds all microbatches at once."""
     forward = tuple(Action("F", rank, m) for m in range(microbatches))
     backward = tuple(Action("B", rank, m) for m in range(microbatches))
     return forward + backward

@@ -1,7 +1,8 @@
-"""Interleaved 1F1B: each rank holds several stages, so that the bubble shrinks by their number.
+"""Interleaved 1F1B: each rank holds several stages (chunks), which divides the bubble by their number.
 
-Narayanan et al., arXiv 2104.04473, section 2.2; the order of Megatron-LM: microbatches go through the chunks in groups of
-`ranks`, and place r warms up with 2 (ranks - r - 1) + (chunks - 1) ranks forwards.
+Narayanan et al., arXiv 2104.04473, section 2.2, in the order of Megatron-LM: microbatches pass through the chunks in groups of
+`ranks`, and rank r warms up with 2 (ranks - r - 1) + (chunks - 1) ranks forwards, or
+with all of them if there are only `ranks` microbatches.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """Compute actions of a place; raises PlanError unless the number of microbatches is a multiple of `ranks`."""
+    """Compute actions of a pipeline rank; raises PlanError unless the number of microbatches is a multiple of `ranks`."""
     if microbatches % ranks:
         raise PlanError(f"schedule interleaved needs a multiple of pp {ranks} microbatches, not {microbatches}")
     total = microbatches * chunks
@@ -32,7 +33,7 @@ def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
 
 
 def _nth(k: int, ranks: int, chunks: int, backward: bool) -> tuple[int, int]:
-    """Chunk and microbatch of the k-th forward (or backward) of any place."""
+    """(chunk, microbatch) of the k-th forward (or backward) of every rank."""
     group, place = divmod(k, ranks * chunks)
     chunk, offset = divmod(place, ranks)
     return (chunks - 1 - chunk if backward else chunk), group * ranks + offset

@@ -1,4 +1,4 @@
-"""1F1B: warm up, then one forward and one backward in turn, then cool down (PipeDream-Flush, arXiv 2006.09503)."""
+"""1F1B: warm-up, then one forward and one backward in turn, then cool-down (PipeDream-Flush, arXiv 2006.09503)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """ranks - rank - 1 warm-up forwards; place 0 holds at most `ranks` microbatches, the last one."""
+    """ranks - rank - 1 warm-up forwards; rank 0 holds at most `ranks` microbatches, the last rank one."""
     warmup = min(ranks - rank - 1, microbatches)
     steady = microbatches - warmup
     program = [Action("F", rank, m) for m in range(warmup)]

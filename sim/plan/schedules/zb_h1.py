@@ -1,13 +1,14 @@
-"""ZB-H1: 1F1B with the backward in two, so that weight gradients fill its bubbles at the same number of microbatches held.
+"""ZB-H1: 1F1B with a split backward, whose weight gradients fill bubbles without holding more microbatches than 1F1B.
 
-Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.1 and figure 3 (top). B is the gradient of a stage's
-input, for which the stage before waits; W that of its weights, for which nobody waits. Place r runs W r microbatches behind B:
-every place holds at most `ranks` microbatches in all, as many as the first place of 1F1B, and the bubble is (p - 1)(F + B - W)
-(table 2). After a step all places wait for the slowest (see `sim.plan.schedules.zb_h2`).
+Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2.1 and figure 3 (top). B computes the gradient of a
+stage's input, for which the previous stage waits; W that of its weights, for which no stage waits. Rank r of p runs W r
+microbatches after B: every rank holds at most p microbatches in total, as many as the first rank of 1F1B, and the bubble is
+(p - 1)(F + B - W) (table 2). After a step all ranks wait for the slowest (see `sim.plan.schedules.zb_h2`).
 
-Messages overlap: the authors' runtime posts them in batches of isend and irecv, waits for a receive where its tensor is used
-and for the sends at the end of the step (sail-sg/zero-bubble-pipeline-parallelism, megatron/core/pipeline_parallel/
-zb_schedules.py). Its ZB-1p is searched by measured F, B, W under the memory of 1F1B; its bubble is that of ZB-H1 (table 5).
+Messages overlap with compute: the authors' runtime posts them in batches of isend and irecv, waits for a receive when its
+tensor is used and for the sends at the end of the step (sail-sg/zero-bubble-pipeline-parallelism,
+megatron/core/pipeline_parallel/ zb_schedules.py). Its ZB-1p is found by a search with measured F, B and W under the memory
+limit of 1F1B; its bubble is that of ZB-H1 (table 5).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ RECEIVES_FIRST = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """ranks - rank - 1 warm-up forwards, W `rank` microbatches behind B; any number of microbatches."""
+    """ranks - rank - 1 warm-up forwards, W `rank` microbatches after B; any number of microbatches."""
     return one_f_one_b_one_w(rank, microbatches, ranks - rank - 1, rank)
 
 
 def one_f_one_b_one_w(rank: int, microbatches: int, warmup: int, lag: int) -> Program:
-    """`warmup` forwards, then F and B in turn with W `lag` microbatches behind B, then the weight gradients that are left."""
+    """`warmup` forwards, then F and B in turn with W `lag` microbatches after B, then the remaining weight gradients."""
     program = [Action("F", rank, m) for m in range(min(warmup, microbatches))]
     for m in range(microbatches):
         if m + warmup < microbatches:

@@ -10,7 +10,7 @@ import yaml
 
 from holmes_sim.exporters import megatron
 from holmes_sim.launching import environment, folder, hosts, megatron_groups
-from sim.plan.plan import ParallelConfig
+from sim.plan.parallel_config import ParallelConfig
 from tests import features
 
 BY_NAME = {feature.name: feature for feature in features.FEATURES}

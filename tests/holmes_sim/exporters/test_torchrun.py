@@ -23,7 +23,9 @@ from holmes_sim.launching import folder, hosts
 from sim.errors import HolmesError
 from sim.formats import documents, topology
 from sim.hardware.cluster import Device
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 pytest.importorskip("torch.distributed")
 

@@ -9,7 +9,8 @@ import pytest
 
 from holmes_sim.exporters import torchtitan
 from sim.hardware.cluster import Trunk
-from sim.plan.plan import ParallelConfig, Prediction
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.prediction import Prediction
 
 LLAMA = {"mlp": "swiglu", "kv_heads": 8}
 
@@ -147,7 +148,7 @@ def test_recomputation_of_all_and_fp32(make_plan, one_fabric):
 def test_long_steps_get_the_time_that_they_take(make_plan, one_fabric, step, allowed):
     plan = make_plan(one_fabric, shape=LLAMA)
     promised = Prediction(step or 1.0, 1.0, 1.0, 1.0, 0.5, (1.0,), 0.0, 0.0, 1.0)
-    said = settings(plan.saying(prediction=promised) if step else plan)
+    said = settings(plan.annotated(prediction=promised) if step else plan)
     assert said.get("config.comm.train_timeout_seconds") == allowed
 
 

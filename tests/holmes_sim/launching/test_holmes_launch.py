@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from holmes_sim import commands
 from holmes_sim.launching import holmes_launch, nets, torch_launch
 from holmes_sim.launching.holmes_launch import host_of, network, seat_of
-from sim.plan.plan import Plan, gradient_groups
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.plan import Plan
 from tests import corpus, features
 
 TABLE: dict[str, Any] = {

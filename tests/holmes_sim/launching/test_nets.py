@@ -11,7 +11,8 @@ import pytest
 
 from holmes_sim.launching.nets import net_name, one_vendor, world_net_name
 from sim.hardware.cluster import Cluster, Trunk
-from sim.plan.plan import Group, Plan
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
 
 Make = Callable[..., Any]
 

@@ -14,12 +14,15 @@ from holmes_sim.profiling.spread import Spread
 from sim.analytic import costs
 from sim.engine.engine import simulate
 from sim.formats import planfile, topology
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts
 from sim.formats.documents import check, parse
-from sim.formats.schema import DeviceFacts, LinkFacts, NodeFacts
+from sim.formats.topology_facts import NodeFacts
 from sim.hardware.cluster import Device as Place
-from sim.hardware.cluster import GemmCurve
+from sim.hardware.device_spec import GemmCurve
 from sim.kernels import compute
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 from sim.workload.model import Model
 
 pytest.importorskip("torch")

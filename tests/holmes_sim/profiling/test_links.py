@@ -10,7 +10,7 @@ import pytest
 from holmes_sim.profiling import links
 from holmes_sim.profiling.links import Link, Point
 from sim.errors import HolmesError
-from sim.hardware.cluster import OPERATIONS
+from sim.hardware.link_spec import OPERATIONS
 
 NEW = """\
 # nccl-tests version 2.17.1 nccl-headers=22800 nccl-library=22800

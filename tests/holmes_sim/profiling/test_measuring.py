@@ -14,7 +14,7 @@ from holmes_sim.profiling import layers, machine, probe  # noqa: E402
 from holmes_sim.profiling.layers import Apart, Stage  # noqa: E402
 from sim.errors import HolmesError  # noqa: E402
 from sim.formats import topology  # noqa: E402
-from sim.hardware.cluster import OPERATIONS  # noqa: E402
+from sim.hardware.link_spec import OPERATIONS  # noqa: E402
 from sim.workload.model import Model  # noqa: E402
 
 GPT = Model("gpt", 2, 32, 4, 4, 64, 64, learned_positions=16)

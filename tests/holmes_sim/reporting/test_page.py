@@ -95,13 +95,13 @@ def test_the_space_of_the_certificate_is_a_table(page, planned):
     told = page.one("section", id="certificate").text
     assert all(axis.name in told for axis in planned.certificate.space)
     assert all(text in told for text in planned.certificate.outside)
-    silent = planned.saying(certificate=replace(planned.certificate, space=(), outside=()))
+    silent = planned.annotated(certificate=replace(planned.certificate, space=(), outside=()))
     assert "Searched" not in Page(reporting.page(reporting.study(silent, ()))).one("section", id="certificate").text
 
 
 def test_a_promise_of_another_version_is_told(planned):
     promised = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
-    page = Page(reporting.page(reporting.study(planned.saying(prediction=promised), ())))
+    page = Page(reporting.page(reporting.study(planned.annotated(prediction=promised), ())))
     assert float(page.numbers["plan/prediction/step_s"][0].attributes["value"]) == promised.step_s
     assert "The plan promises " in page.one("section", id="warnings").text
 
@@ -201,7 +201,7 @@ def test_a_plan_for_its_energy_is_held_against_others_by_energy_too(planned):
     proof = replace(
         planned.certificate, objective="energy", lower_bound_per_token=planned.prediction.joules_per_token / 2, gap=0.5
     )
-    page = Page(reporting.page(reporting.study(planned.saying(certificate=proof), ("megatron",), 1.0)))
+    page = Page(reporting.page(reporting.study(planned.annotated(certificate=proof), ("megatron",), 1.0)))
     assert f"{planned.prediction.joules_per_token:.4g} J per token" in page.one("section", id="strategies").text
     assert "from the least energy" in page.one("section", id="certificate").text
 

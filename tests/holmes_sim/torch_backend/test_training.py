@@ -10,7 +10,9 @@ import pytest
 
 from sim.formats import planfile, topology
 from sim.hardware.cluster import Device
-from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
 
 torch = pytest.importorskip("torch")
 

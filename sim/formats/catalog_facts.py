@@ -1,0 +1,206 @@
+"""Pydantic models of catalogue entries: device, interconnect, NIC type and model.
+
+A topology may give such facts in place of a name in the catalogue. The docstrings are descriptions in the JSON Schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import Field, model_validator
+
+from sim.formats.fields import (
+    ComputeRate,
+    Count,
+    Flag,
+    Fraction,
+    Power,
+    Precision,
+    Price,
+    Rate,
+    Share,
+    Size,
+    StrictModel,
+    Time,
+    Whole,
+)
+from sim.hardware.device_spec import DeviceSpec, GemmCurve
+from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
+from sim.hardware.stack import DEFAULT
+from sim.workload.model import MLP_KINDS, Model
+
+
+class GemmFacts(StrictModel):
+    """The fitted curve of matrix products (see `sim.hardware.device_spec.GemmCurve`)."""
+
+    launch: Time
+    compute_efficiency: Share
+    memory_efficiency: Share
+    wave_exponent: Fraction = 0.0
+    tile: tuple[Count, Count] = (128, 256)
+
+
+class AttentionFacts(StrictModel):
+    """Share of the dense peak that a fused attention kernel reaches, causal FLOPs counted."""
+
+    forward_efficiency: Share
+    backward_efficiency: Share
+
+
+class DeviceFacts(StrictModel):
+    """An accelerator; `price` of one of them for an hour, `watts` while it computes, `idle_watts` while it waits."""
+
+    name: str = "device"
+    vendor: str
+    compute_units: Count
+    peak: dict[Precision, ComputeRate]
+    memory: Size
+    memory_bandwidth: Rate
+    host_bandwidth: Rate
+    gemm: GemmFacts
+    attention: AttentionFacts
+    elementwise_efficiency: Share
+    watts: Power | None = None
+    idle_watts: Power | None = None
+    price: Price | None = None
+    sources: dict[str, str] = Field({})
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DeviceFacts:
+        if self.idle_watts is not None and (self.watts is None or self.idle_watts > self.watts):
+            busy = "are not given" if self.watts is None else f"are {self.watts:g} W"
+            raise ValueError(f"idle_watts {self.idle_watts:g} W must not exceed watts, which {busy}")
+        return self
+
+    def spec(self) -> DeviceSpec:
+        """The device of the simulator, at the rates of the default software stack."""
+        return DEFAULT.device(self.isolated())
+
+    def isolated(self) -> DeviceSpec:
+        """The device at the rates measured in isolation, kernel by kernel."""
+        return DeviceSpec(
+            name=self.name,
+            vendor=self.vendor,
+            compute_units=self.compute_units,
+            peak=tuple(sorted(self.peak.items())),
+            memory=self.memory,
+            memory_bandwidth=self.memory_bandwidth,
+            host_bandwidth=self.host_bandwidth,
+            gemm=GemmCurve(**self.gemm.model_dump()),
+            attention_forward=self.attention.forward_efficiency,
+            attention_backward=self.attention.backward_efficiency,
+            elementwise_efficiency=self.elementwise_efficiency,
+            watts=self.watts,
+            idle_watts=self.idle_watts,
+            price=self.price,
+        )
+
+
+class EfficiencyFacts(StrictModel):
+    """Share of the wire rate that large payloads reach, by operation."""
+
+    all_reduce: Share
+    all_gather: Share
+    reduce_scatter: Share
+    all_to_all: Share
+    send_recv: Share
+
+
+class ProtocolFacts(StrictModel):
+    """One protocol of the collective library on this link (see `sim.hardware.link_spec.Protocol`)."""
+
+    name: str
+    overhead: Time
+    latency: Time
+    share: Share
+    in_switch: Flag = False
+
+
+class NicTypeFacts(StrictModel):
+    """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
+
+    name: str = "nic"
+    rdma: Flag
+    latency: Time
+    overhead: Time
+    efficiency: EfficiencyFacts
+    protocols: list[ProtocolFacts] = Field([])
+    interference: Fraction
+    sources: dict[str, str] = Field({})
+
+    def spec(self) -> LinkSpec:
+        """The NIC type of the simulator, at the rates of the default software stack."""
+        return DEFAULT.link(self.isolated())
+
+    def isolated(self) -> LinkSpec:
+        """The NIC type (or interconnect) at the rates measured in isolation."""
+        return LinkSpec(
+            name=self.name,
+            latency=self.latency,
+            overhead=self.overhead,
+            efficiency=tuple((name, getattr(self.efficiency, name)) for name in OPERATIONS),
+            interference=self.interference,
+            rdma=self.rdma,
+            protocols=tuple(Protocol(**facts.model_dump()) for facts in self.protocols),
+        )
+
+
+class GroupRate(StrictModel):
+    """Wire rate of a port that a group of so many devices, or more, drives."""
+
+    devices: Count
+    bandwidth: Rate
+
+
+class LinkFacts(NicTypeFacts):
+    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch,
+    `group_bandwidth` where it depends on their number otherwise. More in `sim.hardware.link_spec.LinkSpec`."""
+
+    name: str = "interconnect"
+    rdma: Flag = True
+    bandwidth: Rate
+    pair_bandwidth: Rate | None = None
+    group_bandwidth: list[GroupRate] = Field([])
+    own_piece: Fraction = 0.0
+
+    def isolated(self) -> LinkSpec:
+        """The interconnect at the rates measured in isolation."""
+        return replace(
+            super().isolated(),
+            bandwidth=self.bandwidth,
+            pair_bandwidth=self.pair_bandwidth or 0.0,
+            own_piece=self.own_piece,
+            group_bandwidth=tuple((group.devices, group.bandwidth) for group in self.group_bandwidth),
+        )
+
+
+class ModelFacts(StrictModel):
+    """A transformer language model's shape."""
+
+    name: str = "model"
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    ffn_hidden: Count
+    vocab: Count
+    mlp: str = Field("gelu", json_schema_extra={"enum": list(MLP_KINDS)})
+    tied_embeddings: Flag = True
+    learned_positions: Whole = 0
+    experts: Whole = 0
+    experts_per_token: Whole = 0
+    shared_ffn_hidden: Whole = 0
+    sources: dict[str, str] = Field({})
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelFacts:
+        self.model()
+        return self
+
+    def model(self) -> Model:
+        """The model shape of the simulator."""
+        facts = self.model_dump(include=set(ModelFacts.model_fields) - {"sources"})
+        facts["kv_heads"] = self.kv_heads or self.heads
+        facts["head_dim"] = self.head_dim or 0
+        return Model(**facts)

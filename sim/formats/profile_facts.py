@@ -1,0 +1,58 @@
+"""Pydantic models of a profile: measured seconds of layers. The docstrings are descriptions in the JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sim.formats.catalog_facts import ModelFacts
+from sim.formats.fields import Count, Measured, NonNegative, Precision, StrictModel
+
+
+class ProfileModelFacts(ModelFacts):
+    """A profiled model: its shape, the tokens of a sequence, and the parameters that `layer_update_s` updates (over all tp)."""
+
+    seq_len: Count
+    updated_parameters: Count | None = None
+
+
+class ProfileRowFacts(StrictModel):
+    """Seconds of one rank for one microbatch; an update of 0 and an absent head were not measured."""
+
+    model: str
+    gpu: str
+    tp: Count
+    micro_batch: Count
+    layer_forward_s: Measured
+    layer_backward_s: Measured
+    layer_update_s: NonNegative = 0.0
+    embedding_forward_s: NonNegative
+    embedding_backward_s: NonNegative
+    head_forward_s: NonNegative | None = None
+    head_backward_s: NonNegative | None = None
+    n_entries: Count | None = None
+    spread: NonNegative | None = Field(
+        None, description="half the interquartile range of the layer's seconds, over their median"
+    )
+
+
+class ProfileFacts(StrictModel):
+    """Measured layer seconds. `devices` names the catalogue's device of each `gpu`, `left_out` why a model's rows are not used.
+    `in_place` are devices that no catalogue has: topologies give their facts in place. `collectives` says whether the exchanges
+    of tensor-parallel ranks are inside the seconds, or each rank was measured apart from the others.
+
+    A file without `format` is a measurements file: its precision and names are those of the shipped profile `sailor`.
+    """
+
+    format: Literal["holmes-sim/profile/1"] | None = None
+    source: str | dict[str, str | list[str]] = ""
+    notes: list[str] = Field([])
+    precision: Precision | None = None
+    collectives: Literal["inside", "apart"] = "inside"
+    devices: dict[str, str] = Field({})
+    in_place: list[str] = Field([])
+    models: dict[str, ProfileModelFacts] = Field({})
+    left_out: dict[str, str] = Field({})
+    layer_profiles: list[ProfileRowFacts] = Field(min_length=1)
+    network_fits: list[dict[str, Any]] = Field([])

@@ -1,0 +1,37 @@
+"""Certificate of optimality: how far a plan can be from the best plan of the searched space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A dimension of the searched space: its values, or a text that states the rule they follow."""
+
+    name: str
+    values: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Proven gap between a plan and the best plan of the searched space.
+
+    `objective_s` is the step time of the plan, `lower_bound_s` a lower bound on that of every plan; `gap` is
+    1 - lower_bound_s / objective_s. If no stage of the plan spans clusters, both hold for plans of that kind, and
+    `mixed_lower_bound_s` bounds the plans with stages across clusters; if a stage of the plan does, they hold for both kinds.
+    With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
+    `space` lists the searched axes, `outside` the features of plans that were not searched.
+    """
+
+    status: str
+    objective_s: float
+    lower_bound_s: float
+    gap: float
+    solver: str
+    seconds: float
+    objective: str = "step-time"
+    lower_bound_per_token: float | None = None
+    mixed_lower_bound_s: float | None = None
+    space: tuple[Axis, ...] = ()
+    outside: tuple[str, ...] = ()

@@ -1,0 +1,38 @@
+"""Groups that follow from a plan but are not listed in it: for gradients and for tied embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sim.plan.groups import Group, with_transport
+from sim.plan.plan import Plan
+
+
+def embedding_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """First and last rank of every pipeline, which hold a tied embedding: they all_reduce its gradient in a ring of two."""
+    pipelines = (group for group in groups if group.kind == "pp")
+    return tuple(Group("embedding", (min(g.ranks), max(g.ranks)), g.nic, g.transport, "ring") for g in pipelines)
+
+
+def gradient_groups(plan: Plan) -> tuple[Group, ...]:
+    """Groups that reduce gradients: kind dp for dense weights, and kind edp for experts under expert parallelism.
+
+    Without cp the groups for dense weights are the plan's dp groups. With cp each of them spans cp of those (Megatron-LM's
+    dp-cp and expert-data-parallel groups). Groups that are not in the plan get the NIC that `common_transport` selects, and the
+    collective of the dp groups of their pipeline rank, else a ring.
+    """
+    config = plan.config
+    listed = tuple(group for group in plan.groups if group.kind == "dp")
+    chosen = {config.place(group.ranks[0])[2]: group.collective for group in listed}
+    sets: list[tuple[str, range]] = []
+    if config.cp > 1:
+        sets.append(("dp", range(config.dp_cp)))
+    if config.ep > 1 and config.edp > 1:
+        sets += [("edp", range(first, config.dp_cp, config.ep)) for first in range(config.ep)]
+    derived = (
+        (kind, tuple(config.rank(tp, index, pp) for index in indices), chosen.get(pp, "ring"))
+        for pp in range(config.pp)
+        for kind, indices in sets
+        for tp in range(config.tp)
+    )
+    return (listed if config.cp == 1 else ()) + tuple(with_transport(plan.fleet, plan.placement, derived))

@@ -1,0 +1,63 @@
+"""Communication groups of ranks that the parallel degrees require, and the NIC that each one uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sim.hardware.cluster import Device, Fleet
+from sim.hardware.transport import common_transport
+from sim.plan.parallel_config import ParallelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that communicate, in ring order.
+
+    `nic` is a NIC type or intra_node, `transport` is intra_node, rdma or tcp, `collective` a name in `sim.collectives`."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    nic: str
+    transport: str
+    collective: str
+
+
+def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(kind, ranks) of every tp, cp, ep, dp and pp group of two or more ranks."""
+    tp, width = config.tp, config.tp * config.dp_cp
+    for place in range(0, config.world_size, width):
+        for first in range(place, place + width, tp) if tp > 1 else ():
+            yield "tp", tuple(range(first, first + tp))
+        for kind, indices in _data_groups(config):
+            for first in range(place, place + tp):
+                yield kind, tuple(range(first + tp * indices.start, first + tp * indices.stop, tp * indices.step))
+    for first in range(width) if config.pp > 1 else ():
+        yield "pp", tuple(range(first, config.world_size, width))
+
+
+def _data_groups(config: ParallelConfig) -> Iterator[tuple[str, range]]:
+    """(kind, dp_cp indices) of the cp, ep and dp groups of one pipeline rank and one tensor-parallel rank."""
+    if config.cp > 1:
+        for first in range(0, config.dp_cp, config.cp):
+            yield "cp", range(first, first + config.cp)
+    if config.ep > 1:
+        for first in range(0, config.dp_cp, config.ep):
+            yield "ep", range(first, first + config.ep)
+    if config.dp > 1:
+        for first in range(config.cp):
+            yield "dp", range(first, config.dp_cp, config.cp)
+
+
+def groups_of(fleet: Fleet, config: ParallelConfig, placement: tuple[Device, ...]) -> tuple[Group, ...]:
+    """All groups of a plan: ep groups exchange all_to_all, others use a ring, each on the NIC of `common_transport`."""
+    ranks = ((kind, ranks, "all_to_all" if kind == "ep" else "ring") for kind, ranks in group_ranks(config))
+    return tuple(with_transport(fleet, placement, ranks))
+
+
+def with_transport(
+    fleet: Fleet, placement: tuple[Device, ...], groups: Iterable[tuple[str, tuple[int, ...], str]]
+) -> Iterator[Group]:
+    """Groups of (kind, ranks, collective), each with the NIC and transport that `common_transport` selects."""
+    for kind, ranks, collective in groups:
+        yield Group(kind, ranks, *common_transport(fleet, tuple(placement[rank] for rank in ranks)), collective)

@@ -1,0 +1,153 @@
+"""Parallel configuration: degrees, schedule, microbatches, ZeRO stage and switches, and the numbering of ranks.
+
+Ranks are numbered in Megatron-LM's default order tp-cp-ep-dp-pp (RankGenerator in megatron/core/parallel_state.py): tp varies
+fastest, pp slowest. For dense layers the order is tp-cp-dp-pp; the cp x dp ranks of a stage that hold the same dense weights
+share one index, `dp_cp`, in which cp varies fastest. Expert parallelism takes its ranks from the same index, ep fastest: ep
+divides cp x dp, and cp x dp / ep ranks hold the same experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.errors import PlanError
+from sim.plan import schedules
+
+RECOMPUTE = ("none", "selective", "full")
+"""Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
+ATTENTION = ("flash", "unfused")
+"""Attention kernels: fused, or separate ones that keep the scores."""
+GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Gradient precision -> bytes of one gradient value."""
+USUAL_GRADIENTS = {"fp16": "fp16"}
+"""Precision -> Megatron-LM's default gradient precision: fp16 keeps fp16; all other precisions, not listed, accumulate in
+fp32."""
+ZERO_STAGES = (0, 1, 2, 3)
+"""ZeRO stages (arXiv 1910.02054): shard nothing, optimizer state, gradients too, weights too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelConfig:
+    """Parallel degrees and switches of a training run; `num_microbatches` has one entry per data-parallel replica.
+
+    `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
+    ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
+    Raises PlanError for values that are unknown or do not fit each other."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    vpp: int = 1
+    schedule: str = "1f1b"
+    microbatch_size: int = 1
+    num_microbatches: tuple[int, ...] = (1,)
+    zero_stage: int = 1
+    zero_shard_size: int | None = None
+    recompute: str = "none"
+    sequence_parallel: bool = False
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    attention: str = "flash"
+    gradient_precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):
+            if getattr(self, key) < 1:
+                raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
+        if self.dp_cp % self.ep:
+            raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, from which it takes its ranks")
+        if self.cp > 1 and self.attention != "flash":
+            raise PlanError(f"cp {self.cp} exchanges keys and values around a ring of fused attention; attention must be flash")
+        if self.zero_stage not in ZERO_STAGES:
+            raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
+        self._check_shards()
+        known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
+        for key, values in known.items():
+            if getattr(self, key) not in values:
+                raise PlanError(f"{key} {getattr(self, key)!r} is unknown; known: {', '.join(values)}")
+        if len(self.num_microbatches) != self.dp:
+            raise PlanError(f"num_microbatches has {len(self.num_microbatches)} numbers for dp {self.dp}; one per replica")
+        if min(self.num_microbatches) < 1:
+            raise PlanError("every replica needs at least one microbatch")
+        if self.reduces_each_microbatch and len(set(self.num_microbatches)) > 1:
+            raise PlanError(f"zero_stage {self.zero_stage} reduces every microbatch: all replicas need equally many")
+        if self.vpp > 1 and not schedules.get(self.schedule).CHUNKED:
+            raise PlanError(f"schedule {self.schedule} holds one stage a rank; vpp {self.vpp} needs interleaved")
+        schedules.get(self.schedule)
+
+    def __hash__(self) -> int:
+        """Hash of a few fields only, for speed: many results are cached by configuration."""
+        return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
+
+    def _check_shards(self) -> None:
+        size = self.zero_shard_size
+        if size is None:
+            return
+        if self.zero_stage == 0 or size < 2:
+            raise PlanError(f"zero_shard_size {size} with zero_stage {self.zero_stage} shares nothing; leave it out")
+        if self.dp_cp % size:
+            raise PlanError(f"zero_shard_size {size} does not divide dp {self.dp} x cp {self.cp}, whose ranks share the state")
+        if self.ep > 1 and size < self.dp_cp:
+            raise PlanError(
+                f"zero_shard_size {size} is not modelled with ep {self.ep}; experts are shared by all that hold them"
+            )
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.tp * self.pp * self.dp_cp
+
+    @property
+    def dp_cp(self) -> int:
+        """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together."""
+        return self.dp * self.cp
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which ZeRO shards the optimizer state of dense weights (ZeRO 2: gradients too; ZeRO 3: weights too)."""
+        return self.zero_shard_size or self.dp_cp
+
+    @property
+    def edp(self) -> int:
+        """Ranks of a stage that hold the same experts and reduce their gradients together (expert data parallel)."""
+        return self.dp_cp // self.ep
+
+    @property
+    def shards_parameters(self) -> bool:
+        """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
+        return self.dp_cp > 1 and self.zero_stage == 3
+
+    @property
+    def reduces_each_microbatch(self) -> bool:
+        """Whether every microbatch's backward reduces gradients: ZeRO 2 and 3 keep no whole one (arXiv 1910.02054, section
+        5.2)."""
+        return self.dp_cp > 1 and self.zero_stage >= 2
+
+    @property
+    def reduces_behind(self) -> bool:
+        """Whether gradients are reduced bucket by bucket, overlapped with the backward."""
+        return self.dp_cp > 1 and (self.overlap_grad_reduce or self.zero_stage >= 2)
+
+    @property
+    def gathers_ahead(self) -> bool:
+        """Whether sharded weights are gathered bucket by bucket after the optimizer step, overlapped with the next forward."""
+        return self.dp_cp > 1 and ((self.overlap_param_gather and self.zero_stage >= 1) or self.zero_stage == 3)
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages, virtual ones included."""
+        return self.pp * self.vpp
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """(tp, dp_cp, pp) indices of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
+        return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
+
+    def rank(self, tp: int, dp_cp: int, pp: int) -> int:
+        """The rank of (tp, dp_cp, pp) indices, the inverse of `place`."""
+        return tp + self.tp * (dp_cp + self.dp_cp * pp)
+
+    def microbatches_of(self, dp_cp: int) -> int:
+        """Number of microbatches of the data-parallel replica to which a dp_cp index belongs."""
+        return self.num_microbatches[dp_cp // self.cp]
