@@ -5,15 +5,12 @@ stands in it. The folder is the registry."""
 
 from __future__ import annotations
 
-import functools
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from planner.costs.context import PlanningContext
 from planner.request import Request
-from sim.errors import PlanError
 from sim.plan.plan import Plan
+from sim.registry import Registry
 
 
 class Strategy(Protocol):
@@ -24,14 +21,14 @@ class Strategy(Protocol):
         ...
 
 
-@functools.cache
+REGISTRY: Registry[Strategy] = Registry(__name__, "strategy")
+
+
 def names() -> tuple[str, ...]:
     """Names of all strategies, sorted."""
-    return tuple(sorted(module.name for module in iter_modules(__path__)))
+    return REGISTRY.names
 
 
 def get(name: str) -> Strategy:
     """The strategy of a name; raises PlanError."""
-    if name not in names():
-        raise PlanError(f"strategy {name!r} is unknown; known: {', '.join(names())}")
-    return import_module(f"{__name__}.{name}")
+    return REGISTRY.get(name)
