@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/hardware/cluster.py",
         "sim/engine/steady.py",
         "sim/engine/symmetry.py",
-        "planner/strategies/dt_fm.py",
+        "planner/placement/communication_groups.py",
     ),
     "simpy": ("sim/network/sharing.py", "sim/engine/engine.py", "sim/results/goodput.py"),
     "pulp": ("planner/models/milp.py",),
