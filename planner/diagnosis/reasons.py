@@ -1,7 +1,7 @@
-"""Why other shapes lost: the best pipeline found of each, and what its latest stage spends the step on; or what lacks memory.
+"""Why the other shapes lost: for each its best pipeline and what the slowest stage spends the step on, or the memory it lacks.
 
-Seconds are the rough ones of `planner.search.candidates`, on an idle network: what wins by them is simulated before it is
-promised.
+Seconds are the estimates of `planner.search.candidates` on an idle network; the search simulates the winners before it
+predicts a step time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from planner.space.shapes import Shape, searched, splitting, variants
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A shape under its best schedule, about how long its best pipeline takes (infinite where none fits), and why."""
+    """A shape under its best schedule, the estimated seconds of its best pipeline (infinite where none fits), and why."""
 
     shape: Shape
     seconds: float
@@ -26,7 +26,7 @@ class Verdict:
 
 
 def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
-    """A verdict on the `most` promising shapes and on all that lack memory, the fastest first."""
+    """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first."""
     every = [
         (quick_estimate(context, splitting(s), node_classes(context, splitting(s)), False), s)
         for s in searched(context.request)
@@ -48,7 +48,7 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
 
 
 def _no_room(context: PlanningContext, shape: Shape) -> str:
-    """Which stages lack memory: those of the class that holds most of the model."""
+    """Which stages lack memory: those of the node class that can hold most of the model."""
     layers = context.request.workload.model.layers
     rooms = [(option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))]
     if not rooms:

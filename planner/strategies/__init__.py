@@ -1,7 +1,7 @@
-"""Planners over the same simulator: one file, one strategy.
+"""Planning strategies over the same simulator: one file, one strategy.
 
-A module offers `plan(request, context) -> Plan`: the best plan it knows, simulated by the engine, so that its prediction
-stands in it. The folder is the registry."""
+A module offers `plan(request, context) -> Plan`: the best plan it finds, simulated by the engine and with its prediction. The
+folder is the registry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Strategy(Protocol):
     """What every module of this folder offers."""
 
     def plan(self, request: Request, context: PlanningContext) -> Plan:
-        """The best plan this strategy knows, with its prediction. Raises Infeasible where there is none."""
+        """The best plan of this strategy, with its prediction. Raises Infeasible where there is none."""
         ...
 
 
@@ -30,5 +30,5 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Strategy:
-    """The strategy of a name; raises PlanError."""
+    """The strategy of a name; raises PlanError for an unknown one."""
     return REGISTRY.get(name)

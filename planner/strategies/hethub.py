@@ -1,15 +1,15 @@
-"""hethub: three levels, the pipeline across types of accelerators, data and tensor parallelism inside them, layers by speed.
+"""hethub: three levels, the pipeline across device types, data and tensor parallelism inside them, layers by speed.
 
-HETHUB (arXiv 2405.16256, the automatic parallel planner) searches level by level: which stages of the pipeline stand on which
-type of accelerator, how many replicas a stage has there, how many devices of a node share a layer; layers are spread unevenly
-over the stages by their predicted times, and the predictor of a step ranks the leaves. Here a type takes part with all its
-devices, so that (tp, dp) decides how many stages each has, and types come in every order. A stage never mixes types, but it may
-stand on several clusters of one type, for NICs are no level of this search. Layers are given so that the slowest stage takes
-least within its memory. The predictor is our closed forms in the form that the paper's pipeline has: the slowest stage for
-every microbatch but one, every stage and message once, and the longest gradient sum and optimizer.
+HETHUB (arXiv 2405.16256, the automatic parallel planner) searches level by level: which pipeline stages are on which type of
+accelerator, how many replicas a stage has there, how many devices of a node share a layer; layers are spread unevenly over
+the stages by their predicted times, and the predictor of a step ranks the leaves of this search tree. Here all devices of
+every type are used, so (tp, dp) determines the number of stages of each type, and types come in every order. A stage never
+mixes types, but it may span several clusters of one type, because NICs are no level of this search. Layers are divided for the
+least time of the slowest stage within the memory. The predictor combines our closed forms as the paper does: the slowest stage
+for every microbatch but one, every stage and message once, and the longest gradient all-reduce and optimizer.
 
-Left out: degrees that differ from type to type, for a plan has one tp and one dp; fewer devices than there are. The paper
-profiles small clusters and extrapolates; our layer seconds and paces stand in for its profiles."""
+Not modelled: degrees that differ from type to type, because a plan has one tp and one dp; using fewer devices than there are.
+The paper profiles small clusters and extrapolates; our layer seconds and communication costs replace its profiles."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from sim.plan import schedules
 from sim.plan.plan import Plan
 
 RANKED = 8
-PLAYED = 3
+SIMULATED = 3
+"""Maximum numbers of plans that are built and ranked, and of those that are simulated (guesses)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf of the search and the seconds of a step that are predicted for it."""
+    """A leaf of the search tree: a layout, and the predicted seconds of its step."""
 
     seconds: float
     shape: Shape
@@ -51,14 +52,14 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     costs = LineCosts(context)
     rough = ((seconds, place) for place in _places(request) for seconds in _compute(costs, *place))
     leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
-    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, PLAYED, deadline)
+    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible("hethub: no tp and dp give every type of accelerator whole stages that fit the memory and the batch")
     return best
 
 
 def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
-    """Every shape and its stages, type by type, the types in every order."""
+    """Every shape with its stages, type by type, for every order of the types."""
     every, layers, pinned = orders(request), request.workload.model.layers, request.wishes.pp
     found = []
     for shape in shapes(request, across=True):
@@ -70,7 +71,7 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
 
 
 def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[Leaf]:
-    """The leaf of a shape on its stages and its prediction; nothing where it does not fit."""
+    """The leaf of a shape on its stages, with its prediction; nothing where it does not fit."""
     with suppress(PlanError):
         layers = split(costs, shape, stands)
         if layers is not None:
@@ -78,7 +79,7 @@ def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator
 
 
 def _compute(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[float]:
-    """Seconds of a leaf's compute if memory were no limit; nothing where there is none."""
+    """Seconds of a leaf's compute without the memory limit; nothing where there is no such leaf."""
     with suppress(PlanError):
         layers = split(costs, shape, stands, limited=False)
         if layers is not None:
@@ -91,7 +92,7 @@ def _seconds(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[
 
 
 def split(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool = True) -> tuple[int, ...] | None:
-    """Layers of every stage, so that the slowest takes least; None where they do not fit the memory, if that is a limit."""
+    """Layers of every stage with the least time of the slowest; None where they do not fit the memory, if `limited`."""
     pp, m, layers = len(stands), shape.microbatches(costs.workload), costs.workload.model.layers
     most = [costs.most(shape, stand, i, pp, m) if limited else layers for i, stand in enumerate(stands)]
     return level(_seconds(costs, shape, stands), most, layers, shape.vpp)
@@ -100,7 +101,7 @@ def split(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bo
 def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: tuple[int, ...]) -> float:
     """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
 
-    Where the schedule does not overlap messages, a stage is held up by those that it sends for every microbatch.
+    Where the schedule does not overlap messages, a stage waits for those that it sends for every microbatch.
     """
     pp, m = len(stands), shape.microbatches(costs.workload)
     found = [
@@ -108,7 +109,7 @@ def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: t
     ]
     config = costs.config(shape, pp)
     messages = costs.messages(shape, stands)
-    waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # of a border's two messages each stage sends one
+    waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # each stage sends one of the two messages of a border
     sent = [waits * (ahead + back) for ahead, back in zip([*messages, 0.0], [0.0, *messages], strict=True)]
     slowest = max(max(cost.slot, cost.both + out) for cost, out in zip(found, sent, strict=True))
     fill = sum(cost.both for cost in found) / shape.vpp + sum(messages)
