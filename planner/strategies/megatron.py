@@ -30,9 +30,8 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
     deadline, costs = context.until(), LineCosts(context)
     ranked = sorted(_ranked(request, context), key=lambda item: item[0])
-    best = fastest(
-        (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked), RANKED, SIMULATED, deadline
-    )
+    builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
+    best = fastest(builders, RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible(
             "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory"

@@ -117,7 +117,7 @@ def balance_layers(
 
 
 def relieve(capacities: Sequence[float], fits: Sequence[float]) -> list[float] | None:
-    """Capacities after stages short of memory give up a part; `fits` is memory / demand of each. None if the others lack memory.
+    """Capacities after stages short of memory give up a part; `fits` is memory / demand of each. None if others lack it.
 
     The part goes to the stages with free memory in proportion to their capacity, up to what their memory holds.
     """
@@ -137,7 +137,7 @@ def relieve(capacities: Sequence[float], fits: Sequence[float]) -> list[float] |
 
 
 def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]], ...]]:
-    """Families of device groups with equal numbers of stages and microbatches, over all splits into dp and tp, least tp first."""
+    """Families of device groups with equal numbers of stages and microbatches, over all (dp, tp), least tp first."""
     layers, every = request.workload.model.layers, orders(request)
     found: dict[tuple[int, int, str], list[Shape]] = {}
     for shape in shapes(request, across=True):
@@ -245,7 +245,7 @@ def _layers(
 def _seconds(
     costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
-    """For replicas on the same device types: their number, and (s, c) of every stage, which takes s + k c seconds for k layers."""
+    """For replicas on the same device types: their number and (s, c) of every stage, which takes s + k c for k layers."""
     pp, found = len(stands), []
     for strip in strips(stands):
         types = [run.cluster.node.device if _mixed(stand) else None for run, stand in zip(strip, stands, strict=True)]

@@ -4,8 +4,8 @@ Random search shows how easy a search space is (Bergstra and Bengio, JMLR 13, 20
 degrees but pp), a number of stages, an order of the clusters, an even division of the layers with some layers moved to another
 stage, and whether the replicas of a stage or the stages of a replica are side by side. The first 200 plans that fit the memory
 are ranked by their closed form, the engine simulates the best, and the fastest is the answer. Microbatches are even, and
-tensor-parallel groups are inside nodes. The seed is fixed. The number of ranks of all plans is limited, which gives 200 plans on
-fleets of up to about 50 devices, about eight on 1,000, and one on 100,000."""
+tensor-parallel groups are inside nodes. The seed is fixed. The ranks of all plans are limited: 200 plans on fleets of
+up to about 50 devices, about eight on 1,000, and one on 100,000."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def uneven(layers: int, pp: int, least: int, draw: random.Random) -> tuple[int, 
 
 
 def _rows(order: list[Cluster], shape: Shape, pp: int, pipelines: bool) -> list[list[tuple[Device, ...]]]:
-    """Devices of every replica of every stage: slots are dealt stage by stage in this order or, with `pipelines`, replica by replica."""
+    """Devices of every replica of every stage: slots in order, stage by stage or (`pipelines`) replica by replica."""
     every = (slot(cluster, shape.tp, index) for cluster in order for index in range(slots(cluster, shape.tp)))
     taken = [devices for devices, _ in zip(every, range(pp * shape.slots), strict=False)]
     if pipelines:
