@@ -43,13 +43,13 @@ class Run:
     count: int
 
 
-Stand: TypeAlias = tuple[Run, ...]
+StageSlots: TypeAlias = tuple[Run, ...]
 """The slots of one stage, in the order of its replicas."""
 
 
-def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[Stand, ...]:
+def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[StageSlots, ...]:
     """Stages of `width` slots each along the clusters, at most `most` of them; slots left over at the end stay idle."""
-    stands: list[Stand] = []
+    stands: list[StageSlots] = []
     runs: list[Run] = []
     room = width
     for cluster in clusters:
@@ -64,13 +64,13 @@ def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf
     return tuple(stands)
 
 
-def devices(stands: Iterable[Stand], tp: int) -> tuple[Device, ...]:
+def devices(stands: Iterable[StageSlots], tp: int) -> tuple[Device, ...]:
     """The device of every rank of a pipeline with these stages."""
     runs = itertools.chain.from_iterable(stands)
     return tuple(d for run in runs for index in range(run.first, run.first + run.count) for d in slot(run.cluster, tp, index))
 
 
-def rows(stand: Stand, tp: int) -> Rows:
+def rows(stand: StageSlots, tp: int) -> Rows:
     """The slots of a stage as rows, one per slot. Of a long run only three of its identical blocks of nodes are listed."""
     return joined(_rows(run, tp) for run in stand)
 
@@ -103,13 +103,13 @@ def orders(request: Request) -> list[list[list[Cluster]]]:
     return [list(order) for order in itertools.islice(every, ORDERS)]
 
 
-def strips(stands: Sequence[Stand]) -> tuple[tuple[Run, ...], ...]:
+def strips(stands: Sequence[StageSlots]) -> tuple[tuple[Run, ...], ...]:
     """Maximal groups of consecutive replicas that are on one cluster at every stage: for each group its run at each stage."""
     ends = sorted({end for stand in stands for end in itertools.accumulate(run.count for run in stand)})
     return tuple(tuple(_part(stand, start, end) for stand in stands) for start, end in itertools.pairwise([0, *ends]))
 
 
-def replicas(stands: Sequence[Stand], cp: int) -> tuple[tuple[Run, ...], ...]:
+def replicas(stands: Sequence[StageSlots], cp: int) -> tuple[tuple[Run, ...], ...]:
     """`strips`, for replicas of cp slots each. Raises NotModelled where the cp ranks of a replica are on several clusters."""
     found = strips(stands)
     if any(group[0].count % cp for group in found):
@@ -117,7 +117,7 @@ def replicas(stands: Sequence[Stand], cp: int) -> tuple[tuple[Run, ...], ...]:
     return found
 
 
-def _part(stand: Stand, start: int, end: int) -> Run:
+def _part(stand: StageSlots, start: int, end: int) -> Run:
     """The slots of the replicas from `start` to `end`, which are in one run."""
     firsts = itertools.accumulate((run.count for run in stand), initial=0)
     before, run = next((before, run) for before, run in zip(firsts, stand, strict=False) if start < before + run.count)
@@ -131,7 +131,7 @@ def unlike(run: Run, tp: int, width: int) -> list[Run]:
     return [Run(run.cluster, run.first + i * width, width) for i in range(ways)]
 
 
-def borders(source: Stand, target: Stand, tp: int) -> tuple[tuple[Device, Device], ...]:
+def borders(source: StageSlots, target: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
     """First devices of replicas that send to each other at a stage border: a pair for each two clusters, in a node or not."""
     found: dict[tuple[str, str, bool], tuple[Device, Device]] = {}
     for a, b in strips((source, target)):
@@ -141,7 +141,7 @@ def borders(source: Stand, target: Stand, tp: int) -> tuple[tuple[Device, Device
     return tuple(found.values())
 
 
-def ring(stand: Stand, tp: int) -> tuple[tuple[Device, Device], ...]:
+def ring(stand: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
     """First devices of neighbours on the data-parallel ring of a stage, at least a pair of each kind; none for one replica."""
     if sum(run.count for run in stand) == 1:
         return ()

@@ -27,7 +27,7 @@ from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
-from planner.space.device_slots import Stand, cut, devices, level, ring, thinned
+from planner.space.device_slots import StageSlots, cut, devices, level, ring, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
 from sim.kernels.lowering import gradient_bytes
@@ -98,7 +98,7 @@ def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[
     return [(bases[role], each) for role in roles]
 
 
-def _sync(costs: LineCosts, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool]) -> float:
+def _sync(costs: LineCosts, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool]) -> float:
     """Seconds of the gradient all-reduce of a stage: a ring over its slowest link."""
     nbytes = sum(size for _, size in gradient_bytes(costs.workload, costs.config(shape, 2), layers, *ends))
     return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stand, shape.tp)))

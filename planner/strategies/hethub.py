@@ -25,7 +25,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import Stand, cut, devices, level, orders, thinned
+from planner.space.device_slots import StageSlots, cut, devices, level, orders, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
 from sim.plan import schedules
@@ -42,7 +42,7 @@ class Leaf:
 
     seconds: float
     shape: Shape
-    stands: tuple[Stand, ...]
+    stands: tuple[StageSlots, ...]
     layers: tuple[int, ...]
 
 
@@ -58,7 +58,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     return best
 
 
-def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _places(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Every shape with its stages, type by type, for every order of the types."""
     every, layers, pinned = orders(request), request.workload.model.layers, request.wishes.pp
     found = []
@@ -70,7 +70,7 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
         yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
 
 
-def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[Leaf]:
+def _leaf(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> Iterator[Leaf]:
     """The leaf of a shape on its stages, with its prediction; nothing where it does not fit."""
     with suppress(PlanError):
         layers = split(costs, shape, stands)
@@ -78,7 +78,7 @@ def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator
             yield Leaf(predict(costs, shape, stands, layers), shape, stands, layers)
 
 
-def _compute(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[float]:
+def _compute(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> Iterator[float]:
     """Seconds of a leaf's compute without the memory limit; nothing where there is no such leaf."""
     with suppress(PlanError):
         layers = split(costs, shape, stands, limited=False)
@@ -87,18 +87,18 @@ def _compute(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Itera
             yield (shape.microbatches(costs.workload) - 1) * max(stages) + sum(stages) / shape.vpp
 
 
-def _seconds(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[tuple[float, float]]:
+def _seconds(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
     return [costs.line_seconds(shape, stand, (i == 0, i == len(stands) - 1)) for i, stand in enumerate(stands)]
 
 
-def split(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool = True) -> tuple[int, ...] | None:
+def split(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], limited: bool = True) -> tuple[int, ...] | None:
     """Layers of every stage with the least time of the slowest; None where they do not fit the memory, if `limited`."""
     pp, m, layers = len(stands), shape.microbatches(costs.workload), costs.workload.model.layers
     most = [costs.most(shape, stand, i, pp, m) if limited else layers for i, stand in enumerate(stands)]
     return level(_seconds(costs, shape, stands), most, layers, shape.vpp)
 
 
-def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: tuple[int, ...]) -> float:
+def predict(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
     """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
 
     Where the schedule does not overlap messages, a stage waits for those that it sends for every microbatch.

@@ -33,7 +33,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import Stand, cut, devices, orders, strips, thinned
+from planner.space.device_slots import StageSlots, cut, devices, orders, strips, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
 from sim.plan.plan import Plan
@@ -57,7 +57,7 @@ class Priced:
 
     seconds: float
     shape: Shape
-    stands: tuple[Stand, ...]
+    stands: tuple[StageSlots, ...]
     layers: tuple[int, ...]
     microbatches: tuple[int, ...]
 
@@ -136,7 +136,7 @@ def relieve(capacities: Sequence[float], fits: Sequence[float]) -> list[float] |
     return kept
 
 
-def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]], ...]]:
+def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[StageSlots, ...]], ...]]:
     """Families of device groups with equal numbers of stages and microbatches, over all (dp, tp), least tp first."""
     layers, every = request.workload.model.layers, orders(request)
     found: dict[tuple[int, int, str], list[Shape]] = {}
@@ -151,20 +151,20 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]],
         yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
 
-def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> Iterator[float]:
+def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> Iterator[float]:
     """The least compute seconds of device groups without the memory limit; nothing where they cannot be evaluated."""
     seconds = [priced.seconds for shape, stands in groups for priced in _prices(costs, shape, stands, limited=False)]
     if seconds:
         yield min(seconds)
 
 
-def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> list[Priced]:
+def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> list[Priced]:
     """Plans with the least tensor parallelism that fits the memory; empty where none fits."""
     found = (list(_prices(costs, shape, stands, limited=True)) for shape, stands in groups)
     return next((prices for prices in found if prices), [])
 
 
-def _prices(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool) -> Iterator[Priced]:
+def _prices(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
     """A plan with even shares of the batch and, where some group is mixed, one with the shares of the data balancer."""
     for microbatches in _shares(costs, shape, stands):
         with suppress(PlanError):
@@ -173,7 +173,7 @@ def _prices(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: 
                 yield priced
 
 
-def _shares(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[tuple[int, ...]]:
+def _shares(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> Iterator[tuple[int, ...]]:
     """Microbatches of every replica: even ones, then by speed in mixed groups where a plan supports uneven ones."""
     m = shape.microbatches(costs.workload)
     yield (m,) * shape.dp
@@ -188,7 +188,7 @@ def _shares(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterat
 
 
 def _price(
-    costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], microbatches: tuple[int, ...], limited: bool
+    costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], microbatches: tuple[int, ...], limited: bool
 ) -> Priced | None:
     """The plan with given shares and its cost; None where its layers do not fit the memory.
 
@@ -220,7 +220,7 @@ def _price(
 def _layers(
     costs: LineCosts,
     shape: Shape,
-    stands: tuple[Stand, ...],
+    stands: tuple[StageSlots, ...],
     capacities: list[float],
     ends: tuple[float, float],
     microbatches: int,
@@ -243,7 +243,7 @@ def _layers(
 
 
 def _seconds(
-    costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]
+    costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
     """For replicas on the same device types: their number and (s, c) of every stage, which takes s + k c for k layers."""
     pp, found = len(stands), []
@@ -254,7 +254,7 @@ def _seconds(
     return tuple(found)
 
 
-def _mixed(stand: Stand) -> bool:
+def _mixed(stand: StageSlots) -> bool:
     return len({run.cluster.node.device.name for run in stand}) > 1
 
 
