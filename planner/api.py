@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from planner import pareto_front, strategies
 from planner.costs.context import PlanningContext
-from planner.diagnosis.remedies import told
+from planner.diagnosis.remedies import in_words
 from planner.request import Request
 from planner.search.fitting import fitting
 from sim.errors import Infeasible, PlanError
@@ -41,20 +41,20 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
     """
     chosen, shared = strategies.get(strategy), context or PlanningContext(request)
 
-    def think() -> Plan:
+    def compute() -> Plan:
         try:
             return chosen.plan(request, shared)
         except Infeasible as error:
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
-    return shared.answer(strategy, think)
+    return shared.answer(strategy, compute)
 
 
 def _advice(request: Request, strategy: str) -> str:
     """The remedies, as the end of the text that says why a strategy has no plan."""
     if strategy != DEFAULT and fitting(request) is not None:
         return f"; use strategy {DEFAULT}"
-    found = told(request)
+    found = in_words(request)
     return f"; cured{'' if strategy == DEFAULT else f', with strategy {DEFAULT},'} by {found}" if found else ""
 
 
@@ -92,9 +92,9 @@ def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], 
         strategies.get(name)
     rows: list[Row] = []
     for place, name in enumerate(names, 1):
-        told = functools.partial(_tell, progress, f"{name} ({place} of {len(names)})", name)
+        report = functools.partial(_tell, progress, f"{name} ({place} of {len(names)})", name)
         try:
-            rows.append(row(request, name, PlanningContext(request, told)))
+            rows.append(row(request, name, PlanningContext(request, report)))
         except KeyboardInterrupt:
             break
         if rows[-1].interrupted:

@@ -33,7 +33,9 @@ def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
     found = [_verdict(context, shape) for shape in promising]
-    found += [Verdict(s, math.inf, _no_room(context, s)) for seconds, s in every if math.isinf(seconds) and s not in promising]
+    found += [
+        Verdict(s, math.inf, _lacking_memory(context, s)) for seconds, s in every if math.isinf(seconds) and s not in promising
+    ]
     return sorted(found, key=lambda verdict: verdict.seconds)
 
 
@@ -43,17 +45,19 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
         for estimate in estimates(context, variant, node_classes(context, variant))[:1]:
             best = estimate if best is None or estimate.seconds < best.seconds else best
     if best is None:
-        return Verdict(shape, math.inf, _no_room(context, shape))
+        return Verdict(shape, math.inf, _lacking_memory(context, shape))
     return Verdict(best.drawing.shape, best.seconds, best.drawing.told(best.row))
 
 
-def _no_room(context: PlanningContext, shape: Shape) -> str:
+def _lacking_memory(context: PlanningContext, shape: Shape) -> str:
     """Which stages lack memory: those of the node class that can hold most of the model."""
     layers = context.request.workload.model.layers
-    rooms = [(option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))]
-    if not rooms:
+    capacities = [
+        (option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))
+    ]
+    if not capacities:
         return "no cluster holds one of its stages"
-    _, option = max(rooms, key=lambda room: room[0])
+    _, option = max(capacities, key=lambda pair: pair[0])
     return (
         f"memory: {option.capacity} stages of {option.cluster.name} hold {option.room('middle', ((1, 0),))} of {layers} layers "
         f"each beside one microbatch"

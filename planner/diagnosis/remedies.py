@@ -31,7 +31,7 @@ MOST_MEMORY = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
+class Remedy:
     """A change in words that follow `by`, and the changed request."""
 
     words: str
@@ -65,46 +65,46 @@ def why_none(request: Request) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def cures(request: Request) -> tuple[Cure, ...]:
+def remedies(request: Request) -> tuple[Remedy, ...]:
     """The smallest change of the request and the smallest change of the machines with which a plan exists, if any.
 
     Cached, so that all strategies share the result for a request.
     """
-    asked = next((cure for cure in _of_the_question(request) if fitting(cure.request) is not None), None)
+    asked = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     nodes = _nodes(request)
     found = asked, nodes if nodes is not None else _memory(request)
-    return tuple(cure for cure in found if cure is not None)
+    return tuple(remedy for remedy in found if remedy is not None)
 
 
-def told(request: Request) -> str:
+def in_words(request: Request) -> str:
     """The remedies in words that follow `by`; empty where none is known."""
-    return ", or by ".join(cure.words for cure in cures(request))
+    return ", or by ".join(remedy.words for remedy in remedies(request))
 
 
-def _of_the_question(request: Request) -> Iterator[Cure]:
+def _request_changes(request: Request) -> Iterator[Remedy]:
     """Changes of the request to check, the smallest first."""
     wishes = request.wishes
     pinned = {name: getattr(wishes, name) for name in ORDER if getattr(wishes, name) is not None}
     for name, value in pinned.items():
-        free = _wished(request, name, None, f"leaving {_flag(name)} to the planner")
+        free = _pinned(request, name, None, f"leaving {_flag(name)} to the planner")
         if name == "cp" or fitting(free.request) is not None:  # else no value of it helps; for cp, not all are searched
             for other in _others(request, name):
-                yield _wished(request, name, other, f"{_flag(name)} {other} instead of {value}")
+                yield _pinned(request, name, other, f"{_flag(name)} {other} instead of {value}")
             yield free
     for other in _others(request, "cp") if "cp" not in pinned else ():
         if request.workload.seq_len < other * LEAST_TOKENS:  # else it is searched
-            yield _wished(request, "cp", other, f"--cp {other}")
+            yield _pinned(request, "cp", other, f"--cp {other}")
     if len(pinned) > 1:
-        yield Cure(f"leaving {wishes} to the planner", replace(request, wishes=Wishes()))
+        yield Remedy(f"leaving {wishes} to the planner", replace(request, wishes=Wishes()))
     batch, unit = request.workload.global_batch_size, (wishes.dp or 1) * (wishes.microbatch_size or 1)
     for other in (batch // unit * unit, -(-batch // unit) * unit):
         if other not in (0, batch):
             workload = replace(request.workload, global_batch_size=other)
-            yield Cure(f"--global-batch-size {other} instead of {batch}", replace(request, workload=workload))
+            yield Remedy(f"--global-batch-size {other} instead of {batch}", replace(request, workload=workload))
 
 
-def _wished(request: Request, name: str, value: Any, words: str) -> Cure:
-    return Cure(words, replace(request, wishes=replace(request.wishes, **{name: value})))
+def _pinned(request: Request, name: str, value: Any, words: str) -> Remedy:
+    return Remedy(words, replace(request, wishes=replace(request.wishes, **{name: value})))
 
 
 def _flag(name: str) -> str:
@@ -134,22 +134,22 @@ def _others(request: Request, name: str) -> list[Any]:
     return found if name in ("schedule", "recompute") else sorted(found, key=lambda other: abs(other - (pinned or 1)))
 
 
-def _nodes(request: Request) -> Cure | None:
+def _nodes(request: Request) -> Remedy | None:
     """The remedy with the fewest more nodes of one cluster."""
     number, cluster = _fewest(request, _with_nodes, MOST_NODES)
     words = f"{number} more {'nodes' if number > 1 else 'node'} in cluster {cluster.name}"
-    return Cure(words, _with_nodes(request, cluster, number)) if number else None
+    return Remedy(words, _with_nodes(request, cluster, number)) if number else None
 
 
 def _with_nodes(request: Request, cluster: Cluster, number: int) -> Request:
     return _with_cluster(request, replace(cluster, nodes=cluster.nodes + number))
 
 
-def _memory(request: Request) -> Cure | None:
+def _memory(request: Request) -> Remedy | None:
     """The remedy with the least more memory of the devices of one cluster, in whole GiB."""
     number, cluster = _fewest(request, _with_memory, MOST_MEMORY)
     words = f"{number} GiB more memory on each {cluster.node.device.name} of cluster {cluster.name}"
-    return Cure(words, _with_memory(request, cluster, number)) if number else None
+    return Remedy(words, _with_memory(request, cluster, number)) if number else None
 
 
 def _with_memory(request: Request, cluster: Cluster, number: int) -> Request:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.placement.oversubscription import Integers, SpineCosts
+from planner.placement.oversubscription import Integers, OversubscriptionCosts
 from sim.hardware.cluster import Cluster, Device
 from sim.plan.plan import Plan
 
@@ -33,15 +33,15 @@ def arranged(plan: Plan) -> tuple[Device, ...]:
     narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
     if not narrow or plan.config.cp > 1 or plan.config.ep > 1 or plan.config.shards < plan.config.dp:
         return plan.placement
-    spine, moved = SpineCosts(plan), dict[tuple[str, int], int]()
-    leaves = spine.leaves
+    costs, moved = OversubscriptionCosts(plan), dict[tuple[str, int], int]()
+    leaves = costs.leaves
     for cluster in narrow:
-        used = spine.used(cluster.name)
-        tried = [leaves, *(_standing(spine, leaves, cluster, used, found) for found in _ways(spine, cluster, used))]
-        best = min(range(len(tried)), key=lambda index: spine.judged(tried[index]))  # of equal ones the first
+        used = costs.used(cluster.name)
+        tried = [leaves, *(_with_leaves(costs, leaves, cluster, used, found) for found in _candidates(costs, cluster, used))]
+        best = min(range(len(tried)), key=lambda index: costs.evaluate(tried[index]))  # of equal ones the first
         if best:
             leaves = tried[best]
-            moved |= _moves(cluster, used - spine.first_node[cluster.name], leaves[used] - spine.first_leaf[cluster.name])
+            moved |= _new_nodes(cluster, used - costs.first_node[cluster.name], leaves[used] - costs.first_leaf[cluster.name])
     return tuple(Device(d.cluster, moved.get((d.cluster, d.node), d.node), d.index) for d in plan.placement)
 
 
@@ -58,14 +58,14 @@ def _sizes(cluster: Cluster) -> list[int]:
     return [min(width, cluster.nodes - first) for first in range(0, cluster.nodes, width)]
 
 
-def _standing(spine: SpineCosts, leaves: Integers, cluster: Cluster, used: Integers, found: Integers) -> Integers:
+def _with_leaves(costs: OversubscriptionCosts, leaves: Integers, cluster: Cluster, used: Integers, found: Integers) -> Integers:
     """Leaves of all nodes, where the used nodes of a cluster have the leaves `found`."""
-    standing = leaves.copy()
-    standing[used] = spine.first_leaf[cluster.name] + found
-    return standing
+    assigned = leaves.copy()
+    assigned[used] = costs.first_leaf[cluster.name] + found
+    return assigned
 
 
-def _moves(cluster: Cluster, used: Integers, leaf: Integers) -> dict[tuple[str, int], int]:
+def _new_nodes(cluster: Cluster, used: Integers, leaf: Integers) -> dict[tuple[str, int], int]:
     """(cluster, node) -> the node it moves to, the next free one of its new leaf."""
     assert cluster.fabric is not None
     nexts = [index * cluster.fabric.nodes_per_leaf for index in range(len(_sizes(cluster)))]
@@ -76,13 +76,13 @@ def _moves(cluster: Cluster, used: Integers, leaf: Integers) -> dict[tuple[str, 
     return moved
 
 
-def _ways(spine: SpineCosts, cluster: Cluster, used: Integers) -> Iterator[Integers]:
+def _candidates(costs: OversubscriptionCosts, cluster: Cluster, used: Integers) -> Iterator[Integers]:
     """Candidates for the leaves of the used nodes: all partitions of a small cluster, else tilings."""
     sizes = _sizes(cluster)
     every = list(itertools.islice(partitions(len(used), sizes), PARTITIONS + 1)) if len(used) <= SEARCHED else []
     if 0 < len(every) <= PARTITIONS:
         return map(np.array, every)
-    return tilings(spine.stage_of(used), sizes)
+    return tilings(costs.stage_of(used), sizes)
 
 
 def partitions(items: int, sizes: list[int]) -> Iterator[tuple[int, ...]]:

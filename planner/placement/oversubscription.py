@@ -82,7 +82,7 @@ class _Loads:
     tied: Seconds
 
 
-class SpineCosts(costs.PlanCosts):
+class OversubscriptionCosts(costs.PlanCosts):
     """Closed form of a plan whose nodes are under given leaves: the longer of the time without a spine and that on the spine.
 
     Replicas are assumed identical. Costs that do not depend on leaves are computed once for all stages with equal geometry.
@@ -125,7 +125,7 @@ class SpineCosts(costs.PlanCosts):
         np.minimum.at(found, self.node, np.arange(len(self.node))[:, None])
         return found[nodes]
 
-    def judged(self, leaves: Integers) -> tuple[Seconds, Seconds]:
+    def evaluate(self, leaves: Integers) -> tuple[Seconds, Seconds]:
         """(seconds of a step with the nodes under these leaves, seconds of all uplinks in it), rounded to nine digits."""
         self.loads = self._loads(leaves)
         config = self.plan.config
@@ -138,7 +138,7 @@ class SpineCosts(costs.PlanCosts):
 
     def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
         """Costs of a stage on its devices, without a spine."""
-        key = self._lies(place)
+        key = self._geometry(place)
         if key not in self._idle_paces:
             rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
@@ -149,7 +149,7 @@ class SpineCosts(costs.PlanCosts):
         config = self.plan.config
         stages = self.plan.stages_of(place)
         sizes = tuple(self.plan.stages[stage].layers for stage in stages)
-        key = (*self._lies(place), sizes, place == 0, place + 1 == config.pp, entry)
+        key = (*self._geometry(place), sizes, place == 0, place + 1 == config.pp, entry)
         if key not in self._stages:
             self._stages[key] = super().stage(place, alike, entry)
         cost, loads = self._stages[key], self.loads
@@ -164,7 +164,7 @@ class SpineCosts(costs.PlanCosts):
 
     def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
         """Seconds of the concurrent messages of all replicas between neighbouring stages."""
-        key = (*self._lies(source), *self._lies(target), int(self.node[target, 0] - self.node[source, 0]))
+        key = (*self._geometry(source), *self._geometry(target), int(self.node[target, 0] - self.node[source, 0]))
         if key not in self._messages:
             ends = (itertools.chain(*costs.place_devices(self.plan, place)) for place in (source, target))
             pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
@@ -174,7 +174,7 @@ class SpineCosts(costs.PlanCosts):
         nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)
         return max(found.seconds(nbytes), found.latency + float(spine))
 
-    def _lies(self, place: int) -> tuple[object, ...]:
+    def _geometry(self, place: int) -> tuple[object, ...]:
         """Geometry of a stage: its cluster, and the relative nodes and device indices of its ranks."""
         nodes = self.node[place] - self.node[place, 0]
         return self.cluster[place], nodes.tobytes(), self.index[place].tobytes()

@@ -29,16 +29,16 @@ from sim.plan.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
     """The plan of a pipeline given as (cluster, layers) of every stage. Raises PlanError where there is no such plan."""
-    fleet, seats = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
+    fleet, free_slots = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
         cluster, taken = fleet.cluster(name), number * shape.slots
-        lies = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
-        seats[name] = iter(lies)
-    slots = (devices for name, _ in stages for devices in itertools.islice(seats[name], shape.slots))
+        found = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
+        free_slots[name] = iter(found)
+    slots = (devices for name, _ in stages for devices in itertools.islice(free_slots[name], shape.slots))
     devices = list(itertools.chain.from_iterable(slots))
-    plan = _plain(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
-    standing = leaves.arranged(plan)
-    return _with_collectives(plan if standing == plan.placement else replace(plan, placement=standing))
+    plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+    placement = leaves.arranged(plan)
+    return _with_collectives(plan if placement == plan.placement else replace(plan, placement=placement))
 
 
 def assemble(
@@ -52,10 +52,10 @@ def assemble(
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
     `microbatches` are those of each replica; empty if all have equally many. Raises PlanError where there is no such plan."""
-    return _with_collectives(_plain(request, shape, layers, devices, strategy, microbatches))
+    return _with_collectives(_with_rings(request, shape, layers, devices, strategy, microbatches))
 
 
-def _plain(
+def _with_rings(
     request: Request,
     shape: Shape,
     layers: tuple[int, ...],

@@ -67,7 +67,7 @@ def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
     """What must move between two plans; `came` maps each (cluster, node) of the new plan's fleet to its name in the old one."""
     old, staying, nbytes = holdings(before), 0, 0.0
     for device, needs in holdings(after).items():
-        has = old.get(_was(device, came))
+        has = old.get(_old_device(device, came))
         kept = needs.keeps(has)
         there = has if has is not None and has.part == needs.part else None
         lacks = len(needs.layers - kept)
@@ -80,7 +80,7 @@ def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
     return Moves(after.config.world_size, staying, nbytes)
 
 
-def _was(device: Device, came: Mapping[Place, Place]) -> Device:
+def _old_device(device: Device, came: Mapping[Place, Place]) -> Device:
     cluster, node = came[device.cluster, device.node]
     return Device(cluster, node, device.index)
 
@@ -106,7 +106,7 @@ def _worth(needed: list[tuple[int, Holding]], at: Place, came: Mapping[Place, Pl
     """Value of putting a node of the plan on a machine: ranks that stay, then layers that are kept."""
     total = 0
     for index, needs in needed:
-        has = old.get(_was(Device(*at, index), came))
+        has = old.get(_old_device(Device(*at, index), came))
         total += 2 * len(needs.keeps(has))
         if has is not None and has.part == needs.part and needs.layers <= has.layers:
             total += STAYS * (has.first >= needs.first and has.last >= needs.last)

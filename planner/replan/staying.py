@@ -18,12 +18,14 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
 
     A stage keeps its first replicas; the devices of other replicas are idle. None with expert parallelism (ep), which is not
     handled here."""
-    seats = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
+    replicas = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
     if before.config.ep > 1:
         return None
-    for dp in range(min(map(len, seats)), 0, -1):
+    for dp in range(min(map(len, replicas)), 0, -1):
         try:
-            plan = _with_replicas(before, left, dp, [device for place in seats for seat in place[:dp] for device in seat])
+            plan = _with_replicas(
+                before, left, dp, [device for place in replicas for devices in place[:dp] for device in devices]
+            )
         except PlanError:
             continue
         if simulation.fits(plan):

@@ -49,30 +49,30 @@ StageSlots: TypeAlias = tuple[Run, ...]
 
 def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[StageSlots, ...]:
     """Stages of `width` slots each along the clusters, at most `most` of them; slots left over at the end stay idle."""
-    stands: list[StageSlots] = []
+    stages: list[StageSlots] = []
     runs: list[Run] = []
     room = width
     for cluster in clusters:
         first, left = 0, slots(cluster, tp)
-        while left and len(stands) < most:
+        while left and len(stages) < most:
             count = min(left, room)
             runs.append(Run(cluster, first, count))
             first, left, room = first + count, left - count, room - count
             if not room:
-                stands.append(tuple(runs))
+                stages.append(tuple(runs))
                 runs, room = [], width
-    return tuple(stands)
+    return tuple(stages)
 
 
-def devices(stands: Iterable[StageSlots], tp: int) -> tuple[Device, ...]:
+def devices(stages: Iterable[StageSlots], tp: int) -> tuple[Device, ...]:
     """The device of every rank of a pipeline with these stages."""
-    runs = itertools.chain.from_iterable(stands)
+    runs = itertools.chain.from_iterable(stages)
     return tuple(d for run in runs for index in range(run.first, run.first + run.count) for d in slot(run.cluster, tp, index))
 
 
-def rows(stand: StageSlots, tp: int) -> Rows:
+def rows(stage: StageSlots, tp: int) -> Rows:
     """The slots of a stage as rows, one per slot. Of a long run only three of its identical blocks of nodes are listed."""
-    return joined(_rows(run, tp) for run in stand)
+    return joined(_rows(run, tp) for run in stage)
 
 
 def _rows(run: Run, tp: int) -> Rows:
@@ -103,24 +103,24 @@ def orders(request: Request) -> list[list[list[Cluster]]]:
     return [list(order) for order in itertools.islice(every, ORDERS)]
 
 
-def strips(stands: Sequence[StageSlots]) -> tuple[tuple[Run, ...], ...]:
+def strips(stages: Sequence[StageSlots]) -> tuple[tuple[Run, ...], ...]:
     """Maximal groups of consecutive replicas that are on one cluster at every stage: for each group its run at each stage."""
-    ends = sorted({end for stand in stands for end in itertools.accumulate(run.count for run in stand)})
-    return tuple(tuple(_part(stand, start, end) for stand in stands) for start, end in itertools.pairwise([0, *ends]))
+    ends = sorted({end for stage in stages for end in itertools.accumulate(run.count for run in stage)})
+    return tuple(tuple(_part(stage, start, end) for stage in stages) for start, end in itertools.pairwise([0, *ends]))
 
 
-def replicas(stands: Sequence[StageSlots], cp: int) -> tuple[tuple[Run, ...], ...]:
+def replicas(stages: Sequence[StageSlots], cp: int) -> tuple[tuple[Run, ...], ...]:
     """`strips`, for replicas of cp slots each. Raises NotModelled where the cp ranks of a replica are on several clusters."""
-    found = strips(stands)
+    found = strips(stages)
     if any(group[0].count % cp for group in found):
         raise NotModelled("a replica's cp ranks straddle clusters")
     return found
 
 
-def _part(stand: StageSlots, start: int, end: int) -> Run:
+def _part(stage: StageSlots, start: int, end: int) -> Run:
     """The slots of the replicas from `start` to `end`, which are in one run."""
-    firsts = itertools.accumulate((run.count for run in stand), initial=0)
-    before, run = next((before, run) for before, run in zip(firsts, stand, strict=False) if start < before + run.count)
+    firsts = itertools.accumulate((run.count for run in stage), initial=0)
+    before, run = next((before, run) for before, run in zip(firsts, stage, strict=False) if start < before + run.count)
     return Run(run.cluster, run.first + start - before, end - start)
 
 
@@ -141,15 +141,15 @@ def borders(source: StageSlots, target: StageSlots, tp: int) -> tuple[tuple[Devi
     return tuple(found.values())
 
 
-def ring(stand: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
+def ring(stage: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
     """First devices of neighbours on the data-parallel ring of a stage, at least a pair of each kind; none for one replica."""
-    if sum(run.count for run in stand) == 1:
+    if sum(run.count for run in stage) == 1:
         return ()
     pairs = []
-    for run in stand:
+    for run in stage:
         steps = range(run.first, run.first + min(run.count - 1, run.cluster.node.count // tp))
         pairs += [(slot(run.cluster, tp, i)[0], slot(run.cluster, tp, i + 1)[0]) for i in steps]
-    for a, b in zip(stand, stand[1:] + stand[:1], strict=True):
+    for a, b in zip(stage, stage[1:] + stage[:1], strict=True):
         pairs.append((slot(a.cluster, tp, a.first + a.count - 1)[0], slot(b.cluster, tp, b.first)[0]))
     return tuple(pairs)
 

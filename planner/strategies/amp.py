@@ -63,14 +63,14 @@ def _strategies(request: Request, context: PlanningContext, costs: LineCosts) ->
             continue
         found.append((shape, pp, m))
     for shape, pp, m in thinned(found, request.topology.fleet.devices):
-        stands = cut(clusters, shape.tp, shape.slots)
+        stage_slots = cut(clusters, shape.tp, shape.slots)
         seconds = mean_seconds(context, shape, pp)
         with suppress(PlanError):
             given = even(layers, pp) if m == 1 else level(seconds, [layers] * pp, layers, shape.vpp)
             if given is not None and min(given) >= shape.vpp:
                 stages = [base + k * each for k, (base, each) in zip(given, seconds, strict=True)]
-                sync = max(_sync(costs, shape, stands[i], k, (i == 0, i == pp - 1)) for i, k in enumerate(given))
-                yield cost(m, stages, costs.messages(shape, stands), sync), shape, given
+                sync = max(_sync(costs, shape, stage_slots[i], k, (i == 0, i == pp - 1)) for i, k in enumerate(given))
+                yield cost(m, stages, costs.messages(shape, stage_slots), sync), shape, given
 
 
 def cost(microbatches: int, stages: Sequence[float], messages: Sequence[float], sync: float) -> float:
@@ -98,10 +98,10 @@ def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[
     return [(bases[role], each) for role in roles]
 
 
-def _sync(costs: LineCosts, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool]) -> float:
+def _sync(costs: LineCosts, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool]) -> float:
     """Seconds of the gradient all-reduce of a stage: a ring over its slowest link."""
     nbytes = sum(size for _, size in gradient_bytes(costs.workload, costs.config(shape, 2), layers, *ends))
-    return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stand, shape.tp)))
+    return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stage, shape.tp)))
 
 
 def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
@@ -111,7 +111,10 @@ def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
 
 def _build(request: Request, costs: LineCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
     """The plan in AMP's order of ranks. Raises PlanError before building it where it does not fit."""
-    stands, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
-    if any(k > costs.most(shape, stand, i, len(stands), m) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))):
+    stage_slots, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
+    if any(
+        k > costs.most(shape, stage, i, len(stage_slots), m)
+        for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))
+    ):
         raise PlanError("does not fit the memory")
-    return assemble(request, shape, layers, devices(stands, shape.tp), "amp")
+    return assemble(request, shape, layers, devices(stage_slots, shape.tp), "amp")

@@ -42,7 +42,7 @@ class Leaf:
 
     seconds: float
     shape: Shape
-    stands: tuple[StageSlots, ...]
+    stage_slots: tuple[StageSlots, ...]
     layers: tuple[int, ...]
 
 
@@ -67,48 +67,48 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
         if all(counts) and sum(counts) * shape.vpp <= layers and pinned in (None, sum(counts)):
             found += [(shape, order) for order in every]
     for shape, order in thinned(found, request.topology.fleet.devices):
-        yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
+        yield shape, tuple(stage for alike in order for stage in cut(alike, shape.tp, shape.slots))
 
 
-def _leaf(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> Iterator[Leaf]:
+def _leaf(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[Leaf]:
     """The leaf of a shape on its stages, with its prediction; nothing where it does not fit."""
     with suppress(PlanError):
-        layers = split(costs, shape, stands)
+        layers = split(costs, shape, stage_slots)
         if layers is not None:
-            yield Leaf(predict(costs, shape, stands, layers), shape, stands, layers)
+            yield Leaf(predict(costs, shape, stage_slots, layers), shape, stage_slots, layers)
 
 
-def _compute(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> Iterator[float]:
+def _compute(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[float]:
     """Seconds of a leaf's compute without the memory limit; nothing where there is no such leaf."""
     with suppress(PlanError):
-        layers = split(costs, shape, stands, limited=False)
+        layers = split(costs, shape, stage_slots, limited=False)
         if layers is not None:
-            stages = [s + k * c for k, (s, c) in zip(layers, _seconds(costs, shape, stands), strict=True)]
+            stages = [s + k * c for k, (s, c) in zip(layers, _seconds(costs, shape, stage_slots), strict=True)]
             yield (shape.microbatches(costs.workload) - 1) * max(stages) + sum(stages) / shape.vpp
 
 
-def _seconds(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
-    return [costs.line_seconds(shape, stand, (i == 0, i == len(stands) - 1)) for i, stand in enumerate(stands)]
+def _seconds(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
+    return [costs.line_seconds(shape, stage, (i == 0, i == len(stage_slots) - 1)) for i, stage in enumerate(stage_slots)]
 
 
-def split(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], limited: bool = True) -> tuple[int, ...] | None:
+def split(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool = True) -> tuple[int, ...] | None:
     """Layers of every stage with the least time of the slowest; None where they do not fit the memory, if `limited`."""
-    pp, m, layers = len(stands), shape.microbatches(costs.workload), costs.workload.model.layers
-    most = [costs.most(shape, stand, i, pp, m) if limited else layers for i, stand in enumerate(stands)]
-    return level(_seconds(costs, shape, stands), most, layers, shape.vpp)
+    pp, m, layers = len(stage_slots), shape.microbatches(costs.workload), costs.workload.model.layers
+    most = [costs.most(shape, stage, i, pp, m) if limited else layers for i, stage in enumerate(stage_slots)]
+    return level(_seconds(costs, shape, stage_slots), most, layers, shape.vpp)
 
 
-def predict(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
+def predict(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
     """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
 
     Where the schedule does not overlap messages, a stage waits for those that it sends for every microbatch.
     """
-    pp, m = len(stands), shape.microbatches(costs.workload)
+    pp, m = len(stage_slots), shape.microbatches(costs.workload)
     found = [
-        costs.cost(shape, stand, k, (i == 0, i == pp - 1)) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))
+        costs.cost(shape, stage, k, (i == 0, i == pp - 1)) for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))
     ]
     config = costs.config(shape, pp)
-    messages = costs.messages(shape, stands)
+    messages = costs.messages(shape, stage_slots)
     waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # each stage sends one of the two messages of a border
     sent = [waits * (ahead + back) for ahead, back in zip([*messages, 0.0], [0.0, *messages], strict=True)]
     slowest = max(max(cost.slot, cost.both + out) for cost, out in zip(found, sent, strict=True))
@@ -117,4 +117,4 @@ def predict(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], laye
 
 
 def _build(request: Request, leaf: Leaf) -> Plan:
-    return assemble(request, leaf.shape, leaf.layers, devices(leaf.stands, leaf.shape.tp), "hethub")
+    return assemble(request, leaf.shape, leaf.layers, devices(leaf.stage_slots, leaf.shape.tp), "hethub")

@@ -60,10 +60,10 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
 
 def _build(request: Request, costs: LineCosts, shape: Shape, pp: int) -> Plan:
     """The plan of a layout. Raises PlanError where it does not exist, or a stage lacks memory."""
-    stands = cut(request.clusters(), shape.tp, shape.slots)
+    stage_slots = cut(request.clusters(), shape.tp, shape.slots)
     m = shape.microbatches(request.workload)
-    for place, stand in enumerate(stands):
-        needed, there = costs.bytes_at(shape, stand, request.workload.model.layers // pp, place, pp, m)
+    for place, stage in enumerate(stage_slots):
+        needed, there = costs.bytes_at(shape, stage, request.workload.model.layers // pp, place, pp, m)
         if needed > there:
             raise PlanError(f"stage {place} needs {needed:.3g} bytes")
     devices: list[Device] = []

@@ -57,7 +57,7 @@ class Priced:
 
     seconds: float
     shape: Shape
-    stands: tuple[StageSlots, ...]
+    stage_slots: tuple[StageSlots, ...]
     layers: tuple[int, ...]
     microbatches: tuple[int, ...]
 
@@ -153,33 +153,33 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[StageSlots, .
 
 def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> Iterator[float]:
     """The least compute seconds of device groups without the memory limit; nothing where they cannot be evaluated."""
-    seconds = [priced.seconds for shape, stands in groups for priced in _prices(costs, shape, stands, limited=False)]
+    seconds = [priced.seconds for shape, stage_slots in groups for priced in _prices(costs, shape, stage_slots, limited=False)]
     if seconds:
         yield min(seconds)
 
 
 def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> list[Priced]:
     """Plans with the least tensor parallelism that fits the memory; empty where none fits."""
-    found = (list(_prices(costs, shape, stands, limited=True)) for shape, stands in groups)
+    found = (list(_prices(costs, shape, stage_slots, limited=True)) for shape, stage_slots in groups)
     return next((prices for prices in found if prices), [])
 
 
-def _prices(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
+def _prices(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
     """A plan with even shares of the batch and, where some group is mixed, one with the shares of the data balancer."""
-    for microbatches in _shares(costs, shape, stands):
+    for microbatches in _shares(costs, shape, stage_slots):
         with suppress(PlanError):
-            priced = _price(costs, shape, stands, microbatches, limited)
+            priced = _price(costs, shape, stage_slots, microbatches, limited)
             if priced is not None:
                 yield priced
 
 
-def _shares(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> Iterator[tuple[int, ...]]:
+def _shares(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[tuple[int, ...]]:
     """Microbatches of every replica: even ones, then by speed in mixed groups where a plan supports uneven ones."""
     m = shape.microbatches(costs.workload)
     yield (m,) * shape.dp
-    mixed = [i for i, stand in enumerate(stands) if _mixed(stand)]
+    mixed = [i for i, stage in enumerate(stage_slots) if _mixed(stage)]
     if mixed and max(shape.cp, shape.ep, shape.vpp) == 1 and shape.zero_stage < 2:
-        seconds = _seconds(costs, shape, stands)
+        seconds = _seconds(costs, shape, stage_slots)
         strip_speeds = [1 / sum(strip[i][1] for i in mixed) for _, strip in seconds]
         speeds = [speed for (count, _), speed in zip(seconds, strip_speeds, strict=True) for _ in range(count)]
         shares = batch_shares(speeds, m * shape.dp)
@@ -188,12 +188,12 @@ def _shares(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> I
 
 
 def _price(
-    costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], microbatches: tuple[int, ...], limited: bool
+    costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], microbatches: tuple[int, ...], limited: bool
 ) -> Priced | None:
     """The plan with given shares and its cost; None where its layers do not fit the memory.
 
     Without `limited` the cost is the compute alone, a lower bound as long as the layers stay the same."""
-    pp, seconds = len(stands), _seconds(costs, shape, stands)
+    pp, seconds = len(stage_slots), _seconds(costs, shape, stage_slots)
     most: list[int] = []
     for count, _ in seconds:
         before = sum(ahead for ahead, _ in seconds[: len(most)])
@@ -202,25 +202,25 @@ def _price(
     times = [max(m * strip[i][1] for m, strip in zip(most, strips_of, strict=True)) for i in range(pp)]
     base = strips_of[0]
     head, tail = (max(base[i][0], 0.0) / base[i][1] for i in (0, -1))
-    layers = _layers(costs, shape, stands, [1 / t for t in times], (head, tail), max(microbatches) if limited else 0)
+    layers = _layers(costs, shape, stage_slots, [1 / t for t in times], (head, tail), max(microbatches) if limited else 0)
     if layers is None:
         return None
     total = 0.0
     for m, strip in zip(most, strips_of, strict=True):
-        stage = [s + k * c for k, (s, c) in zip(layers, strip, strict=True)]
-        total = max(total, (m - 1) * max(stage) + sum(stage) / shape.vpp)
+        taken = [s + k * c for k, (s, c) in zip(layers, strip, strict=True)]
+        total = max(total, (m - 1) * max(taken) + sum(taken) / shape.vpp)
     if not limited:
-        return Priced(total, shape, stands, layers, microbatches)
-    found = [costs.cost(shape, stand, k, _ends(i, pp)) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))]
-    total += sum(costs.messages(shape, stands))
+        return Priced(total, shape, stage_slots, layers, microbatches)
+    found = [costs.cost(shape, stage, k, _ends(i, pp)) for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))]
+    total += sum(costs.messages(shape, stage_slots))
     total += max(cost.optimizer for cost in found) + max(cost.reduce + cost.gather for cost in found)
-    return Priced(total, shape, stands, layers, microbatches)
+    return Priced(total, shape, stage_slots, layers, microbatches)
 
 
 def _layers(
     costs: LineCosts,
     shape: Shape,
-    stands: tuple[StageSlots, ...],
+    stage_slots: tuple[StageSlots, ...],
     capacities: list[float],
     ends: tuple[float, float],
     microbatches: int,
@@ -233,8 +233,8 @@ def _layers(
         layers = balance_layers(wanted, costs.workload.model.layers, *ends, least=shape.vpp)
         if not microbatches:
             return layers
-        pairs = enumerate(zip(stands, layers, strict=True))
-        demands = [costs.bytes_at(shape, stand, k, i, len(stands), microbatches) for i, (stand, k) in pairs]
+        pairs = enumerate(zip(stage_slots, layers, strict=True))
+        demands = [costs.bytes_at(shape, stage, k, i, len(stage_slots), microbatches) for i, (stage, k) in pairs]
         fits = [limit / demand for demand, limit in demands]
         if min(fits) >= 1:
             return layers
@@ -243,19 +243,19 @@ def _layers(
 
 
 def _seconds(
-    costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]
+    costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
     """For replicas on the same device types: their number and (s, c) of every stage, which takes s + k c for k layers."""
-    pp, found = len(stands), []
-    for strip in strips(stands):
-        types = [run.cluster.node.device if _mixed(stand) else None for run, stand in zip(strip, stands, strict=True)]
-        times = (costs.line_seconds(shape, stands[i], _ends(i, pp), types[i]) for i in range(pp))
+    pp, found = len(stage_slots), []
+    for strip in strips(stage_slots):
+        types = [run.cluster.node.device if _mixed(stage) else None for run, stage in zip(strip, stage_slots, strict=True)]
+        times = (costs.line_seconds(shape, stage_slots[i], _ends(i, pp), types[i]) for i in range(pp))
         found.append((strip[0].count, tuple(times)))
     return tuple(found)
 
 
-def _mixed(stand: StageSlots) -> bool:
-    return len({run.cluster.node.device.name for run in stand}) > 1
+def _mixed(stage: StageSlots) -> bool:
+    return len({run.cluster.node.device.name for run in stage}) > 1
 
 
 def _ends(place: int, pp: int) -> tuple[bool, bool]:
@@ -264,5 +264,5 @@ def _ends(place: int, pp: int) -> tuple[bool, bool]:
 
 def _build(request: Request, priced: Priced) -> Plan:
     shape, even = priced.shape, len(set(priced.microbatches)) == 1
-    where = devices(priced.stands, shape.tp)
+    where = devices(priced.stage_slots, shape.tp)
     return assemble(request, shape, priced.layers, where, "metis", () if even else priced.microbatches)
