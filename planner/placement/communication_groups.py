@@ -8,10 +8,10 @@ DataP      the longest any device takes to exchange its share of the gradients G
 PipelineP  the shortest open path over all groups, where going from group to group costs the longest message of the bottleneck
            perfect matching of their devices: 2 (a_ij + A / b_ij), A the activations of a replica's whole batch
 
-The paper searches groups by a genetic algorithm with moves after Kernighan and Lin. Here, where links are alike by node and by
-cluster, three layouts are compared: groups of neighbours inside clusters, where units that do not fill a group are divided by
-Kernighan-Lin bisection; groups dealt over the nodes of their cluster, so that messages stay in the nodes; groups dealt over
-all clusters. Matchings are flows between the clusters of two groups; the path orders groups of the same kind. a and b are the
+The paper searches groups by a genetic algorithm with moves after Kernighan and Lin. Here, where links differ by node and by
+cluster only, the least costly of three layouts is used: groups of neighbours inside clusters, where units that do not fill a
+group are divided by Kernighan-Lin bisection; groups dealt over the nodes of their cluster, so that messages stay in the nodes;
+groups dealt over all clusters. Matchings are flows between the clusters of two groups; the path orders groups of the same kind. a and b are the
 latency and bandwidth of messages on our network, all units of two nodes sending at once. What the paper calls a device is a
 unit here: a tensor-parallel group inside a node.
 """
@@ -37,12 +37,14 @@ from sim.units import Seconds
 
 REFINED = 64
 """Maximum number of units without a whole group in their cluster that Kernighan-Lin bisection divides; more keep the order in
-which they are listed (a guess: the time grows faster than their number squared)."""
+which they are listed (a guess); the graph of links grows with their number squared."""
 
 Unit: TypeAlias = tuple[int, int, int]
 """A tensor-parallel group as (index of its cluster, node, index in the node)."""
 Group: TypeAlias = tuple[Unit, ...]
+"""The units of one pipeline stage: a data-parallel group."""
 Flow: TypeAlias = Mapping[tuple[int, int], int]
+"""(source cluster, target cluster) -> number of messages."""
 
 
 class CommunicationModel:

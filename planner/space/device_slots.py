@@ -24,7 +24,7 @@ ORDERS = 24
 """Maximum number of orders of the device types along a line: all orders of four types (a guess). More cost time only."""
 
 WORK = 3_000_000
-"""Maximum number of devices of all candidates of a strategy, each of which is evaluated: some seconds (a guess)."""
+"""Maximum number of devices of all candidates of a strategy, each of which is evaluated: some seconds (a guess). More keep more candidates of large fleets."""
 
 T = TypeVar("T")
 
