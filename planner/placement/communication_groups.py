@@ -11,9 +11,9 @@ PipelineP  the shortest open path over all groups, where going from group to gro
 The paper searches groups by a genetic algorithm with moves after Kernighan and Lin. Here, where links differ by node and by
 cluster only, the least costly of three layouts is used: groups of neighbours inside clusters, where units that do not fill a
 group are divided by Kernighan-Lin bisection; groups dealt over the nodes of their cluster, so that messages stay in the nodes;
-groups dealt over all clusters. Matchings are flows between the clusters of two groups; the path orders groups of the same kind. a and b are the
-latency and bandwidth of messages on our network, all units of two nodes sending at once. What the paper calls a device is a
-unit here: a tensor-parallel group inside a node.
+groups dealt over all clusters. Matchings are flows between the clusters of two groups; the path orders groups of the same kind.
+a and b are the latency and bandwidth of messages on our network, all units of two nodes sending at once. What the paper calls a
+device is a unit here: a tensor-parallel group inside a node.
 """
 
 from __future__ import annotations

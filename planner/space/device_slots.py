@@ -24,7 +24,8 @@ ORDERS = 24
 """Maximum number of orders of the device types along a line: all orders of four types (a guess). More cost time only."""
 
 WORK = 3_000_000
-"""Maximum number of devices of all candidates of a strategy, each of which is evaluated: some seconds (a guess). More keep more candidates of large fleets."""
+"""Maximum number of devices of all candidates of a strategy, each of which is evaluated: some seconds (a guess). A larger one
+keeps more candidates of large fleets."""
 
 T = TypeVar("T")
 

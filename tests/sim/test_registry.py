@@ -23,8 +23,8 @@ def test_an_entry_may_be_known_by_a_constant_of_its_module() -> None:
 
 
 def test_an_unknown_name_says_what_is_known() -> None:
-    with pytest.raises(PlanError, match="^schedule 'x' is unknown; known: .*1f1b.*$"):
+    with pytest.raises(PlanError, match=r"^schedule 'x' is unknown; known: .*1f1b.*$"):
         schedules.get("x")
     registry: Registry[object] = Registry("sim.collectives", "thing", TopologyError, lambda name, known: f": {len(known) > 1}")
-    with pytest.raises(TopologyError, match="^thing 'x' is unknown: True$"):
+    with pytest.raises(TopologyError, match=r"^thing 'x' is unknown: True$"):
         registry.get("x")
