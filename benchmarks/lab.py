@@ -13,7 +13,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from holmes_sim.lab import Lab, as_wired
+from holmes_sim.lab.goodput import as_wired
+from holmes_sim.lab.lab import Lab
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.network.routes import Capacities, Route, by_host, collective_route, message_route, pace

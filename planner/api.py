@@ -1,4 +1,4 @@
-"""The planner's face: one plan by one strategy, or a row for each of several."""
+"""Entry points of the planner: one plan by one strategy, or a row of results for each of several strategies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from planner import pareto_front, strategies
 from planner.costs.context import PlanningContext
-from planner.diagnosis.remedies import told
+from planner.diagnosis.remedies import in_words
 from planner.request import Request
 from planner.search.fitting import fitting
 from sim.errors import Infeasible, PlanError
@@ -21,10 +21,10 @@ DEFAULT = "certified"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a strategy answered: a plan with its prediction, or why there is none.
+    """The result of a strategy: a plan with its prediction, or the reason why there is none.
 
-    `planning_s`: the seconds that it took (wall time, with the simulations of its best plans); `interrupted`: the plan is
-    the best so far of a search that was stopped.
+    `planning_s`: wall time in seconds, with the simulations of the best plans; `interrupted`: the search was stopped, and the
+    plan is the best so far.
     """
 
     name: str
@@ -37,31 +37,32 @@ class Row:
 def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | None = None) -> Plan:
     """The plan of a strategy, simulated. Raises PlanError for an unknown strategy, Infeasible where no plan exists.
 
-    What Infeasible says ends with what would cure it: the default strategy has a plan then.
+    The text of Infeasible ends with the remedies that are known, with which the default strategy has a plan.
     """
     chosen, shared = strategies.get(strategy), context or PlanningContext(request)
 
-    def think() -> Plan:
+    def compute() -> Plan:
         try:
             return chosen.plan(request, shared)
         except Infeasible as error:
             raise Infeasible(f"{error}{_advice(request, strategy)}") from None
 
-    return shared.answer(strategy, think)
+    return shared.answer(strategy, compute)
 
 
 def _advice(request: Request, strategy: str) -> str:
-    """What would cure it, behind the reason why a strategy has no plan."""
+    """The remedies, as the end of the text that says why a strategy has no plan."""
     if strategy != DEFAULT and fitting(request) is not None:
         return f"; use strategy {DEFAULT}"
-    found = told(request)
+    found = in_words(request)
     return f"; cured{'' if strategy == DEFAULT else f', with strategy {DEFAULT},'} by {found}" if found else ""
 
 
 def plan_for(objective: str, request: Request, strategy: str, context: PlanningContext) -> tuple[Plan, tuple[Row, ...]]:
-    """The best plan by an objective, and where that is not the step time the fastest one, as a row to hold it against.
+    """The best plan by an objective and, if that is not the step time, a row with the fastest plan for comparison.
 
-    Raises PlanError where the strategy or the machines do not know the objective, Infeasible where no plan exists."""
+    Raises PlanError where the strategy does not support the objective or a device lacks its price or watts, Infeasible where
+    no plan exists."""
     if objective == "step-time":
         return plan(request, strategy, context), ()
     if strategy != DEFAULT:
@@ -71,7 +72,7 @@ def plan_for(objective: str, request: Request, strategy: str, context: PlanningC
 
 
 def row(request: Request, strategy: str, context: PlanningContext) -> Row:
-    """What a strategy answers in a context; what that knows already costs nothing. Raises PlanError."""
+    """The result of a strategy in a context, which caches it. Raises PlanError for wrong input."""
     begun = time.perf_counter()
     try:
         found, reason = plan(request, strategy, context), ""
@@ -81,19 +82,19 @@ def row(request: Request, strategy: str, context: PlanningContext) -> Row:
 
 
 def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], None] = lambda text: None) -> tuple[Row, ...]:
-    """One row for each strategy, in the order asked. Raises PlanError for an unknown one, before any is at work.
+    """One row for each strategy, in the given order. Raises PlanError for an unknown name before any strategy runs.
 
-    Each has a context of its own, so that none lives on what another has thought out and its seconds are its own. Seconds of
-    kernels and routes are remembered by the process, though: the first asked pays some tenths of a second more. Ctrl-C ends
-    it: the rows done so far come back.
+    Each strategy has its own context, so that none uses cached results of another and `planning_s` is its own. Seconds of
+    kernels and routes are cached by the process, though, so the first strategy takes some tenths of a second more. Ctrl-C
+    returns the rows done so far.
     """
     for name in names:
         strategies.get(name)
     rows: list[Row] = []
     for place, name in enumerate(names, 1):
-        told = functools.partial(_tell, progress, f"{name} ({place} of {len(names)})", name)
+        report = functools.partial(_tell, progress, f"{name} ({place} of {len(names)})", name)
         try:
-            rows.append(row(request, name, PlanningContext(request, told)))
+            rows.append(row(request, name, PlanningContext(request, report)))
         except KeyboardInterrupt:
             break
         if rows[-1].interrupted:
@@ -102,5 +103,5 @@ def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], 
 
 
 def _tell(progress: Callable[[str], None], who: str, name: str, text: str) -> None:
-    """Pass on how far a strategy is; that it has begun is its name alone."""
+    """Report the progress of a strategy; its beginning is reported by its name alone."""
     progress(who if text == f"strategy {name}" else f"{who}: {text}")

@@ -1,9 +1,9 @@
-"""Plans for other objectives than the step time: on fewer machines.
+"""Plans for objectives other than the step time, and the Pareto front: search on subsets of the machines.
 
-The fastest plan of given machines is also about the cheapest on them, for they are paid for whether they work or not. What is
-cheaper leaves machines out. So the fastest plan of the whole fleet is searched with its proof, then plans on every choice of
-clusters and on ever fewer nodes of each, the one with the lowest bound first (`planner.bounds.objectives.least`). A choice
-whose bounds all lie above a plan that is known is passed over. What the searches have simulated is compared.
+The fastest plan on given machines is also about the cheapest on them, because they are paid for whether they work or not; a
+cheaper plan uses fewer machines. So the search finds the fastest plan of the whole fleet with its proof, then plans on every
+choice of clusters and on ever fewer nodes of each, the choice with the lowest bound first (`planner.bounds.objectives.least`).
+A choice is pruned if a simulated plan is at least as good as its bounds in every objective. All simulated plans are compared.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
 
 Machines = tuple[tuple[str, int], ...]
-"""Clusters and how many of their nodes."""
+"""Names of clusters with the number of their nodes."""
 FEW = 4
-"""Of so many clusters every choice is tried; of more each alone, and all without one (a guess at what is worth the time)."""
+"""Maximum number of clusters of which every subset is searched; of more, each alone and all but one (a guess)."""
 WHOLE = 0.5
-"""Share of the time limit for the whole fleet."""
+"""Share of the time limit for the whole fleet (a guess); a larger one leaves less to its subsets."""
 
 
 def best(request: Request, context: PlanningContext, objective: str) -> tuple[Plan, Plan]:
-    """(the best plan found by an objective, with a certificate of that; the fastest one found).
+    """(the best plan by an objective, with a certificate for it; the fastest plan).
 
     Raises PlanError where a device lacks a price or watts, Infeasible where no plan fits."""
     check(request, objective)
@@ -59,7 +59,7 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
 
 
 def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
-    """(objectives, plans of the front, the others that were simulated). Raises PlanError where only the step time is known."""
+    """(objectives, plans of the front, other simulated plans). Raises PlanError where only the step time can be evaluated."""
     objectives = known(request)
     if len(objectives) < 2:
         check(request, "cost")
@@ -69,9 +69,9 @@ def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...],
 
 
 def explore(request: Request, context: PlanningContext, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
-    """What was simulated in a search of the whole fleet, and of parts that may hold a plan which no known one beats.
+    """Distinct plans simulated in searches of the whole fleet, then of subsets whose bounds no simulated plan reaches.
 
-    The first is the fastest of the whole fleet. Raises Infeasible where no plan fits, PlanError where the wishes are wrong."""
+    The first is the fastest of the whole fleet. Raises Infeasible where no plan fits, PlanError where pins are wrong."""
     deadline = time.monotonic() + request.time_limit
     whole = PlanningContext(replace(request, time_limit=WHOLE * request.time_limit), context.progress)
     simulated = [certified.plan(whole.request, whole), *whole.simulated]
@@ -87,7 +87,7 @@ def explore(request: Request, context: PlanningContext, objectives: tuple[str, .
                     certified.plan(inside.request, inside)
                 context.interrupted = inside.interrupted
                 simulated += inside.simulated
-    except KeyboardInterrupt:  # what was simulated so far is an answer
+    except KeyboardInterrupt:  # the plans simulated so far are the result
         context.interrupted = True
     unlike: dict[object, Plan] = {}
     for plan in simulated:
@@ -96,16 +96,16 @@ def explore(request: Request, context: PlanningContext, objectives: tuple[str, .
 
 
 def _beats(plan: Plan, objectives: tuple[str, ...], bounds: tuple[float, ...]) -> bool:
-    """Whether a plan is as good as anything within the bounds could be."""
+    """Whether a plan is at least as good in every objective as any plan within the bounds."""
     numbers = tuple(value(plan, objective) for objective in objectives)
     return numbers == bounds or dominates(numbers, bounds)
 
 
 def _promising(request: Request, objectives: tuple[str, ...]) -> list[tuple[Request, tuple[float, ...]]]:
-    """The request of every choice of machines, with bounds on its objectives.
+    """Requests for every choice of machines, with lower bounds on their objectives, in the order of these bounds.
 
-    The lowest bound first, of the last objective before the others; of equal ones that of fewest devices, which is the quickest
-    to search and often the cheapest."""
+    The bounds of the last objective are compared first, that of the step time not at all. Of equal ones the choice with the
+    fewest devices is first, which is the quickest to search and often the cheapest."""
     found = []
     for machines in choices(request):
         part = replace(request, machines=machines)
@@ -121,7 +121,7 @@ def _promising(request: Request, objectives: tuple[str, ...]) -> list[tuple[Requ
 
 
 def choices(request: Request) -> Iterator[Machines]:
-    """Clusters in every choice but all of them, then each cluster with half of its nodes, a quarter, ... one."""
+    """Proper subsets of the clusters (see `FEW`), then each cluster with half of its nodes, a quarter, ... one."""
     whole = tuple((cluster.name, cluster.nodes) for cluster in request.clusters())
     sizes = range(len(whole) - 1, 0, -1) if len(whole) <= FEW else dict.fromkeys((len(whole) - 1, 1))
     for size in sizes:
@@ -133,6 +133,6 @@ def choices(request: Request) -> Iterator[Machines]:
 
 
 def _tell(context: PlanningContext, part: Request, text: str) -> None:
-    """Say on which machines the search is."""
+    """Report progress with the machines that are searched."""
     nodes = ", ".join(f"{name} {count}" for name, count in part.machines)
     context.progress(f"on nodes of {nodes}: {text}")

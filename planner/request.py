@@ -1,4 +1,4 @@
-"""What is asked of the planner: a topology, a workload, and dimensions that the user has pinned."""
+"""A planning request: a topology, a workload, and the dimensions of the plan that the user has pinned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sim.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Dimensions of the plan that are given; None leaves the choice to the planner."""
+    """Pinned dimensions of the plan; None leaves a dimension to the planner."""
 
     tp: int | None = None
     pp: int | None = None
@@ -33,8 +33,8 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A planning task. `time_limit` is in seconds; `machines` are the clusters that may be used, each with how many of its
-    nodes: all of the fleet where it is empty."""
+    """A planning request. `time_limit` is in seconds; `machines` are the clusters that may be used, each with the number of its
+    nodes; empty for the whole fleet."""
 
     topology: Topology
     workload: Workload
@@ -43,7 +43,7 @@ class Request:
     machines: tuple[tuple[str, int], ...] = ()
 
     def clusters(self) -> Iterator[Cluster]:
-        """Clusters that may be used, with so many nodes, and whose devices can compute at the workload's precision."""
+        """Clusters that may be used, with the allowed number of nodes, whose devices support the workload's precision."""
         nodes = dict(self.machines)
         for cluster in self.topology.fleet.clusters:
             if cluster.node.device.runs(self.workload.precision) and (not nodes or cluster.name in nodes):

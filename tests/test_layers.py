@@ -28,7 +28,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sim/engine/timeline.py",
         "holmes_sim/sweeping/",
     ),
-    "networkx": ("sim/hardware/transport.py", "planner/strategies/dt_fm.py"),
+    "networkx": (
+        "sim/hardware/transport.py",
+        "sim/engine/steady.py",
+        "sim/engine/symmetry.py",
+        "planner/placement/communication_groups.py",
+    ),
     "simpy": ("sim/network/sharing.py", "sim/engine/engine.py", "sim/results/goodput.py"),
     "pulp": ("planner/models/milp.py",),
     "highspy": ("planner/models/milp.py",),

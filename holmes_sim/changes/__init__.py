@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from sim.errors import TopologyError
 from sim.formats.edits import edited
 from sim.hardware.topology import Topology
+from sim.registry import Registry
 from sim.units import UsdPerSecond
 
 
@@ -46,11 +45,13 @@ class Kind(Protocol):
         ...
 
 
+REGISTRY: Registry[Kind] = Registry(__name__, "kind of change")
+
+
 def menu(topology: Topology) -> tuple[Change, ...]:
     """Every change that can be made to a topology."""
     found: list[Change] = []
-    for module in iter_modules(__path__):
-        kind: Kind = import_module(f"{__name__}.{module.name}")
+    for kind in REGISTRY.entries():
         found += [change for change in kind.of(topology) if _possible(change, topology)]
     return tuple(found)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
+
+from sim.registry import module_names
 
 Completer = Callable[[str], list[str]]
 
@@ -27,7 +28,7 @@ def modules(package: str, *more: str) -> Completer:
     """A module of a folder that is a registry, such as `planner.strategies`; or one of a few words more."""
 
     def complete(incomplete: str) -> list[str]:
-        return [*more, *sorted(module.name for module in iter_modules([str(_folder(package))]))]
+        return [*more, *module_names([str(_folder(package))])]
 
     return complete
 

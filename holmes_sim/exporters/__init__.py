@@ -5,16 +5,14 @@ A module offers `TITLE` (the target's own name), `READERS` (who has checked what
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from holmes_sim.launching.folder import Launch
 from sim.errors import HolmesError
 from sim.formats.documents import suggestion
 from sim.plan.plan import Plan
+from sim.registry import Registry
 
 
 class Exporter(Protocol):
@@ -32,14 +30,14 @@ class Exporter(Protocol):
         ...
 
 
-@functools.cache
+REGISTRY: Registry[Exporter] = Registry(__name__, "target", HolmesError, suggestion)
+
+
 def names() -> tuple[str, ...]:
     """Names of all targets, sorted."""
-    return tuple(sorted(module.name for module in iter_modules(__path__)))
+    return REGISTRY.names
 
 
 def get(name: str) -> Exporter:
     """The target of a name; raises HolmesError."""
-    if name not in names():
-        raise HolmesError(f"target {name!r} is unknown{suggestion(name, names())}")
-    return import_module(f"{__name__}.{name}")
+    return REGISTRY.get(name)

@@ -6,13 +6,11 @@ folder is the registry."""
 
 from __future__ import annotations
 
-import functools
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from holmes_sim.importing.facts import Facts
 from sim.errors import HolmesError
+from sim.registry import Registry
 
 
 class Importer(Protocol):
@@ -29,16 +27,17 @@ class Importer(Protocol):
         ...
 
 
-@functools.cache
+REGISTRY: Registry[Importer] = Registry(__name__, "importer", HolmesError)
+
+
 def names() -> tuple[str, ...]:
     """Names of all importers, sorted."""
-    return tuple(sorted(module.name for module in iter_modules(__path__)))
+    return REGISTRY.names
 
 
 def get(name: str) -> Importer:
     """The importer of a module name."""
-    found: Importer = import_module(f"{__name__}.{name}")
-    return found
+    return REGISTRY.get(name)
 
 
 def recognised(text: str, name: str) -> Importer:

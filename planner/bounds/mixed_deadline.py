@@ -20,13 +20,13 @@ from planner.bounds.deadline import PRECISE
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import LineCosts
-from planner.space.device_slots import Run, Stand, replicas, unlike
+from planner.space.device_slots import Run, StageSlots, replicas, unlike
 from planner.space.shapes import Shape, slots, splitting
 from sim.errors import NoRoute, NotModelled
 
 
 def mixed_bound(
-    context: PlanningContext, layouts: Iterable[tuple[Shape, tuple[Stand, ...]]], cutoff: float, deadline: float = math.inf
+    context: PlanningContext, layouts: Iterable[tuple[Shape, tuple[StageSlots, ...]]], cutoff: float, deadline: float = math.inf
 ) -> float | None:
     """A lower bound on the step of all plans that stand so, at most `cutoff`; None where time ends before."""
     costs, bound, shares, work = LineCosts(context), cutoff, dict[Shape, float](), Work(context)
@@ -62,7 +62,7 @@ class _Layout:
 
     Raises NoRoute or NotModelled where it cannot be."""
 
-    def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]):
+    def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]):
         self.costs, self.shape, self.stands = costs, shape, stands
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size

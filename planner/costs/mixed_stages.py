@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
-from planner.space.device_slots import Run, Stand, borders, rows, unlike
+from planner.space.device_slots import Run, StageSlots, borders, rows, unlike
 from planner.space.shapes import Shape, slot
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.hardware.cluster import Device
@@ -46,7 +46,7 @@ class LineCosts:
         return self._configs[shape, pp]
 
     def cost(
-        self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+        self, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> StageCost:
         """Costs of a stage at (first, last) or no end of the pipeline: of its slowest devices, or of its devices of one type.
 
@@ -57,7 +57,7 @@ class LineCosts:
             self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
         return self._costs[key]
 
-    def _pace(self, shape: Shape, stand: Stand, spec: DeviceSpec | None) -> CollectiveCosts:
+    def _pace(self, shape: Shape, stand: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
         groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         key = _geometry(stand, shape.tp), groups, spec and spec.name
         if key not in self._paces:
@@ -71,7 +71,7 @@ class LineCosts:
         return self._paces[key]
 
     def line_seconds(
-        self, shape: Shape, stand: Stand, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+        self, shape: Shape, stand: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
         """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
         kept: object = _geometry(stand, shape.tp), shape.dp, shape.cp, shape.ep
@@ -84,7 +84,7 @@ class LineCosts:
             self._lines[key] = 2 * one - two, two - one
         return self._lines[key]
 
-    def _both(self, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
+    def _both(self, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
         """Seconds of one microbatch; they need no paces of gradient groups."""
         costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
         return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
@@ -111,7 +111,9 @@ class LineCosts:
             self._own[key] = forward, backward
         return self._own[key]
 
-    def bytes_at(self, shape: Shape, stand: Stand, layers: int, place: int, pp: int, microbatches: int) -> tuple[float, float]:
+    def bytes_at(
+        self, shape: Shape, stand: StageSlots, layers: int, place: int, pp: int, microbatches: int
+    ) -> tuple[float, float]:
         """(bytes of the fullest rank of a stage, memory of its smallest device). Raises PlanError."""
         config = self.config(shape, pp)
         pairs = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
@@ -119,7 +121,7 @@ class LineCosts:
         inside = max(memory.place_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
         return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stand)
 
-    def most(self, shape: Shape, stand: Stand, place: int, pp: int, microbatches: int) -> int:
+    def most(self, shape: Shape, stand: StageSlots, place: int, pp: int, microbatches: int) -> int:
         """Most layers that fit the memory of a stage; 0 where not one does. Bytes grow linearly with layers."""
         (one, limit), (two, _) = (self.bytes_at(shape, stand, k, place, pp, microbatches) for k in (1, 2))
         return max(0, 1 + math.floor((limit - one) / (two - one) * (1 + 1e-12)))
@@ -128,7 +130,7 @@ class LineCosts:
         """Seconds a byte over the slowest of the links that join pairs of devices, one alone; infinite where nothing does."""
         return max((self._pair(a, b).per_byte for a, b in pairs), default=0.0)
 
-    def messages(self, shape: Shape, stands: Sequence[Stand]) -> list[float]:
+    def messages(self, shape: Shape, stands: Sequence[StageSlots]) -> list[float]:
         """Seconds of a microbatch's activations, and their gradients back, over the slowest link of every border."""
         nbytes = message_bytes(self.workload, self.config(shape, 2))
         return [
@@ -170,12 +172,12 @@ def _narrow(shape: Shape) -> Shape:
     return replace(shape, dp=1, zero_shard_size=None)
 
 
-def _geometry(stand: Stand, tp: int) -> tuple[tuple[str, int, int], ...]:
+def _geometry(stand: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
     """How a stage lies on the nodes of its clusters."""
     return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stand)
 
 
-def _types(stand: Stand) -> Iterator[str]:
+def _types(stand: StageSlots) -> Iterator[str]:
     """The type of device of every replica."""
     for run in stand:
         yield from itertools.repeat(run.cluster.node.device.name, run.count)

@@ -1,7 +1,7 @@
-"""Why other shapes lost: the best pipeline found of each, and what its latest stage spends the step on; or what lacks memory.
+"""Why the other shapes lost: for each its best pipeline and what the slowest stage spends the step on, or the memory it lacks.
 
-Seconds are the rough ones of `planner.search.candidates`, on an idle network: what wins by them is simulated before it is
-promised.
+Seconds are the estimates of `planner.search.candidates` on an idle network; the search simulates the winners before it
+predicts a step time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from planner.space.shapes import Shape, searched, splitting, variants
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A shape under its best schedule, about how long its best pipeline takes (infinite where none fits), and why."""
+    """A shape under its best schedule, the estimated seconds of its best pipeline (infinite where none fits), and why."""
 
     shape: Shape
     seconds: float
@@ -26,14 +26,16 @@ class Verdict:
 
 
 def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
-    """A verdict on the `most` promising shapes and on all that lack memory, the fastest first."""
+    """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first."""
     every = [
         (quick_estimate(context, splitting(s), node_classes(context, splitting(s)), False), s)
         for s in searched(context.request)
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
     found = [_verdict(context, shape) for shape in promising]
-    found += [Verdict(s, math.inf, _no_room(context, s)) for seconds, s in every if math.isinf(seconds) and s not in promising]
+    found += [
+        Verdict(s, math.inf, _lacking_memory(context, s)) for seconds, s in every if math.isinf(seconds) and s not in promising
+    ]
     return sorted(found, key=lambda verdict: verdict.seconds)
 
 
@@ -43,17 +45,19 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
         for estimate in estimates(context, variant, node_classes(context, variant))[:1]:
             best = estimate if best is None or estimate.seconds < best.seconds else best
     if best is None:
-        return Verdict(shape, math.inf, _no_room(context, shape))
+        return Verdict(shape, math.inf, _lacking_memory(context, shape))
     return Verdict(best.drawing.shape, best.seconds, best.drawing.told(best.row))
 
 
-def _no_room(context: PlanningContext, shape: Shape) -> str:
-    """Which stages lack memory: those of the class that holds most of the model."""
+def _lacking_memory(context: PlanningContext, shape: Shape) -> str:
+    """Which stages lack memory: those of the node class that can hold most of the model."""
     layers = context.request.workload.model.layers
-    rooms = [(option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))]
-    if not rooms:
+    capacities = [
+        (option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))
+    ]
+    if not capacities:
         return "no cluster holds one of its stages"
-    _, option = max(rooms, key=lambda room: room[0])
+    _, option = max(capacities, key=lambda pair: pair[0])
     return (
         f"memory: {option.capacity} stages of {option.cluster.name} hold {option.room('middle', ((1, 0),))} of {layers} layers "
         f"each beside one microbatch"

@@ -1,9 +1,9 @@
-"""Why no plan fits, and the smallest change that would cure it; each change was asked before it is told.
+"""Why no plan fits, and remedies: the smallest changes with which a plan exists, each checked before it is reported.
 
-Changes come in the order of what they cost: one pinned dimension given another value, the nearest first; a cp pinned that is
-not searched; all pins taken away; another global batch size. These cost nothing but time. Then machines: the fewest more
-nodes of one cluster, or, where no number of nodes helps, the least more memory of its devices. A change cures where
-`planner.search.fitting` finds a plan with it, and what that finds `planner.strategies.certified` does not fail to find.
+Changes are tried in the order of their cost. First changes of the request, which cost nothing but time: another value of one
+pinned dimension, the nearest first; pinning a cp that is not searched; no pins at all; another global batch size. Then changes
+of the machines: the fewest more nodes of one cluster or, where no number of nodes helps, the least more memory of its devices.
+A change is a remedy where `planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from sim.units import GIBI, size_text
 ORDER = (
     "schedule", "recompute", "zero_stage", "zero_shard_size", "microbatch_size", "vpp", "pp", "tp", "dp", "cp", "ep",
 )  # fmt: skip
-"""Pinned dimensions, those first whose change disturbs least (a guess)."""
+"""Pinned dimensions in the order in which their change is tried, the least disruptive first (a guess)."""
 MOST_NODES = 4096
-"""More nodes of a cluster than anybody would add."""
+"""Maximum number of nodes added to a cluster (a guess: more than anybody would add). A larger one costs search time."""
 MOST_MEMORY = 128
-"""More GiB of a device than its successors bring (a guess from those of the catalogue)."""
+"""Maximum number of GiB added to a device (a guess from the catalogue: more than its successors add)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
-    """A change in words, as they follow `by`, and the request with it."""
+class Remedy:
+    """A change in words that follow `by`, and the changed request."""
 
     words: str
     request: Request
 
 
 def why_none(request: Request) -> str:
-    """Which demand fails and by how much, in the layout that comes nearest. Raises Infeasible where no shape divides."""
+    """Which demand fails and by how much, in the layout that comes nearest. Raises Infeasible where there is no shape."""
     model, wishes = request.workload.model, request.wishes
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
@@ -65,46 +65,46 @@ def why_none(request: Request) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def cures(request: Request) -> tuple[Cure, ...]:
-    """The smallest change of what is asked, and the smallest of the machines, that give certified a plan; none of them may.
+def remedies(request: Request) -> tuple[Remedy, ...]:
+    """The smallest change of the request and the smallest change of the machines with which a plan exists, if any.
 
-    A request is thought about once for all strategies.
+    Cached, so that all strategies share the result for a request.
     """
-    asked = next((cure for cure in _of_the_question(request) if fitting(cure.request) is not None), None)
+    asked = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     nodes = _nodes(request)
     found = asked, nodes if nodes is not None else _memory(request)
-    return tuple(cure for cure in found if cure is not None)
+    return tuple(remedy for remedy in found if remedy is not None)
 
 
-def told(request: Request) -> str:
-    """The cures in words that follow `by`; empty where none is known."""
-    return ", or by ".join(cure.words for cure in cures(request))
+def in_words(request: Request) -> str:
+    """The remedies in words that follow `by`; empty where none is known."""
+    return ", or by ".join(remedy.words for remedy in remedies(request))
 
 
-def _of_the_question(request: Request) -> Iterator[Cure]:
-    """Changes of what is asked, the smallest first; whether they cure is not known yet."""
+def _request_changes(request: Request) -> Iterator[Remedy]:
+    """Changes of the request to check, the smallest first."""
     wishes = request.wishes
     pinned = {name: getattr(wishes, name) for name in ORDER if getattr(wishes, name) is not None}
     for name, value in pinned.items():
-        free = _wished(request, name, None, f"leaving {_flag(name)} to the planner")
-        if name == "cp" or fitting(free.request) is not None:  # else no value of it cures; not all of cp's are searched
+        free = _pinned(request, name, None, f"leaving {_flag(name)} to the planner")
+        if name == "cp" or fitting(free.request) is not None:  # else no value of it helps; for cp, not all are searched
             for other in _others(request, name):
-                yield _wished(request, name, other, f"{_flag(name)} {other} instead of {value}")
+                yield _pinned(request, name, other, f"{_flag(name)} {other} instead of {value}")
             yield free
     for other in _others(request, "cp") if "cp" not in pinned else ():
         if request.workload.seq_len < other * LEAST_TOKENS:  # else it is searched
-            yield _wished(request, "cp", other, f"--cp {other}")
+            yield _pinned(request, "cp", other, f"--cp {other}")
     if len(pinned) > 1:
-        yield Cure(f"leaving {wishes} to the planner", replace(request, wishes=Wishes()))
+        yield Remedy(f"leaving {wishes} to the planner", replace(request, wishes=Wishes()))
     batch, unit = request.workload.global_batch_size, (wishes.dp or 1) * (wishes.microbatch_size or 1)
     for other in (batch // unit * unit, -(-batch // unit) * unit):
         if other not in (0, batch):
             workload = replace(request.workload, global_batch_size=other)
-            yield Cure(f"--global-batch-size {other} instead of {batch}", replace(request, workload=workload))
+            yield Remedy(f"--global-batch-size {other} instead of {batch}", replace(request, workload=workload))
 
 
-def _wished(request: Request, name: str, value: Any, words: str) -> Cure:
-    return Cure(words, replace(request, wishes=replace(request.wishes, **{name: value})))
+def _pinned(request: Request, name: str, value: Any, words: str) -> Remedy:
+    return Remedy(words, replace(request, wishes=replace(request.wishes, **{name: value})))
 
 
 def _flag(name: str) -> str:
@@ -112,7 +112,7 @@ def _flag(name: str) -> str:
 
 
 def _others(request: Request, name: str) -> list[Any]:
-    """Other values of a dimension, the nearest to the pinned one first."""
+    """Other values of a dimension, the nearest to the pinned one (else to 1) first."""
     model, batch, pinned = request.workload.model, request.workload.global_batch_size, getattr(request.wishes, name)
     most = max((slots(cluster, 1) for cluster in request.clusters()), default=0)
     widest = max((cluster.node.count for cluster in request.clusters()), default=0)
@@ -134,22 +134,22 @@ def _others(request: Request, name: str) -> list[Any]:
     return found if name in ("schedule", "recompute") else sorted(found, key=lambda other: abs(other - (pinned or 1)))
 
 
-def _nodes(request: Request) -> Cure | None:
-    """The fewest more nodes of one cluster."""
+def _nodes(request: Request) -> Remedy | None:
+    """The remedy with the fewest more nodes of one cluster."""
     number, cluster = _fewest(request, _with_nodes, MOST_NODES)
     words = f"{number} more {'nodes' if number > 1 else 'node'} in cluster {cluster.name}"
-    return Cure(words, _with_nodes(request, cluster, number)) if number else None
+    return Remedy(words, _with_nodes(request, cluster, number)) if number else None
 
 
 def _with_nodes(request: Request, cluster: Cluster, number: int) -> Request:
     return _with_cluster(request, replace(cluster, nodes=cluster.nodes + number))
 
 
-def _memory(request: Request) -> Cure | None:
-    """The least more memory of the devices of one cluster, in whole GiB."""
+def _memory(request: Request) -> Remedy | None:
+    """The remedy with the least more memory of the devices of one cluster, in whole GiB."""
     number, cluster = _fewest(request, _with_memory, MOST_MEMORY)
     words = f"{number} GiB more memory on each {cluster.node.device.name} of cluster {cluster.name}"
-    return Cure(words, _with_memory(request, cluster, number)) if number else None
+    return Remedy(words, _with_memory(request, cluster, number)) if number else None
 
 
 def _with_memory(request: Request, cluster: Cluster, number: int) -> Request:
@@ -158,7 +158,7 @@ def _with_memory(request: Request, cluster: Cluster, number: int) -> Request:
 
 
 def _fewest(request: Request, changed: Callable[[Request, Cluster, int], Request], most: int) -> tuple[int, Cluster]:
-    """Of which cluster the least number up to `most` cures, the first of equals; 0 where none does."""
+    """(least number up to `most` with which a plan exists, its cluster), the first of equals; number 0 if there is none."""
     best = 0, request.topology.fleet.clusters[0]
     for cluster in request.clusters():
         number = _least(functools.partial(changed, request, cluster), best[0] - 1 if best[0] else most)
@@ -167,14 +167,14 @@ def _fewest(request: Request, changed: Callable[[Request, Cluster, int], Request
 
 
 def _with_cluster(request: Request, changed: Cluster) -> Request:
-    """The request on a fleet in which one cluster is another."""
+    """The request on a fleet with the cluster of the same name replaced."""
     topology = request.topology
     clusters = tuple(changed if cluster.name == changed.name else cluster for cluster in topology.fleet.clusters)
     return replace(request, topology=replace(topology, fleet=replace(topology.fleet, clusters=clusters)))
 
 
 def _least(changed: Callable[[int], Request], most: int) -> int:
-    """The least number up to `most` with which a request has a plan, by doubling and halving; 0 where none has."""
+    """The least number up to `most` with which a request has a plan, by doubling and binary search; 0 where none has."""
     if most < 1 or fitting(changed(most)) is None:
         return 0
     without, number = 0, 1

@@ -1,13 +1,13 @@
-"""Which leaf switch each node's work stands under, where the spine is narrower than the leaves.
+"""Assign the nodes of a plan to leaf switches, where the spine is oversubscribed.
 
-A plan in order fills one node after the other, leaf by leaf. Nodes of a cluster are alike but for their leaf, so the choice is
-a partition of the nodes that the plan uses over the leaves. What is minimised is not the bytes over the spine: a message holds
-up every microbatch, a ring mostly hides behind a backward, and two rings on one uplink do not. It is the step as
-`planner.placement.oversubscription` has it; of equal steps the one with least time on the uplinks; of those the first, and a
-plan in order is the very first.
+A plan in order fills one node after the other, leaf by leaf. Nodes of a cluster differ in their leaf only, so the choice is a
+partition of the plan's nodes over the leaves. The objective is not the bytes over the spine, because a message delays every
+microbatch, a ring mostly overlaps with a backward, and two rings on one uplink do not. It is the step time of
+`planner.placement.oversubscription`; of equal step times the least time on the uplinks decides, then the first candidate. The
+plan in order is the first candidate, so it is kept unless another is better.
 
-Small clusters are searched completely; others over tilings: so many nodes of each stage's ring under a leaf, stage by stage.
-A ring goes on in the order of ranks, so that in a tiling it enters each leaf once.
+Small clusters are searched exhaustively. Larger ones are searched over tilings: a fixed number of nodes of each stage's ring
+under a leaf, stage by stage. A ring follows the order of ranks, so in a tiling it enters each leaf once.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.placement.oversubscription import Integers, SpineCosts
+from planner.placement.oversubscription import Integers, OversubscriptionCosts
 from sim.hardware.cluster import Cluster, Device
 from sim.plan.plan import Plan
 
 PARTITIONS, SEARCHED = 500, 16
-"""Ways to stand under leaves, and nodes, of a cluster that is searched completely: tenths of a second (a guess)."""
+"""Maximum number of partitions, and of nodes, of a cluster that is searched exhaustively: tenths of a second (a guess)."""
 
 
 def arranged(plan: Plan) -> tuple[Device, ...]:
-    """Devices of a plan in order, its nodes permuted within clusters with a narrow spine; as they are where that gains nothing.
+    """Devices of a plan, its nodes permuted inside oversubscribed clusters; unchanged where that gains nothing.
 
-    With cp, ep or `zero_shard_size` the plan stays in order: their groups are not looked at here."""
+    `plan` is in order. With cp, ep or `zero_shard_size` it stays so, because the costs here do not cover their groups."""
     names = dict.fromkeys(device.cluster for device in plan.placement[:: plan.config.tp])
     narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
     if not narrow or plan.config.cp > 1 or plan.config.ep > 1 or plan.config.shards < plan.config.dp:
         return plan.placement
-    spine, moved = SpineCosts(plan), dict[tuple[str, int], int]()
-    leaves = spine.leaves
+    costs, moved = OversubscriptionCosts(plan), dict[tuple[str, int], int]()
+    leaves = costs.leaves
     for cluster in narrow:
-        used = spine.used(cluster.name)
-        tried = [leaves, *(_standing(spine, leaves, cluster, used, found) for found in _ways(spine, cluster, used))]
-        best = min(range(len(tried)), key=lambda index: spine.judged(tried[index]))  # the first of equal ones
+        used = costs.used(cluster.name)
+        tried = [leaves, *(_with_leaves(costs, leaves, cluster, used, found) for found in _candidates(costs, cluster, used))]
+        best = min(range(len(tried)), key=lambda index: costs.evaluate(tried[index]))  # of equal ones the first
         if best:
             leaves = tried[best]
-            moved |= _moves(cluster, used - spine.first_node[cluster.name], leaves[used] - spine.first_leaf[cluster.name])
+            moved |= _new_nodes(cluster, used - costs.first_node[cluster.name], leaves[used] - costs.first_leaf[cluster.name])
     return tuple(Device(d.cluster, moved.get((d.cluster, d.node), d.node), d.index) for d in plan.placement)
 
 
 def oversubscribed(cluster: Cluster) -> bool:
-    """Whether it matters on which nodes of a cluster stages stand: its leaves have less to the spine than to their nodes."""
+    """Whether the leaves of a cluster have less bandwidth to the spine than to their nodes, and leaves hold several nodes."""
     fabric = cluster.fabric
     return fabric is not None and fabric.oversubscription > 1 and 1 < fabric.nodes_per_leaf < cluster.nodes
 
 
 def _sizes(cluster: Cluster) -> list[int]:
-    """Nodes of every leaf."""
+    """Number of nodes under every leaf."""
     assert cluster.fabric is not None
     width = cluster.fabric.nodes_per_leaf
     return [min(width, cluster.nodes - first) for first in range(0, cluster.nodes, width)]
 
 
-def _standing(spine: SpineCosts, leaves: Integers, cluster: Cluster, used: Integers, found: Integers) -> Integers:
-    """Leaves of all nodes, those of a cluster's used nodes as found."""
-    standing = leaves.copy()
-    standing[used] = spine.first_leaf[cluster.name] + found
-    return standing
+def _with_leaves(costs: OversubscriptionCosts, leaves: Integers, cluster: Cluster, used: Integers, found: Integers) -> Integers:
+    """Leaves of all nodes, where the used nodes of a cluster have the leaves `found`."""
+    assigned = leaves.copy()
+    assigned[used] = costs.first_leaf[cluster.name] + found
+    return assigned
 
 
-def _moves(cluster: Cluster, used: Integers, leaf: Integers) -> dict[tuple[str, int], int]:
-    """(cluster, node) -> the node it moves to: the next one of its new leaf."""
+def _new_nodes(cluster: Cluster, used: Integers, leaf: Integers) -> dict[tuple[str, int], int]:
+    """(cluster, node) -> the node it moves to, the next free one of its new leaf."""
     assert cluster.fabric is not None
     nexts = [index * cluster.fabric.nodes_per_leaf for index in range(len(_sizes(cluster)))]
     moved = {}
@@ -76,17 +76,17 @@ def _moves(cluster: Cluster, used: Integers, leaf: Integers) -> dict[tuple[str, 
     return moved
 
 
-def _ways(spine: SpineCosts, cluster: Cluster, used: Integers) -> Iterator[Integers]:
-    """Leaves of the used nodes: every partition of a small cluster, else tilings."""
+def _candidates(costs: OversubscriptionCosts, cluster: Cluster, used: Integers) -> Iterator[Integers]:
+    """Candidates for the leaves of the used nodes: all partitions of a small cluster, else tilings."""
     sizes = _sizes(cluster)
     every = list(itertools.islice(partitions(len(used), sizes), PARTITIONS + 1)) if len(used) <= SEARCHED else []
     if 0 < len(every) <= PARTITIONS:
         return map(np.array, every)
-    return tilings(spine.stage_of(used), sizes)
+    return tilings(costs.stage_of(used), sizes)
 
 
 def partitions(items: int, sizes: list[int]) -> Iterator[tuple[int, ...]]:
-    """Leaf of each of some items, in all ways that differ in more than the names of leaves of one size."""
+    """All partitions of items over leaves, as the leaf of each item, up to permutation of leaves of the same size."""
     if not items:
         yield ()
         return
@@ -101,9 +101,11 @@ def partitions(items: int, sizes: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 def tilings(stage: Integers, sizes: list[int]) -> Iterator[Integers]:
-    """Leaves of nodes of which each belongs to a stage: strips of so many nodes of every stage, stage by stage, leaf by leaf.
+    """Tilings: for several widths, the leaf of each node when leaves are filled by tiles of `width` nodes of a stage.
 
-    Each in two ways: a tile begins where the one before ends, or at the next leaf if it does not fit the rest of this one.
+    `stage` is the stage of each node, ascending; `sizes` are the numbers of nodes under the leaves. The tiles of all stages
+    with the same number follow one another. Each width gives two candidates: a tile begins where the previous one ends, or at
+    the next leaf if it does not fit the rest of this one.
     """
     within = np.arange(len(stage)) - np.searchsorted(stage, stage)
     widest = int(within.max()) + 1
@@ -120,7 +122,7 @@ def tilings(stage: Integers, sizes: list[int]) -> Iterator[Integers]:
 
 
 def _filled(tiles: list[int], sizes: list[int], whole: bool) -> list[int] | None:
-    """The leaf of every node of tiles one after the other; None where there are not enough leaves."""
+    """The leaf of every node of consecutive tiles, `whole` ones in one leaf if any holds them; None for too few leaves."""
     found: list[int] = []
     leaf, room = 0, sizes[0]
     for tile in tiles:

@@ -1,10 +1,11 @@
-"""What a step takes with its nodes under other leaves: the closed form of a plan, and the spine's share of it.
+"""Oversubscription cost: the closed form of a step with the plan's nodes under other leaf switches.
 
-All that depends on leaves are the links between them. So a message takes what it takes without a spine, or what the busiest
-uplink or downlink needs for all that travel side by side, whichever is more. A ring likewise, with one thing added that the
-closed form of a plan leaves out: rings of all stages are on the spine at once, for all stages gather weights as a step begins
-and reduce gradients as it ends. Where every microbatch does so (ZeRO 2 and 3), it holds up the forward or backward that it
-runs beside. These are guesses at how things meet on the spine, to choose by; what is promised is what the engine simulates.
+Only the links between leaves depend on the assignment of nodes to leaves. So a message takes the longer of its time without a
+spine and the time that the busiest uplink or downlink needs for all concurrent messages. The same holds for a ring, with one
+addition that the closed form of a plan omits: the rings of all stages use the spine at once, because all stages gather weights
+as a step begins and reduce gradients as it ends. Where every microbatch does so (ZeRO 2 and 3), the ring delays the forward or
+backward that it runs beside. These are guesses about contention on the spine, used to choose an assignment; the predicted step
+time comes from the engine's simulation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _Transfers:
-    """What goes from node to node, in seconds of its source's uplink and its target's downlink; `of` numbers its owner."""
+    """Transfers between nodes, in seconds of the source's uplink and of the target's downlink; `of` is the owner of each."""
 
     of: Integers
     source: Integers
@@ -44,12 +45,12 @@ class _Transfers:
     down: Floats
 
     def crossing(self, leaves: Integers) -> _Transfers:
-        """Those between leaves."""
+        """The transfers between different leaves."""
         which = leaves[self.source] != leaves[self.target]
         return _Transfers(*(column[which] for column in (self.of, self.source, self.target, self.up, self.down)))
 
     def alone(self, leaves: Integers, many: int) -> Floats:
-        """Seconds of the busiest link of each, if it has the spine to itself."""
+        """Seconds of the busiest link of each of `many` owners if it has the spine to itself."""
         crossing, width = self.crossing(leaves), int(leaves.max()) + 1
         ups = np.bincount(crossing.of * width + leaves[crossing.source], crossing.up, many * width)
         downs = np.bincount(crossing.of * width + leaves[crossing.target], crossing.down, many * width)
@@ -57,7 +58,7 @@ class _Transfers:
         return found
 
     def together(self, leaves: Integers, many: int) -> Floats:
-        """Seconds of the busiest link of each, if all are there at once."""
+        """Seconds of the busiest link of each of `many` owners if all use the spine at once."""
         crossing, width = self.crossing(leaves), int(leaves.max()) + 1
         ups = np.bincount(leaves[crossing.source], crossing.up, width)
         downs = np.bincount(leaves[crossing.target], crossing.down, width)
@@ -66,14 +67,14 @@ class _Transfers:
         return found
 
     def total(self, leaves: Integers) -> Seconds:
-        """Seconds of all uplinks and downlinks."""
+        """Sum of the seconds of all uplinks and downlinks."""
         crossing = self.crossing(leaves)
         return float(crossing.up.sum() + crossing.down.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
-    """Seconds of the spine: of one microbatch's messages from place to place + 1 and back, of rings, of the tied embedding."""
+    """Seconds on the spine: messages of a microbatch from stage to stage + 1 and back, rings by stage, the tied embedding."""
 
     ahead: Floats
     back: Floats
@@ -82,10 +83,10 @@ class _Loads:
     tied: Seconds
 
 
-class SpineCosts(costs.PlanCosts):
-    """Closed forms of a plan whose nodes stand under other leaves: what they are without a spine, or what the spine takes.
+class OversubscriptionCosts(costs.PlanCosts):
+    """Closed form of a plan whose nodes are under given leaves: the longer of the time without a spine and that on the spine.
 
-    All replicas are alike. What does not depend on leaves is found once, for stages that lie alike on their nodes together.
+    Replicas are assumed identical. Costs that do not depend on leaves are computed once for all stages with equal geometry.
     """
 
     def __init__(self, plan: Plan):
@@ -120,13 +121,13 @@ class SpineCosts(costs.PlanCosts):
         return np.unique(self.node[[name == cluster for name in self.cluster]])
 
     def stage_of(self, nodes: Integers) -> Integers:
-        """The first place that stands on each node."""
+        """The first stage on each node."""
         found = np.full(len(self.leaves), len(self.node))
         np.minimum.at(found, self.node, np.arange(len(self.node))[:, None])
         return found[nodes]
 
-    def judged(self, leaves: Integers) -> tuple[Seconds, Seconds]:
-        """Seconds of a step with nodes under these leaves, and of all uplinks in it; as digits that rounding leaves alone."""
+    def evaluate(self, leaves: Integers) -> tuple[Seconds, Seconds]:
+        """(seconds of a step with the nodes under these leaves, seconds of all uplinks in it), rounded to nine digits."""
         self.loads = self._loads(leaves)
         config = self.plan.config
         m = config.num_microbatches[0]
@@ -137,19 +138,19 @@ class SpineCosts(costs.PlanCosts):
         return float(f"{self.step(self.alike, max(self._tied_idle, self.loads.tied)):.9g}"), float(f"{busy:.9g}")
 
     def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
-        """Costs of stages on the devices of a place, with no spine."""
-        key = self._lies(place)
+        """Costs of a stage on its devices, without a spine."""
+        key = self._geometry(place)
         if key not in self._idle_paces:
             rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
     def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
-        """Cost of a place: its rings and messages take what the spine takes where that is longer."""
+        """Cost of a stage; its rings and messages take their time on the spine where that is longer."""
         config = self.plan.config
         stages = self.plan.stages_of(place)
         sizes = tuple(self.plan.stages[stage].layers for stage in stages)
-        key = (*self._lies(place), sizes, place == 0, place + 1 == config.pp, entry)
+        key = (*self._geometry(place), sizes, place == 0, place + 1 == config.pp, entry)
         if key not in self._stages:
             self._stages[key] = super().stage(place, alike, entry)
         cost, loads = self._stages[key], self.loads
@@ -163,8 +164,8 @@ class SpineCosts(costs.PlanCosts):
         return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
 
     def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
-        """Seconds of the messages between neighbouring places, side by side."""
-        key = (*self._lies(source), *self._lies(target), int(self.node[target, 0] - self.node[source, 0]))
+        """Seconds of the concurrent messages of all replicas between neighbouring stages."""
+        key = (*self._geometry(source), *self._geometry(target), int(self.node[target, 0] - self.node[source, 0]))
         if key not in self._messages:
             ends = (itertools.chain(*costs.place_devices(self.plan, place)) for place in (source, target))
             pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
@@ -174,13 +175,13 @@ class SpineCosts(costs.PlanCosts):
         nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)
         return max(found.seconds(nbytes), found.latency + float(spine))
 
-    def _lies(self, place: int) -> tuple[object, ...]:
-        """How a place lies on its nodes."""
+    def _geometry(self, place: int) -> tuple[object, ...]:
+        """Geometry of a stage: its cluster, and the relative nodes and device indices of its ranks."""
         nodes = self.node[place] - self.node[place, 0]
         return self.cluster[place], nodes.tobytes(), self.index[place].tobytes()
 
     def _tables(self) -> None:
-        """All transfers between nodes."""
+        """Compute the transfers between nodes of all messages and rings."""
         config, workload = self.plan.config, self.plan.workload
         places = np.arange(config.pp)
         nbytes = config.tp * lowering.message_bytes(workload, config)
@@ -192,7 +193,7 @@ class SpineCosts(costs.PlanCosts):
         self._tied_idle = self._tied_without_spine()
 
     def _tied_without_spine(self) -> Seconds:
-        """Seconds of the tied embedding's sum on the first node, which stands for all: only trunks are shared."""
+        """Seconds of the tied embedding's all-reduce on the first node, representative of all: nodes share trunks only."""
         plan, nbytes = self.plan, lowering.tied_bytes(self.plan.workload, self.plan.config)
         if not nbytes:
             return 0.0
@@ -204,7 +205,7 @@ class SpineCosts(costs.PlanCosts):
         return min(way.pace.seconds(nbytes) for way in found)
 
     def _volumes(self, place: int) -> tuple[float, float]:
-        """Bytes that all rings of a place hand on over each of their edges: to reduce gradients, and to gather weights."""
+        """Bytes over each edge of all rings of a stage: (to reduce gradients, to gather weights)."""
         plan, config = self.plan, self.plan.config
         stages, found, n = plan.stages_of(place), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
@@ -222,7 +223,7 @@ class SpineCosts(costs.PlanCosts):
         return _transfers(source, target, volumes * rates, volumes * rates)
 
     def _between(self, sources: Integers, targets: Integers, operation: str, nbytes: float) -> _Transfers:
-        """What all ranks of some places send to those of others, `nbytes` by each replica."""
+        """Transfers from the ranks of some stages to those of others, `nbytes` by each replica."""
         nic = next((nic for nic in self.chains.values() if nic != "intra_node"), "")
         rates = np.array([_uplink(self.plan.fleet, name, nic, operation) for name in self.cluster])
         return _transfers(self.node[sources], self.node[targets], nbytes * rates[sources], nbytes * rates[targets])
@@ -239,14 +240,14 @@ class SpineCosts(costs.PlanCosts):
 
 
 def _transfers(source: Integers, target: Integers, up: Floats, down: Floats) -> _Transfers:
-    """A row for each pair of nodes; seconds are given for each row of the arrays."""
+    """One transfer for each pair of nodes; `up` and `down` are the seconds of each row of the arrays."""
     of = np.arange(len(source))[:, None] + np.zeros_like(source)
     return _Transfers(of.ravel(), source.ravel(), target.ravel(), up[of].ravel(), down[of].ravel())
 
 
 @functools.lru_cache(maxsize=256)
 def _uplink(fleet: Fleet, name: str, nic: str, operation: str) -> float:
-    """Seconds of a leaf's uplink for one byte; 0 where the cluster has none, or nothing leaves a node."""
+    """Seconds per byte of a leaf's uplink; 0 where the cluster has no fabric or the NIC stays inside a node."""
     cluster = fleet.cluster(name)
     if cluster.fabric is None or nic in ("", "intra_node"):
         return 0.0

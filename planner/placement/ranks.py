@@ -1,10 +1,10 @@
-"""Stages on clusters -> Plan: the device of every rank, the NIC and the collective of every group.
+"""Build a plan from stages on clusters: the device of every rank, the NIC and the collective of every group.
 
-Tensor-parallel groups stand inside a node, the replicas of a stage side by side under one fabric, stages one after the other:
-each stage takes the next free slots of its cluster. Slots fill one node after the other or, if asked for, lie evenly on the
-fewest nodes: a ring is as slow as its host with the fewest NICs. Where a cluster's spine is narrower than its leaves, its nodes
-then change places (`planner.placement.leaves`). Every group gets the fastest NIC that all its members share, and the collective
-that needs the least time in a step.
+A tensor-parallel group is inside a node, the replicas of a stage are side by side under one fabric, and stages follow one
+another: each takes the next free slots of its cluster. Slots fill one node after the other or, with `evenly`, are spread over
+the fewest nodes, because a ring is as slow as its host with the fewest NICs. In an oversubscribed cluster the nodes are then
+permuted (`planner.placement.leaves`). Every group gets the fastest NIC that all its members share, and the collective with the
+least time in a step.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from sim.plan.plan import MadeBy, Plan, Stage
 
 
 def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
-    """The plan of a pipeline given as (cluster, layers) of every place. Raises PlanError where it cannot be."""
-    fleet, seats = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
+    """The plan of a pipeline given as (cluster, layers) of every stage. Raises PlanError where there is no such plan."""
+    fleet, free_slots = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
         cluster, taken = fleet.cluster(name), number * shape.slots
-        lies = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
-        seats[name] = iter(lies)
-    slots = (devices for name, _ in stages for devices in itertools.islice(seats[name], shape.slots))
+        found = spread(cluster, shape.tp, taken) if evenly else [slot(cluster, shape.tp, index) for index in range(taken)]
+        free_slots[name] = iter(found)
+    slots = (devices for name, _ in stages for devices in itertools.islice(free_slots[name], shape.slots))
     devices = list(itertools.chain.from_iterable(slots))
-    plan = _plain(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
-    standing = leaves.arranged(plan)
-    return _with_collectives(plan if standing == plan.placement else replace(plan, placement=standing))
+    plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
+    placement = leaves.arranged(plan)
+    return _with_collectives(plan if placement == plan.placement else replace(plan, placement=placement))
 
 
 def assemble(
@@ -51,13 +51,13 @@ def assemble(
     strategy: str,
     microbatches: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan that puts rank r on devices[r], with so many layers at every pipeline place.
+    """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
-    `microbatches` are those of each replica; all have equally many where it is empty. Raises PlanError."""
-    return _with_collectives(_plain(request, shape, layers, devices, strategy, microbatches))
+    `microbatches` are those of each replica; empty if all have equally many. Raises PlanError where there is no such plan."""
+    return _with_collectives(_with_rings(request, shape, layers, devices, strategy, microbatches))
 
 
-def _plain(
+def _with_rings(
     request: Request,
     shape: Shape,
     layers: tuple[int, ...],
@@ -65,7 +65,7 @@ def _plain(
     strategy: str,
     microbatches: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan with all collectives as rings."""
+    """The plan with ring collectives everywhere."""
     config = shape.config(request.workload, len(layers))
     if microbatches:
         config = replace(config, num_microbatches=microbatches)
@@ -81,7 +81,7 @@ def _plain(
 
 
 def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:
-    """Layers of every place, cut into vpp virtual stages as evenly as whole layers allow."""
+    """The virtual stages of a pipeline: each stage's layers cut into vpp parts as evenly as whole layers allow."""
     if min(layers) < config.vpp:
         raise PlanError(f"a pipeline place of {min(layers)} layers cannot be cut into vpp {config.vpp} stages")
     stages, first = [], 0
@@ -92,12 +92,12 @@ def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...
 
 
 def virtual(layers: tuple[int, ...], vpp: int) -> tuple[int, ...]:
-    """Layers of every virtual stage in pipeline order, of places that hold so many in all."""
+    """Layers of every virtual stage in pipeline order, where stage i holds layers[i] in all."""
     return tuple(count * (chunk + 1) // vpp - count * chunk // vpp for chunk in range(vpp) for count in layers)
 
 
 def _with_collectives(plan: Plan) -> Plan:
-    """Choose the collective of every tensor- and data-parallel group, place by place."""
+    """Choose the collective of every tensor- and data-parallel group, stage by stage."""
     config = plan.config
     capacities = Capacities(plan.fleet)
     chosen: dict[tuple[str, int], str] = {}

@@ -1,4 +1,4 @@
-"""Plans are simulated by the engine before they are promised: its number decides, and is what the plan promises."""
+"""Simulate candidate plans and choose the fastest: the prediction of a plan is the engine's, never an estimate."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from sim.results.report import predict
 
 
 def fits(plan: Plan) -> bool:
-    """Whether every rank's bytes fit its device."""
+    """Whether the peak memory of every rank fits its device."""
     return all(peak <= limit for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))
 
 
 def simulate_plan(plan: Plan) -> Plan:
-    """The plan with the prediction that its simulation gives."""
+    """The plan with the prediction of its simulation."""
     return plan.annotated(prediction=predict(plan, simulate(plan)))
 
 
 def step(plan: Plan) -> float:
-    """Promised seconds of a step of a simulated plan."""
+    """Predicted seconds of a step of a simulated plan."""
     assert plan.prediction is not None
     return plan.prediction.step_s
 
 
 def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, simulated: int, deadline: float = math.inf) -> Plan | None:
-    """The fastest of candidates that come in a rough order, best first; None where none fits.
+    """The fastest of candidate plans that come in a rough order, best first; None where none fits.
 
-    The first `ranked` that can be built and fit are put in the order of their closed form; the first `simulated` of these are
-    simulated by the engine, until none left can win. Beyond the deadline, a time of `time.monotonic`, no more are built than
-    one and no more are simulated than one.
+    The first `ranked` candidates that can be built and fit the memory are sorted by their closed form; the engine simulates the
+    first `simulated` of these, until the closed form of the next is no better than the best simulation. After the deadline, a
+    time of `time.monotonic`, no more than one is built and one is simulated.
     """
     found: list[tuple[float, Plan]] = []
     for pair in islice(_built(candidates), ranked):

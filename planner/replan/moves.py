@@ -1,8 +1,8 @@
-"""From one plan to another on the machines that are left: which devices find their weights in place, and what must move.
+"""Weights that move from one plan to another on the remaining nodes, and the placement that moves fewest.
 
-Nodes of a cluster under one leaf switch are alike, so a plan whose nodes change places there is an equal plan. `settled` takes
-the one of all these in which most ranks find the weights they need on their device, and of those the one that moves least: an
-assignment of the plan's nodes to machines (Kuhn, The Hungarian method for the assignment problem, 1955).
+Nodes of a cluster under one leaf switch are interchangeable: permuting them maps a plan onto an equal plan. `settled` returns
+the permutation with which most ranks find the weights they need on their device, and of those the one that keeps most layers:
+an assignment problem between the plan's nodes and the machines (Kuhn, The Hungarian method for the assignment problem, 1955).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sim.plan.plan import Plan
 from sim.units import Bytes
 
 STAYS = 10**6
-"""What a rank that stays counts against a layer that is kept: more than any device has layers."""
+"""Weight of a rank that stays, where a layer that is kept weighs 2: more than the layers of any device weigh."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The weights on a device: its part of each of these layers, of the embedding (`first`) and of the logits (`last`)."""
+    """The weights on a device: its `part` (tp and ep degrees and ranks) of layers, embedding (`first`) and logits (`last`)."""
 
     part: tuple[int, ...]
     layers: frozenset[int]
@@ -33,13 +33,13 @@ class Holding:
     last: bool
 
     def keeps(self, before: Holding | None) -> frozenset[int]:
-        """Layers whose part it has already."""
+        """Layers whose part the device already has."""
         return self.layers & before.layers if before is not None and before.part == self.part else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """How many ranks of the new plan find their weights on their device, of how many, and the weights that must be brought."""
+    """Number of ranks of the new plan, of those that find all their weights on their device, and bytes of weights that move."""
 
     ranks: int
     staying: int
@@ -52,7 +52,7 @@ class Moves:
 
 
 def holdings(plan: Plan) -> dict[Device, Holding]:
-    """What every device of a plan holds; replicas hold the same."""
+    """The weights on every device of a plan; replicas hold the same."""
     config, last = plan.config, plan.config.num_stages - 1
     found = {}
     for rank, device in enumerate(plan.placement):
@@ -64,10 +64,10 @@ def holdings(plan: Plan) -> dict[Device, Holding]:
 
 
 def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
-    """What must move; `came` is the old place of each new one."""
+    """What must move between two plans; `came` maps each (cluster, node) of the new plan's fleet to its name in the old one."""
     old, staying, nbytes = holdings(before), 0, 0.0
     for device, needs in holdings(after).items():
-        has = old.get(_was(device, came))
+        has = old.get(_old_device(device, came))
         kept = needs.keeps(has)
         there = has if has is not None and has.part == needs.part else None
         lacks = len(needs.layers - kept)
@@ -80,13 +80,13 @@ def moves(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Moves:
     return Moves(after.config.world_size, staying, nbytes)
 
 
-def _was(device: Device, came: Mapping[Place, Place]) -> Device:
+def _old_device(device: Device, came: Mapping[Place, Place]) -> Device:
     cluster, node = came[device.cluster, device.node]
     return Device(cluster, node, device.index)
 
 
 def settled(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Plan:
-    """The new plan with its nodes on the machines that hold most of what they need; an equal plan, with the same promise."""
+    """The new plan with its nodes on the machines that hold most of their weights; an equal plan with the same prediction."""
     old = holdings(before)
     new: dict[Place, list[tuple[int, Holding]]] = {}
     for device, needs in holdings(after).items():
@@ -103,10 +103,10 @@ def settled(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Plan:
 
 
 def _worth(needed: list[tuple[int, Holding]], at: Place, came: Mapping[Place, Place], old: dict[Device, Holding]) -> int:
-    """What a node of the plan finds on a machine: ranks that stay, then layers that are kept."""
+    """Value of putting a node of the plan on a machine: ranks that stay, then layers that are kept."""
     total = 0
     for index, needs in needed:
-        has = old.get(_was(Device(*at, index), came))
+        has = old.get(_old_device(Device(*at, index), came))
         total += 2 * len(needs.keeps(has))
         if has is not None and has.part == needs.part and needs.layers <= has.layers:
             total += STAYS * (has.first >= needs.first and has.last >= needs.last)
@@ -114,11 +114,16 @@ def _worth(needed: list[tuple[int, Holding]], at: Place, came: Mapping[Place, Pl
 
 
 def assigned(worth: NDArray[np.int64]) -> list[int]:
-    """The column of each row, one each, of which the sum is most: shortest augmenting paths over dual prices."""
+    """The column of each row, a permutation with the maximum sum: the Hungarian method with shortest augmenting paths.
+
+    Rows are matched one by one. Invariant: the dual prices `rows` and `columns` keep every reduced cost at least 0, and 0 on
+    matched pairs, so a Dijkstra search for the nearest free column from the new row augments the matching at the least cost
+    (as Jonker and Volgenant, Computing 38, 1987). networkx has no such method without scipy: its matching and its network
+    simplex choose other permutations of equal sum, and take 2 to 13 times as long for 128 nodes."""
     size = len(worth)
     cost = worth.max() - worth
     rows, columns = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
-    match = np.full(size + 1, -1)  # row of each column; column `size` is where a path begins
+    match = np.full(size + 1, -1)  # row of each column; a path begins at the extra column `size`
     for row in range(size):
         match[size], at = row, size
         least, towards, used = np.full(size, np.iinfo(np.int64).max), np.full(size, size), np.zeros(size + 1, bool)

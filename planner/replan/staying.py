@@ -1,4 +1,4 @@
-"""The plan in which nobody moves: the old stages on what is left of them, with fewer replicas."""
+"""The old plan after losses without moving any weights: the same stages on their remaining devices, with fewer replicas."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from sim.plan.plan import Plan
 
 
 def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | None:
-    """The old plan with as many replicas as every stage still has, simulated; None where it has none, or cannot be.
+    """The old plan with the most replicas that every stage still has, simulated; None where no such plan exists or fits.
 
-    A stage keeps its first replicas; devices of others are idle. With experts over several ranks (ep) it is not looked for."""
-    seats = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
+    A stage keeps its first replicas; the devices of other replicas are idle. None with expert parallelism (ep), which is not
+    handled here."""
+    replicas = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
     if before.config.ep > 1:
         return None
-    for dp in range(min(map(len, seats)), 0, -1):
+    for dp in range(min(map(len, replicas)), 0, -1):
         try:
-            plan = _with_replicas(before, left, dp, [device for place in seats for seat in place[:dp] for device in seat])
+            plan = _with_replicas(
+                before, left, dp, [device for place in replicas for devices in place[:dp] for device in devices]
+            )
         except PlanError:
             continue
         if simulation.fits(plan):
@@ -33,7 +36,7 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
 
 
 def _surviving(before: Plan, place: int, goes: Mapping[Place, Place]) -> Iterator[tuple[Device, ...]]:
-    """Devices of every replica of a stage that are all left, by their new places."""
+    """Devices of every replica of a stage that has lost none, under the names of the remaining fleet."""
     config = before.config
     for replica in range(config.dp):
         first = config.rank(0, replica * config.cp, place)
@@ -43,7 +46,7 @@ def _surviving(before: Plan, place: int, goes: Mapping[Place, Place]) -> Iterato
 
 
 def _with_replicas(before: Plan, left: Topology, dp: int, placement: list[Device]) -> Plan:
-    """Raises PlanError where the plan cannot have so many replicas."""
+    """The plan with dp replicas on `placement`. Raises PlanError where it cannot have them."""
     each, more = divmod(sum(before.config.num_microbatches), dp)
     microbatches = tuple(each + (replica < more) for replica in range(dp))
     config = replace(before.config, dp=dp, num_microbatches=microbatches, zero_shard_size=_shards(before.config, dp))

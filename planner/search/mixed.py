@@ -23,7 +23,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import Run, Stand, cut, devices, level, replicas
+from planner.space.device_slots import Run, StageSlots, cut, devices, level, replicas
 from planner.space.shapes import Shape, searched, slots, splitting, variants
 from sim.analytic.evaluator import evaluate
 from sim.errors import PlanError
@@ -49,7 +49,7 @@ class Layout:
 
     seconds: float
     shape: Shape
-    stands: tuple[Stand, ...]
+    stands: tuple[StageSlots, ...]
     layers: tuple[int, ...]
     microbatches: tuple[int, ...]
 
@@ -105,7 +105,7 @@ def is_mixed(plan: Plan) -> bool:
     )
 
 
-def layouts(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def layouts(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Where the stages of plans with mixed stages may stand: on lines, or each replica on one cluster. None for one cluster.
 
     With every microbatch size that divides a replica's batch, or with the usual ones."""
@@ -121,7 +121,7 @@ def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
             yield variant
 
 
-def _on_lines(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _on_lines(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     clusters, layers, pinned = list(request.clusters()), request.workload.model.layers, request.wishes.pp
     for shape in shapes:
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
@@ -130,7 +130,7 @@ def _on_lines(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Sha
                 yield shape, stands
 
 
-def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
+def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Every replica on one cluster; dp follows from how many pipelines of pp places there is room for."""
     clusters, layers, wishes = list(request.clusters()), request.workload.model.layers, request.wishes
     seen: set[tuple[Shape, int]] = set()
@@ -150,17 +150,17 @@ def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[S
             yield one, tuple(_columns(clusters, replicas, shape.cp, place) for place in range(pp))
 
 
-def _columns(clusters: Iterable[Cluster], replicas: list[int], cp: int, place: int) -> Stand:
+def _columns(clusters: Iterable[Cluster], replicas: list[int], cp: int, place: int) -> StageSlots:
     counts = zip(clusters, replicas, strict=True)
     return tuple(Run(cluster, place * count * cp, count * cp) for cluster, count in counts if count)
 
 
-def _whole(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[Layout]:
+def _whole(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> list[Layout]:
     """A layout with its whole step; where weight gradients that wait lack memory, under one without them."""
     return list(_laid(costs, splitting(shape), stands, True)) or list(_laid(costs, shape, stands, True))
 
 
-def _laid(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], whole: bool) -> Iterator[Layout]:
+def _laid(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], whole: bool) -> Iterator[Layout]:
     """Layers and microbatches on given stages; by compute alone, memory left out, unless the `whole` step is asked for."""
     workload, pp = costs.workload, len(stands)
     total = workload.global_batch_size // shape.microbatch_size

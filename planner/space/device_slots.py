@@ -1,6 +1,8 @@
-"""Slots of clusters in a line, cut into stages: where planners that think in ranks, not in clusters, put their work.
+"""Device slots of clusters in a line, cut into pipeline stages that may span clusters.
 
-A stage takes the next slots of the line, whatever clusters they are in, so it may stand on several.
+A slot is the devices of one tensor-parallel group (`planner.space.shapes.slot`). A stage takes the next slots of the line,
+whatever clusters they are in. The strategies that assign ranks, not clusters, to stages (megatron, amp, metis, hethub) and the
+search of mixed layouts place their stages so.
 """
 
 from __future__ import annotations
@@ -20,58 +22,59 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.network.replica_rows import KEPT, Rows, block_nodes, joined
 
 ORDERS = 24
-"""Orders of types of devices along a line that are tried: all of four types, the first of more (a guess)."""
+"""Maximum number of orders of the device types along a line: all orders of four types (a guess). More cost time only."""
 
 WORK = 3_000_000
-"""Devices that candidates may have in all: pricing one looks at each of its devices. Some seconds (a guess)."""
+"""Maximum number of devices of all candidates of a strategy, each of which is evaluated: some seconds (a guess). A larger one
+keeps more candidates of large fleets."""
 
 T = TypeVar("T")
 
 
 def thinned(candidates: Sequence[T], devices: int) -> Sequence[T]:
-    """Every k-th of candidates over so many devices each, so that the work is bounded whatever the fleet; all where k is 1."""
+    """Every k-th candidate, k the least for which all that are left have at most `WORK` devices; `devices` is that of each."""
     return candidates[:: max(1, -(-len(candidates) * devices // WORK))]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` slots of a cluster side by side, from slot `first` on."""
+    """`count` consecutive slots of a cluster, from slot `first` on."""
 
     cluster: Cluster
     first: int
     count: int
 
 
-Stand: TypeAlias = tuple[Run, ...]
-"""Where one stage stands: its replicas in order."""
+StageSlots: TypeAlias = tuple[Run, ...]
+"""The slots of one stage, in the order of its replicas."""
 
 
-def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[Stand, ...]:
-    """Stages of `width` slots each along the clusters, so many at most; slots left over at the end stay idle."""
-    stands: list[Stand] = []
+def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[StageSlots, ...]:
+    """Stages of `width` slots each along the clusters, at most `most` of them; slots left over at the end stay idle."""
+    stages: list[StageSlots] = []
     runs: list[Run] = []
     room = width
     for cluster in clusters:
         first, left = 0, slots(cluster, tp)
-        while left and len(stands) < most:
+        while left and len(stages) < most:
             count = min(left, room)
             runs.append(Run(cluster, first, count))
             first, left, room = first + count, left - count, room - count
             if not room:
-                stands.append(tuple(runs))
+                stages.append(tuple(runs))
                 runs, room = [], width
-    return tuple(stands)
+    return tuple(stages)
 
 
-def devices(stands: Iterable[Stand], tp: int) -> tuple[Device, ...]:
-    """The device of every rank of a pipeline of such stages."""
-    runs = itertools.chain.from_iterable(stands)
+def devices(stages: Iterable[StageSlots], tp: int) -> tuple[Device, ...]:
+    """The device of every rank of a pipeline with these stages."""
+    runs = itertools.chain.from_iterable(stages)
     return tuple(d for run in runs for index in range(run.first, run.first + run.count) for d in slot(run.cluster, tp, index))
 
 
-def rows(stand: Stand, tp: int) -> Rows:
-    """The slots of a stage, one a row; of the many blocks of a run that are alike, three."""
-    return joined(_rows(run, tp) for run in stand)
+def rows(stage: StageSlots, tp: int) -> Rows:
+    """The slots of a stage as rows, one per slot. Of a long run only three of its identical blocks of nodes are listed."""
+    return joined(_rows(run, tp) for run in stage)
 
 
 def _rows(run: Run, tp: int) -> Rows:
@@ -89,7 +92,7 @@ def _rows(run: Run, tp: int) -> Rows:
 
 
 def types(request: Request) -> dict[DeviceSpec, list[Cluster]]:
-    """Clusters of every type of device, as listed."""
+    """The clusters of every device type, in the order of the topology."""
     found: dict[DeviceSpec, list[Cluster]] = {}
     for cluster in request.clusters():
         found.setdefault(cluster.node.device, []).append(cluster)
@@ -97,41 +100,41 @@ def types(request: Request) -> dict[DeviceSpec, list[Cluster]]:
 
 
 def orders(request: Request) -> list[list[list[Cluster]]]:
-    """Clusters by type of device, the types in every order (the first `ORDERS`), clusters of a type as listed."""
+    """Clusters grouped by device type, for every order of the types (the first `ORDERS`); those of a type in topology order."""
     every = itertools.permutations(types(request).values())
     return [list(order) for order in itertools.islice(every, ORDERS)]
 
 
-def strips(stands: Sequence[Stand]) -> tuple[tuple[Run, ...], ...]:
-    """Replicas that stand on one cluster at every stage, as long as they do: their run at each stage."""
-    ends = sorted({end for stand in stands for end in itertools.accumulate(run.count for run in stand)})
-    return tuple(tuple(_part(stand, start, end) for stand in stands) for start, end in itertools.pairwise([0, *ends]))
+def strips(stages: Sequence[StageSlots]) -> tuple[tuple[Run, ...], ...]:
+    """Maximal groups of consecutive replicas that are on one cluster at every stage: for each group its run at each stage."""
+    ends = sorted({end for stage in stages for end in itertools.accumulate(run.count for run in stage)})
+    return tuple(tuple(_part(stage, start, end) for stage in stages) for start, end in itertools.pairwise([0, *ends]))
 
 
-def replicas(stands: Sequence[Stand], cp: int) -> tuple[tuple[Run, ...], ...]:
-    """Replicas that stand alike, each on one cluster at every stage. Raises NotModelled where one's cp ranks do not."""
-    found = strips(stands)
+def replicas(stages: Sequence[StageSlots], cp: int) -> tuple[tuple[Run, ...], ...]:
+    """`strips`, for replicas of cp slots each. Raises NotModelled where the cp ranks of a replica are on several clusters."""
+    found = strips(stages)
     if any(group[0].count % cp for group in found):
         raise NotModelled("a replica's cp ranks straddle clusters")
     return found
 
 
-def _part(stand: Stand, start: int, end: int) -> Run:
-    """Replicas from `start` to `end`, which stand in one run."""
-    firsts = itertools.accumulate((run.count for run in stand), initial=0)
-    before, run = next((before, run) for before, run in zip(firsts, stand, strict=False) if start < before + run.count)
+def _part(stage: StageSlots, start: int, end: int) -> Run:
+    """The slots of the replicas from `start` to `end`, which are in one run."""
+    firsts = itertools.accumulate((run.count for run in stage), initial=0)
+    before, run = next((before, run) for before, run in zip(firsts, stage, strict=False) if start < before + run.count)
     return Run(run.cluster, run.first + start - before, end - start)
 
 
 def unlike(run: Run, tp: int, width: int) -> list[Run]:
-    """Replicas of `width` slots each of a run, one for every way in which they can lie on nodes."""
+    """Replicas of `width` slots each of a run, one for each distinct offset inside a node."""
     per_node = run.cluster.node.count // tp
     ways = min(run.count // width, per_node // math.gcd(per_node, width)) if width > 1 else 1
     return [Run(run.cluster, run.first + i * width, width) for i in range(ways)]
 
 
-def borders(source: Stand, target: Stand, tp: int) -> tuple[tuple[Device, Device], ...]:
-    """First devices of replicas that hand on to each other: one pair for every two clusters, in one node or in two."""
+def borders(source: StageSlots, target: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
+    """First devices of replicas that send to each other at a stage border: a pair for each two clusters, in a node or not."""
     found: dict[tuple[str, str, bool], tuple[Device, Device]] = {}
     for a, b in strips((source, target)):
         for step in range(min(a.count, a.cluster.node.count // tp)):
@@ -140,24 +143,25 @@ def borders(source: Stand, target: Stand, tp: int) -> tuple[tuple[Device, Device
     return tuple(found.values())
 
 
-def ring(stand: Stand, tp: int) -> tuple[tuple[Device, Device], ...]:
-    """First devices of replicas that are neighbours on the ring of a stage: a pair of each kind; none for one replica."""
-    if sum(run.count for run in stand) == 1:
+def ring(stage: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
+    """First devices of neighbours on the data-parallel ring of a stage, at least a pair of each kind; none for one replica."""
+    if sum(run.count for run in stage) == 1:
         return ()
     pairs = []
-    for run in stand:
+    for run in stage:
         steps = range(run.first, run.first + min(run.count - 1, run.cluster.node.count // tp))
         pairs += [(slot(run.cluster, tp, i)[0], slot(run.cluster, tp, i + 1)[0]) for i in steps]
-    for a, b in zip(stand, stand[1:] + stand[:1], strict=True):
+    for a, b in zip(stage, stage[1:] + stage[:1], strict=True):
         pairs.append((slot(a.cluster, tp, a.first + a.count - 1)[0], slot(b.cluster, tp, b.first)[0]))
     return tuple(pairs)
 
 
 def level(seconds: Sequence[tuple[float, float]], most: Sequence[float], layers: int, least: int) -> tuple[int, ...] | None:
-    """Layers of stages that take (s, c) seconds, s + k c for k layers, so that the slowest takes least.
+    """Layers of every stage with the least time of the slowest stage; None where the stages cannot hold all layers.
 
-    Every stage holds from `least` to its `most` layers; None where they cannot hold all. Each next layer goes to the stage that
-    is then done soonest, of equals to the last: no exchange can make the slowest faster, as more layers take more time.
+    A stage with (s, c) takes s + k c seconds for k layers and holds from `least` to its `most` layers. Greedy: each next layer
+    goes to the stage that then takes least, of equals to the last. That is optimal because more layers take more time: moving a
+    layer to another stage cannot make the slowest faster.
     """
     given = [least] * len(seconds)
     if any(least > limit for limit in most) or sum(given) > layers:

@@ -1,6 +1,7 @@
-"""Every (tp, dp, cp, ep, microbatch size, recomputation, schedule) that divides the model, the batch and the machines.
+"""The search space of parallel layouts: every (tp, dp, cp, ep, microbatch size, recomputation, schedule) that divides the
+model, the batch and the devices.
 
-pp is left to the stage model, which decides how many stages stand on which class of machines.
+pp is left to the stage model, which chooses how many stages each class of nodes has. Also the device slots of a cluster.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
-"""Microbatch sizes that the published strategies try; certified tries every divisor of a replica's batch."""
+"""Microbatch sizes that the published strategies search; certified searches every divisor of a replica's batch."""
 MOST_CHUNKS = 12
-"""Most virtual stages of a pipeline place (vpp) that are searched. The bubble falls as 1 / vpp, so more would take away less
-than a twelfth of it (a guess at what is worth the search)."""
+"""Maximum number of virtual stages per pipeline rank (vpp) that is searched. The bubble falls as 1 / vpp, so more would remove
+less than a twelfth of it (a guess at what is worth the search)."""
 USUAL_CHUNKS = (2, 4, 8)
-"""Numbers of virtual stages that are searched whether they divide the model's layers or not."""
+"""Values of vpp that are searched even if they do not divide the model's layers."""
 NOT_SEARCHED = ("gpipe", "1f1b-deepspeed")
-"""Schedules that 1f1b beats in memory or in time; pin them where a runtime has no other."""
+"""Schedules that need more memory or time than 1f1b; used only when pinned, for a runtime that has no other."""
 RECOMPUTE = ("none", "full")
-"""Plans have a fused attention core (`ParallelConfig.attention`), with which selective recomputation is the same as none: it is
-not searched unless it is pinned."""
+"""Recomputation that is searched. Plans have a fused attention core (`ParallelConfig.attention`), with which selective
+recomputation equals none, so it is used only when pinned."""
 LEAST_TOKENS = 4096
-"""Tokens of a sequence that a rank has at least where cp is searched: with fewer, more replicas or tensor parallelism do what
-cp does and move less (a guess). Llama 3 left 8,192 (arXiv 2407.21783, table 4: cp 16 for 131,072)."""
+"""Minimum number of tokens of a sequence per rank where cp is searched; a smaller value adds larger cp to the search. With
+fewer tokens, more replicas or tensor parallelism achieve the same with less communication (a guess). Llama 3 has 8,192 (arXiv
+2407.21783, table 4: cp 16 for 131,072)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All degrees but pp."""
+    """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage."""
 
     tp: int
     dp: int
@@ -53,29 +55,29 @@ class Shape:
 
     @property
     def slots(self) -> int:
-        """Slots (tensor-parallel groups) that one stage takes."""
+        """Number of slots (tensor-parallel groups) of one stage."""
         return self.dp * self.cp
 
     def microbatches(self, workload: Workload) -> int:
-        """Microbatches of every replica."""
+        """Number of microbatches of every replica."""
         return workload.global_batch_size // (self.dp * self.microbatch_size)
 
     def places(self, microbatches: int, most: int) -> int:
-        """The longest pipeline of at most so many places that the schedule is defined for; at least 1."""
+        """The largest pp up to `most` that the schedule is defined for; at least 1."""
         if not schedules.get(self.schedule).CHUNKED:
             return max(most, 1)
         return next((pp for pp in range(most, 0, -1) if microbatches % pp == 0), 1)
 
     def enough(self, microbatches: int, pp: int) -> int:
-        """Microbatches of which as many are in flight as of all of them."""
+        """A number of microbatches up to the given one that has as many of them in flight."""
         return microbatches if microbatches <= 2 * pp or self.schedule == "gpipe" else 2 * pp
 
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
-        """The configuration with a pipeline of pp places."""
+        """The configuration with pp pipeline stages."""
         return _config(self, workload, pp)
 
 
-@functools.lru_cache(maxsize=64)  # the classes of a shape ask for the same one; a large one has a number for each replica
+@functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
 def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
     return ParallelConfig(
         tp=shape.tp,
@@ -98,13 +100,13 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
 
 @functools.lru_cache(maxsize=4096)
 def splitting(shape: Shape) -> Shape:
-    """The shape under a schedule that splits the backward and overlaps its messages: the least that any schedule costs."""
+    """The shape under a schedule that splits the backward and overlaps messages: a lower bound for all schedules."""
     name = next(name for name in schedules.names() if schedules.get(name).SPLITS_BACKWARD)
     return replace(shape, schedule=name, vpp=1)
 
 
 def variants(request: Request, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule, vpp and ZeRO stage that is searched, as far as they are not pinned."""
+    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned."""
     for zero in zero_stages(request, shape):
         for name, vpp in _schedules(request):
             yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
@@ -135,35 +137,35 @@ def chunks(layers: int) -> list[int]:
 
 
 def overlaps(shape: Shape) -> tuple[Shape, ...]:
-    """The shape with its weights gathered ahead of the next step's forwards, and, where that is a choice, behind the optimizer.
+    """The shape with the all-gather of its weights before the next step's forwards and, with ZeRO 1 or 2, after the optimizer.
 
-    Ahead they hide behind forwards of the stage and of those before it; behind, where backwards of those before are still to
-    come, which take longer. Reductions are always overlapped."""
+    Before the forwards it overlaps with those of this stage and of earlier stages; after the optimizer it overlaps with
+    backwards of earlier stages that are still running, which take longer. Reductions are always overlapped."""
     chosen = shape.slots > 1 and shape.zero_stage in (1, 2)
     return (shape, replace(shape, overlap_param_gather=False)) if chosen else (shape,)
 
 
 def slots(cluster: Cluster, tp: int) -> int:
-    """Tensor-parallel groups that a cluster can hold, each inside one node."""
+    """Number of tensor-parallel groups that a cluster can hold, each inside one node."""
     return cluster.nodes * (cluster.node.count // tp)
 
 
 def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
-    """Devices of a slot; slots fill one node after the other."""
+    """Devices of slot number `index`; slots fill one node after the other."""
     node, place = divmod(index, cluster.node.count // tp)
     return tuple(Device(cluster.name, node, place * tp + i) for i in range(tp))
 
 
 def uneven(cluster: Cluster, shape: Shape, stages: int) -> bool:
-    """Whether so many stages, on nodes filled one after the other, leave the last node two slots or more shorter than others.
+    """Whether this number of stages, on nodes filled one after the other, leaves two or more slots of the last node idle.
 
-    Groups of cp and of ep stand on whole parts of nodes; so their stages are not spread otherwise."""
+    Then `spread` is an alternative. False with cp or ep, whose groups need whole parts of nodes."""
     per_node, taken = cluster.node.count // shape.tp, stages * shape.slots
     return shape.cp == shape.ep == 1 and taken > per_node and -taken % per_node > 1
 
 
 def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], ...]:
-    """Devices of so many slots, evenly on the fewest nodes that hold them: some, the first, have one more than others."""
+    """Devices of `taken` slots, spread evenly over the fewest nodes that hold them; the first nodes may have one slot more."""
     nodes = math.ceil(taken / (cluster.node.count // tp))
     each, more = divmod(taken, nodes)
     places = ((node, place) for node in range(nodes) for place in range(each + (node < more)))
@@ -171,9 +173,9 @@ def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], .
 
 
 def searched(request: Request, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
-    """`shapes` under every cp and ep that is searched: powers of two, and all that divide the experts.
+    """`shapes` with every cp and ep that is searched: powers of two for cp, all divisors of the number of experts for ep.
 
-    Raises Infeasible for none."""
+    Raises Infeasible where there is none."""
     found, wishes = False, request.wishes
     _check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
     for cp in _context_degrees(request):
@@ -187,10 +189,10 @@ def searched(request: Request, across: bool = False, every_size: bool = True) ->
 
 
 def shapes(request: Request, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
-    """All shapes with cp and ep as pinned, else 1; replicas of a stage stand in one cluster, or anywhere if `across`.
+    """All shapes with cp and ep as pinned, else 1, under one schedule, vpp and ZeRO stage each (`variants` has the others).
 
-    Microbatch sizes are those of `USUAL_SIZES` that divide a replica's batch, or all divisors (`every_size`). Raises Infeasible
-    for none."""
+    The replicas of a stage share a cluster, unless `across`. Microbatch sizes are those of `USUAL_SIZES` that divide a
+    replica's batch, or all divisors with `every_size`. Raises Infeasible where there is none."""
     found = False
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     _check_degrees(request.workload, cp, ep)
@@ -208,7 +210,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
 
 
 def _context_degrees(request: Request) -> list[int]:
-    """1, and powers of two that leave a rank `LEAST_TOKENS`, unless pinned."""
+    """1 and the powers of two that leave a rank at least `LEAST_TOKENS`, or the pinned cp."""
     if request.wishes.cp:
         return [request.wishes.cp]
     seq_len = request.workload.seq_len
@@ -217,7 +219,7 @@ def _context_degrees(request: Request) -> list[int]:
 
 
 def _expert_degrees(request: Request) -> list[int]:
-    """All divisors of the experts, unless pinned; only 1 where blocks of ranks share state, which is not modelled with more."""
+    """All divisors of the number of experts, or the pinned ep; only 1 with `zero_shard_size`, which is not modelled with ep."""
     experts = request.workload.model.experts
     if request.wishes.ep or request.wishes.zero_shard_size or not experts:
         return [request.wishes.ep or 1]
@@ -225,7 +227,7 @@ def _expert_degrees(request: Request) -> list[int]:
 
 
 def _tensor_degrees(request: Request) -> list[int]:
-    """Degrees that fit inside some node and divide heads, MLPs and vocabulary; powers of two unless pinned."""
+    """Powers of two, or the pinned tp, that fit inside some node and divide heads, MLP sizes and vocabulary."""
     model = request.workload.model
     largest = max((cluster.node.count for cluster in request.clusters()), default=0)
     wished = request.wishes.tp
@@ -245,7 +247,7 @@ def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
 
 
 def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
-    """Refuse a pinned cp or ep that the sequence or the model cannot be divided by."""
+    """Raise Infeasible where a pinned cp does not divide the sequence or a pinned ep the experts."""
     if cp > 1 and workload.seq_len % (2 * cp):
         raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp")
     if ep > 1 and (not workload.model.experts or workload.model.experts % ep):

@@ -4,15 +4,15 @@ AMP (Li et al., NeurIPS 2022, arXiv 2210.07297, section 4; DachengLi1/AMP, cost_
 
     (m - 1) max t_i + sum t_i + sum e_i + max over stages of 2 (dp - 1) / dp x gradient bytes / bandwidth
 
-with m microbatches, t_i the seconds of stage i for one of them, and e_i those of the messages between stages i and i + 1. Of
-all pairs of neighbours the slowest counts, alone on its link. Where devices differ, the released code takes the mean of their
-layer times, weighted by how many there are: it knows no faster stage. Layers are split for the least (m - 1) max t_i + sum t_i,
-and evenly for a single microbatch. Ranks are given out in the order tensor, data, pipeline along the nodes as listed, so that
-what speaks most stays nearest; this is the released placement without annealing.
+with m microbatches, t_i the seconds of stage i for one of them, and e_i those of the messages between stages i and i + 1: the
+slowest pair of neighbours counts, alone on its link. Where devices differ, the released code takes the mean of their layer
+times, weighted by their numbers, so no stage is faster than another. Layers are split for the least (m - 1) max t_i + sum t_i,
+and evenly for a single microbatch. Ranks are assigned in the order tensor, data, pipeline along the nodes as listed, so that
+those that communicate most are nearest; this is the released placement without annealing.
 
-Layer seconds, message and link paces are ours. A message counts there and back, as t_i counts forward and backward. AMP has
-neither memory nor recomputation in its model: what does not fit is passed over here, and recomputation is one more degree.
-Layers here are transformer layers; embedding and head belong to the first and the last of them."""
+Layer seconds and the latency and bandwidth of messages and links are ours. A message counts there and back, as t_i counts
+forward and backward. AMP models neither memory nor recomputation: here what does not fit is skipped, and recomputation is one
+more degree. Layers here are transformer layers; embedding and head belong to the first and the last of them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
-from planner.space.device_slots import Stand, cut, devices, level, ring, thinned
+from planner.space.device_slots import StageSlots, cut, devices, level, ring, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
 from sim.kernels.lowering import gradient_bytes
 from sim.plan.plan import Plan
 
 RANKED = 8
-PLAYED = 2
+SIMULATED = 2
+"""Maximum numbers of plans that are built and ranked, and of those that are simulated (guesses)."""
 
 
 def plan(request: Request, context: PlanningContext) -> Plan:
@@ -43,7 +44,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     costs = LineCosts(context)
     ranked = sorted(_strategies(request, context, costs), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, layers) for _, shape, layers in ranked)
-    best = fastest(builders, RANKED, PLAYED, deadline)
+    best = fastest(builders, RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible("amp: no layout over all devices divides the batch and fits the memory")
     return best
@@ -62,14 +63,14 @@ def _strategies(request: Request, context: PlanningContext, costs: LineCosts) ->
             continue
         found.append((shape, pp, m))
     for shape, pp, m in thinned(found, request.topology.fleet.devices):
-        stands = cut(clusters, shape.tp, shape.slots)
+        stage_slots = cut(clusters, shape.tp, shape.slots)
         seconds = mean_seconds(context, shape, pp)
         with suppress(PlanError):
             given = even(layers, pp) if m == 1 else level(seconds, [layers] * pp, layers, shape.vpp)
             if given is not None and min(given) >= shape.vpp:
                 stages = [base + k * each for k, (base, each) in zip(given, seconds, strict=True)]
-                sync = max(_sync(costs, shape, stands[i], k, (i == 0, i == pp - 1)) for i, k in enumerate(given))
-                yield cost(m, stages, costs.messages(shape, stands), sync), shape, given
+                sync = max(_sync(costs, shape, stage_slots[i], k, (i == 0, i == pp - 1)) for i, k in enumerate(given))
+                yield cost(m, stages, costs.messages(shape, stage_slots), sync), shape, given
 
 
 def cost(microbatches: int, stages: Sequence[float], messages: Sequence[float], sync: float) -> float:
@@ -78,13 +79,13 @@ def cost(microbatches: int, stages: Sequence[float], messages: Sequence[float], 
 
 
 def even(layers: int, pp: int) -> tuple[int, ...]:
-    """The split of a single microbatch: what is left over goes to the first stages."""
+    """The split for a single microbatch: even, the first stages take the remainder."""
     each, more = divmod(layers, pp)
     return tuple(each + (place < more) for place in range(pp))
 
 
 def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[float, float]]:
-    """(s, c) of every stage, which takes s + k c seconds for k layers: the mean over all devices, so c is alike for all."""
+    """(s, c) of every stage, which takes s + k c seconds for k layers: the mean over all devices, so all have the same c."""
     options = [NodeClass(context, cluster, shape, []) for cluster in context.request.clusters()]
     total = sum(option.cluster.devices for option in options)
 
@@ -97,20 +98,23 @@ def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[
     return [(bases[role], each) for role in roles]
 
 
-def _sync(costs: LineCosts, shape: Shape, stand: Stand, layers: int, ends: tuple[bool, bool]) -> float:
-    """Seconds of the gradient sum of a stage: a ring over its slowest link."""
+def _sync(costs: LineCosts, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool]) -> float:
+    """Seconds of the gradient all-reduce of a stage: a ring over its slowest link."""
     nbytes = sum(size for _, size in gradient_bytes(costs.workload, costs.config(shape, 2), layers, *ends))
-    return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stand, shape.tp)))
+    return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stage, shape.tp)))
 
 
 def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
-    """2 (n - 1) / n x bytes over a link of so many seconds a byte."""
+    """Seconds of a ring all-reduce: 2 (n - 1) / n x bytes over a link that takes `per_byte` seconds a byte."""
     return 2 * (ranks - 1) / ranks * nbytes * per_byte
 
 
 def _build(request: Request, costs: LineCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
-    """The plan in AMP's order of ranks. Raises PlanError where it does not fit, before it is built."""
-    stands, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
-    if any(k > costs.most(shape, stand, i, len(stands), m) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))):
+    """The plan in AMP's order of ranks. Raises PlanError before building it where it does not fit."""
+    stage_slots, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
+    if any(
+        k > costs.most(shape, stage, i, len(stage_slots), m)
+        for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))
+    ):
         raise PlanError("does not fit the memory")
-    return assemble(request, shape, layers, devices(stands, shape.tp), "amp")
+    return assemble(request, shape, layers, devices(stage_slots, shape.tp), "amp")

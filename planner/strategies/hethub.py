@@ -1,15 +1,15 @@
-"""hethub: three levels, the pipeline across types of accelerators, data and tensor parallelism inside them, layers by speed.
+"""hethub: three levels, the pipeline across device types, data and tensor parallelism inside them, layers by speed.
 
-HETHUB (arXiv 2405.16256, the automatic parallel planner) searches level by level: which stages of the pipeline stand on which
-type of accelerator, how many replicas a stage has there, how many devices of a node share a layer; layers are spread unevenly
-over the stages by their predicted times, and the predictor of a step ranks the leaves. Here a type takes part with all its
-devices, so that (tp, dp) decides how many stages each has, and types come in every order. A stage never mixes types, but it may
-stand on several clusters of one type, for NICs are no level of this search. Layers are given so that the slowest stage takes
-least within its memory. The predictor is our closed forms in the form that the paper's pipeline has: the slowest stage for
-every microbatch but one, every stage and message once, and the longest gradient sum and optimizer.
+HETHUB (arXiv 2405.16256, the automatic parallel planner) searches level by level: which pipeline stages are on which type of
+accelerator, how many replicas a stage has there, how many devices of a node share a layer; layers are spread unevenly over
+the stages by their predicted times, and the predictor of a step ranks the leaves of this search tree. Here all devices of
+every type are used, so (tp, dp) determines the number of stages of each type, and types come in every order. A stage never
+mixes types, but it may span several clusters of one type, because NICs are no level of this search. Layers are divided for the
+least time of the slowest stage within the memory. The predictor combines our closed forms as the paper does: the slowest stage
+for every microbatch but one, every stage and message once, and the longest gradient all-reduce and optimizer.
 
-Left out: degrees that differ from type to type, for a plan has one tp and one dp; fewer devices than there are. The paper
-profiles small clusters and extrapolates; our layer seconds and paces stand in for its profiles."""
+Not modelled: degrees that differ from type to type, because a plan has one tp and one dp; using fewer devices than there are.
+The paper profiles small clusters and extrapolates; our layer seconds and communication costs replace its profiles."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import Stand, cut, devices, level, orders, thinned
+from planner.space.device_slots import StageSlots, cut, devices, level, orders, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
 from sim.plan import schedules
 from sim.plan.plan import Plan
 
 RANKED = 8
-PLAYED = 3
+SIMULATED = 3
+"""Maximum numbers of plans that are built and ranked, and of those that are simulated (guesses)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf of the search and the seconds of a step that are predicted for it."""
+    """A leaf of the search tree: a layout, and the predicted seconds of its step."""
 
     seconds: float
     shape: Shape
-    stands: tuple[Stand, ...]
+    stage_slots: tuple[StageSlots, ...]
     layers: tuple[int, ...]
 
 
@@ -51,14 +52,14 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     costs = LineCosts(context)
     rough = ((seconds, place) for place in _places(request) for seconds in _compute(costs, *place))
     leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
-    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, PLAYED, deadline)
+    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible("hethub: no tp and dp give every type of accelerator whole stages that fit the memory and the batch")
     return best
 
 
-def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
-    """Every shape and its stages, type by type, the types in every order."""
+def _places(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+    """Every shape with its stages, type by type, for every order of the types."""
     every, layers, pinned = orders(request), request.workload.model.layers, request.wishes.pp
     found = []
     for shape in shapes(request, across=True):
@@ -66,49 +67,49 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
         if all(counts) and sum(counts) * shape.vpp <= layers and pinned in (None, sum(counts)):
             found += [(shape, order) for order in every]
     for shape, order in thinned(found, request.topology.fleet.devices):
-        yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
+        yield shape, tuple(stage for alike in order for stage in cut(alike, shape.tp, shape.slots))
 
 
-def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[Leaf]:
-    """The leaf of a shape on its stages and its prediction; nothing where it does not fit."""
+def _leaf(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[Leaf]:
+    """The leaf of a shape on its stages, with its prediction; nothing where it does not fit."""
     with suppress(PlanError):
-        layers = split(costs, shape, stands)
+        layers = split(costs, shape, stage_slots)
         if layers is not None:
-            yield Leaf(predict(costs, shape, stands, layers), shape, stands, layers)
+            yield Leaf(predict(costs, shape, stage_slots, layers), shape, stage_slots, layers)
 
 
-def _compute(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[float]:
-    """Seconds of a leaf's compute if memory were no limit; nothing where there is none."""
+def _compute(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[float]:
+    """Seconds of a leaf's compute without the memory limit; nothing where there is no such leaf."""
     with suppress(PlanError):
-        layers = split(costs, shape, stands, limited=False)
+        layers = split(costs, shape, stage_slots, limited=False)
         if layers is not None:
-            stages = [s + k * c for k, (s, c) in zip(layers, _seconds(costs, shape, stands), strict=True)]
+            stages = [s + k * c for k, (s, c) in zip(layers, _seconds(costs, shape, stage_slots), strict=True)]
             yield (shape.microbatches(costs.workload) - 1) * max(stages) + sum(stages) / shape.vpp
 
 
-def _seconds(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[tuple[float, float]]:
-    return [costs.line_seconds(shape, stand, (i == 0, i == len(stands) - 1)) for i, stand in enumerate(stands)]
+def _seconds(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
+    return [costs.line_seconds(shape, stage, (i == 0, i == len(stage_slots) - 1)) for i, stage in enumerate(stage_slots)]
 
 
-def split(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool = True) -> tuple[int, ...] | None:
-    """Layers of every stage, so that the slowest takes least; None where they do not fit the memory, if that is a limit."""
-    pp, m, layers = len(stands), shape.microbatches(costs.workload), costs.workload.model.layers
-    most = [costs.most(shape, stand, i, pp, m) if limited else layers for i, stand in enumerate(stands)]
-    return level(_seconds(costs, shape, stands), most, layers, shape.vpp)
+def split(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool = True) -> tuple[int, ...] | None:
+    """Layers of every stage with the least time of the slowest; None where they do not fit the memory, if `limited`."""
+    pp, m, layers = len(stage_slots), shape.microbatches(costs.workload), costs.workload.model.layers
+    most = [costs.most(shape, stage, i, pp, m) if limited else layers for i, stage in enumerate(stage_slots)]
+    return level(_seconds(costs, shape, stage_slots), most, layers, shape.vpp)
 
 
-def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: tuple[int, ...]) -> float:
+def predict(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
     """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
 
-    Where the schedule does not overlap messages, a stage is held up by those that it sends for every microbatch.
+    Where the schedule does not overlap messages, a stage waits for those that it sends for every microbatch.
     """
-    pp, m = len(stands), shape.microbatches(costs.workload)
+    pp, m = len(stage_slots), shape.microbatches(costs.workload)
     found = [
-        costs.cost(shape, stand, k, (i == 0, i == pp - 1)) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))
+        costs.cost(shape, stage, k, (i == 0, i == pp - 1)) for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))
     ]
     config = costs.config(shape, pp)
-    messages = costs.messages(shape, stands)
-    waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # of a border's two messages each stage sends one
+    messages = costs.messages(shape, stage_slots)
+    waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # each stage sends one of the two messages of a border
     sent = [waits * (ahead + back) for ahead, back in zip([*messages, 0.0], [0.0, *messages], strict=True)]
     slowest = max(max(cost.slot, cost.both + out) for cost, out in zip(found, sent, strict=True))
     fill = sum(cost.both for cost in found) / shape.vpp + sum(messages)
@@ -116,4 +117,4 @@ def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: t
 
 
 def _build(request: Request, leaf: Leaf) -> Plan:
-    return assemble(request, leaf.shape, leaf.layers, devices(leaf.stands, leaf.shape.tp), "hethub")
+    return assemble(request, leaf.shape, leaf.layers, devices(leaf.stage_slots, leaf.shape.tp), "hethub")

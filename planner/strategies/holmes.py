@@ -3,8 +3,8 @@
 Holmes (arXiv 2312.03549, section 3): cross-cluster pipeline parallelism with automatic NIC selection, and the self-adapting
 partition that gives environment i floor(alpha x S(i) / sum of S x layers) layers, alpha = 1.05, S(i) its measured speed, the
 rest to the last. The released code (zhejianglab/Holmes dadcc08) takes these numbers from the user; with S measured and alpha
-= 1 it gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of the environment's own homogeneous
-cluster under the same shape. Inside an environment layers are spread evenly over its stages, and all machines take part."""
+= 1 the rule gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of the environment's own homogeneous
+cluster under the same shape. Inside an environment layers are spread evenly over its stages, and all devices are used."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
 ALPHA = 1.05
+"""alpha of the self-adapting partition, as in the paper."""
 RANKED = 12
-PLAYED = 3
+SIMULATED = 3
+"""Maximum numbers of plans that are built and ranked, and of those that are simulated (guesses)."""
 
 
 def plan(request: Request, context: PlanningContext) -> Plan:
@@ -40,7 +42,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
             ranked.append((_seconds(context, shape, classes, stages), shape, stages))
     ranked.sort(key=lambda item: item[0])
     builders = (functools.partial(build, request, shape, stages, "holmes") for _, shape, stages in ranked)
-    best = fastest(builders, RANKED, PLAYED, deadline)
+    best = fastest(builders, RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch")
     return best
@@ -53,7 +55,7 @@ def layers_by_speed(speeds: list[float], layers: int) -> list[int]:
 
 
 def _stages(request: Request, classes: list[NodeClass]) -> tuple[tuple[str, int], ...] | None:
-    """(cluster, layers) of every pipeline place, or None where the rule leaves a stage without layers."""
+    """(cluster, layers) of every stage, or None where a stage gets no layers or not all clusters or the pinned pp are used."""
     layers = request.workload.model.layers
     pp = sum(option.capacity for option in classes)
     if len(classes) < len(list(request.clusters())) or request.wishes.pp not in (None, pp) or pp > layers:
@@ -73,7 +75,7 @@ def _stages(request: Request, classes: list[NodeClass]) -> tuple[tuple[str, int]
 
 
 def _speed(option: NodeClass, layers: int) -> float:
-    """Samples per second of an environment alone, up to a constant: an even pipeline over its own stages."""
+    """S(i): samples per second of an environment alone, up to a constant, as an even pipeline over its own stages."""
     cost = option.cost("middle", math.ceil(layers / option.capacity))
     config = option.config
     fill = (option.capacity - 1) * cost.both / option.shape.vpp
@@ -81,7 +83,7 @@ def _speed(option: NodeClass, layers: int) -> float:
 
 
 def _seconds(context: PlanningContext, shape: Shape, classes: list[NodeClass], stages: tuple[tuple[str, int], ...]) -> float:
-    """Closed form of a pipeline: the slowest stage (border messages included) for every microbatch, and each stage once."""
+    """Closed form of a pipeline: the slowest stage with its border message for m - 1 microbatches, and all stages once."""
     by_name = {option.cluster.name: option for option in classes}
     costs_of = [(by_name[name], by_name[name].cost("middle", layers)) for name, layers in stages]
     borders = [context.message(a.cluster, b.cluster, shape, in_step=True) for a, b in itertools.pairwise(classes)]

@@ -1,9 +1,9 @@
 """megatron: ranks in the default order tp-cp-ep-dp-pp over the nodes as listed, even layers; blind to NICs and devices.
 
-Megatron-LM (Narayanan et al., arXiv 2104.04473; megatron/core/parallel_state.py) numbers ranks over the hosts as the launcher
-lists them and gives every stage the same number of layers. All devices are used. Degrees, microbatch size and recomputation
-are the best of those that fit, as a careful user would tune them: ranked by a closed form that takes all devices for the
-slowest, the first few then by their real closed form, the best of these by simulation."""
+Megatron-LM (Narayanan et al., arXiv 2104.04473; megatron/core/parallel_state.py) numbers ranks over the hosts in the launcher's
+order and gives every stage the same number of layers. All devices are used. Degrees, microbatch size and recomputation are the
+best of those that fit, as a careful user would tune them: ranked by a closed form in which all devices are as fast as the
+slowest, the first few then by their full closed form, the best of these by simulation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
 
 RANKED = 8
-PLAYED = 2
+SIMULATED = 2
+"""Maximum numbers of plans that are built and ranked, and of those that are simulated (guesses)."""
 
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
     deadline, costs = context.until(), LineCosts(context)
     ranked = sorted(_ranked(request, context), key=lambda item: item[0])
-    best = fastest((functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked), RANKED, PLAYED, deadline)
+    builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
+    best = fastest(builders, RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible(
             "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory"
@@ -38,7 +40,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
 
 
 def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Shape, int]]:
-    """(seconds, shape, pp) of every even layout over all devices, as if all devices were the slowest."""
+    """(seconds, shape, pp) of every even layout over all devices, as if all devices were as fast as the slowest."""
     layers, found = request.workload.model.layers, []
     clusters = list(request.clusters())
     for shape in searched(request, across=True, every_size=False):
@@ -57,11 +59,11 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
 
 
 def _build(request: Request, costs: LineCosts, shape: Shape, pp: int) -> Plan:
-    """The plan of a layout. Raises PlanError where it cannot be, or a place lacks memory."""
-    stands = cut(request.clusters(), shape.tp, shape.slots)
+    """The plan of a layout. Raises PlanError where it does not exist, or a stage lacks memory."""
+    stage_slots = cut(request.clusters(), shape.tp, shape.slots)
     m = shape.microbatches(request.workload)
-    for place, stand in enumerate(stands):
-        needed, there = costs.bytes_at(shape, stand, request.workload.model.layers // pp, place, pp, m)
+    for place, stage in enumerate(stage_slots):
+        needed, there = costs.bytes_at(shape, stage, request.workload.model.layers // pp, place, pp, m)
         if needed > there:
             raise PlanError(f"stage {place} needs {needed:.3g} bytes")
     devices: list[Device] = []

@@ -1,21 +1,21 @@
-"""metis: device groups along the types of devices, layers by the capacity of each group, the batch by the speed inside one.
+"""metis: device groups along the device types, layers by the capacity of each group, the batch by the speed inside a group.
 
-Metis (Um et al., USENIX ATC 2024; SamsungLabs/Metis, search_space and model) lines the devices up by type, in every order of
-the types, and cuts the line into the device groups of the stages; a group at a border of types holds both. Then
+Metis (Um et al., USENIX ATC 2024; SamsungLabs/Metis, search_space and model) sorts the devices by type, for every order of the
+types, and cuts this line into the device groups of the stages; a group at a border of types holds both. Then
 
 - a group starts with data parallelism alone and halves it for tensor parallelism until the stages fit: the first that fits is
   taken, for every number of stages and of microbatches;
 - the data balancer gives the replicas of a mixed group shares of the batch by their speed, by largest remainder;
-- the layer balancer gives group s layers by its capacity c_s = (1 / its time) / sum of all; of a group short of memory the
-  capacity is cut by 0.9 x what fits and goes to groups with room, at most three times;
-- a plan costs (m - 1) max t_s + sum t_s + messages + longest optimizer + longest gradient sum.
+- the layer balancer gives group s layers by its capacity c_s = (1 / its time) / sum of all; the capacity of a group short of
+  memory is cut to 0.9 x what fits, and the rest goes to groups with free memory, at most three times;
+- a plan costs (m - 1) max t_s + sum t_s + messages + longest optimizer + longest gradient all-reduce.
 
-Left out, because a plan has one tp and one dp and its microbatches one size: groups of unequal sizes and degrees that differ
-from stage to stage, so that all groups shrink their dp together; sizes need not be powers of two. A replica runs through all
-stages, so its share of the batch holds for all of them and is counted in whole microbatches; it follows from its time in the
-mixed groups. Even shares are priced beside it, for where most groups are pure. Memory is that of the fullest device, not the
-sum over a group. Recomputation, which Metis lacks, is one more degree. Layer seconds, paces and optimizer are our closed forms,
-in place of its profiles; loading of batches is not modelled."""
+Not modelled, because a plan has one tp and one dp and its microbatches one size: groups of unequal sizes and degrees that
+differ from stage to stage; so all groups reduce their dp together, and sizes need not be powers of two. A replica runs through
+all stages, so its share of the batch is the same in all of them, in whole microbatches; it follows from its time in the mixed
+groups. Even shares are evaluated, too, for plans in which most groups are pure. Memory is that of the fullest device, not the
+sum over a group. Recomputation, which Metis lacks, is one more degree. Layer seconds, communication and optimizer are our
+closed forms in place of its profiles; loading of batches is not modelled."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import Stand, cut, devices, orders, strips, thinned
+from planner.space.device_slots import StageSlots, cut, devices, orders, strips, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
 from sim.plan.plan import Plan
 
 RANKED = 8
-PLAYED = 3
+SIMULATED = 3
+"""Maximum numbers of plans that are built and ranked, and of those that are simulated (guesses)."""
 ATTEMPTS = 3
 MARGIN = 0.9
-"""Layers are balanced so often, capacity short of memory is cut by so much more (SamsungLabs/Metis, model/load_balancer.py)."""
+"""Maximum number of times that layers are balanced, and the factor by which capacity short of memory is cut further
+(SamsungLabs/Metis, model/load_balancer.py)."""
 MOVES = 3
-"""So many layers are moved over a border at the end (same file)."""
+"""Maximum number of layers that are moved over a border at the end (same file)."""
 ROUNDING = 1e-9
-"""Capacity that is lost in rounding, as a share of all."""
+"""Share of the whole capacity that may be lost in rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Priced:
 
     seconds: float
     shape: Shape
-    stands: tuple[Stand, ...]
+    stage_slots: tuple[StageSlots, ...]
     layers: tuple[int, ...]
     microbatches: tuple[int, ...]
 
@@ -66,14 +68,14 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     costs = LineCosts(context)
     rough = ((least, groups) for groups in _groups(request) for least in _least(costs, groups))
     ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, deadline)
-    best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, PLAYED, deadline)
+    best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, SIMULATED, deadline)
     if best is None:
         raise Infeasible("metis: no device groups of equal size over all devices divide the batch and fit the memory")
     return best
 
 
 def batch_shares(speeds: Sequence[float], total: int) -> tuple[int, ...]:
-    """The data balancer: shares of `total` in proportion to speed, by largest remainder, of equals the first."""
+    """The data balancer: shares of `total` in proportion to speed, by largest remainder; the first of equals wins."""
     whole = sum(speeds)
     exact = [total * speed / whole for speed in speeds]
     shares = [math.floor(share) for share in exact]
@@ -86,11 +88,11 @@ def batch_shares(speeds: Sequence[float], total: int) -> tuple[int, ...]:
 def balance_layers(
     capacities: Sequence[float], layers: int, head: float = 0.0, tail: float = 0.0, least: int = 1
 ) -> tuple[int, ...]:
-    """The layer balancer: layers in order, filled into stages by capacity; `least` a stage at least.
+    """The layer balancer: layers of every stage, filled in order by capacity; at least `least` per stage.
 
-    `head` and `tail` are the demands of embedding and logits, in layers: they are the first and the last stage's. A layer goes
-    to the stage in which most of it falls. Then up to `MOVES` times the stage with most capacity to spare takes a layer from
-    its neighbour with least, if none then has as much to spare. (The released code moves between equals, too, and back.)
+    `head` and `tail` are the demands of embedding (first stage) and logits (last stage), in layers. A layer goes to the stage
+    that covers most of it. Then up to `MOVES` times the stage with most spare capacity takes a layer from its neighbour with
+    least, if this lowers the maximum spare capacity. (The released code moves between equals, too, and back.)
     """
     demand = layers + head + tail
     whole = sum(capacities)
@@ -115,9 +117,9 @@ def balance_layers(
 
 
 def relieve(capacities: Sequence[float], fits: Sequence[float]) -> list[float] | None:
-    """Capacities after those short of memory gave up some; `fits` is memory over demand of each. None where none has room.
+    """Capacities after stages short of memory give up a part; `fits` is memory / demand of each. None if others lack it.
 
-    What is given up goes to the stages with room by capacity, to none more than its memory holds.
+    The part goes to the stages with free memory in proportion to their capacity, up to what their memory holds.
     """
     kept = [c if fit >= 1 else c * fit * MARGIN for c, fit in zip(capacities, fits, strict=True)]
     room = [max(c * (fit - 1), 0.0) for c, fit in zip(capacities, fits, strict=True)]
@@ -134,8 +136,8 @@ def relieve(capacities: Sequence[float], fits: Sequence[float]) -> list[float] |
     return kept
 
 
-def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]], ...]]:
-    """Device groups of as many stages and microbatches, in all the ways to share them between dp and tp, least tp first."""
+def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[StageSlots, ...]], ...]]:
+    """Families of device groups with equal numbers of stages and microbatches, over all (dp, tp), least tp first."""
     layers, every = request.workload.model.layers, orders(request)
     found: dict[tuple[int, int, str], list[Shape]] = {}
     for shape in shapes(request, across=True):
@@ -149,35 +151,35 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]],
         yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
 
-def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> Iterator[float]:
-    """The least compute of device groups if memory were no limit; nothing where they cannot be priced at all."""
-    seconds = [priced.seconds for shape, stands in groups for priced in _prices(costs, shape, stands, limited=False)]
+def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> Iterator[float]:
+    """The least compute seconds of device groups without the memory limit; nothing where they cannot be evaluated."""
+    seconds = [priced.seconds for shape, stage_slots in groups for priced in _prices(costs, shape, stage_slots, limited=False)]
     if seconds:
         yield min(seconds)
 
 
-def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> list[Priced]:
-    """Plans of the least tensor parallelism that fits the memory; empty where none does."""
-    found = (list(_prices(costs, shape, stands, limited=True)) for shape, stands in groups)
+def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> list[Priced]:
+    """Plans with the least tensor parallelism that fits the memory; empty where none fits."""
+    found = (list(_prices(costs, shape, stage_slots, limited=True)) for shape, stage_slots in groups)
     return next((prices for prices in found if prices), [])
 
 
-def _prices(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool) -> Iterator[Priced]:
-    """A plan with even shares of the batch, and one with those of the data balancer where some group is mixed."""
-    for microbatches in _shares(costs, shape, stands):
+def _prices(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
+    """A plan with even shares of the batch and, where some group is mixed, one with the shares of the data balancer."""
+    for microbatches in _shares(costs, shape, stage_slots):
         with suppress(PlanError):
-            priced = _price(costs, shape, stands, microbatches, limited)
+            priced = _price(costs, shape, stage_slots, microbatches, limited)
             if priced is not None:
                 yield priced
 
 
-def _shares(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[tuple[int, ...]]:
-    """Microbatches of every replica: even, and by their speed in mixed groups where a plan may have them uneven."""
+def _shares(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[tuple[int, ...]]:
+    """Microbatches of every replica: even ones, then by speed in mixed groups where a plan supports uneven ones."""
     m = shape.microbatches(costs.workload)
     yield (m,) * shape.dp
-    mixed = [i for i, stand in enumerate(stands) if _mixed(stand)]
+    mixed = [i for i, stage in enumerate(stage_slots) if _mixed(stage)]
     if mixed and max(shape.cp, shape.ep, shape.vpp) == 1 and shape.zero_stage < 2:
-        seconds = _seconds(costs, shape, stands)
+        seconds = _seconds(costs, shape, stage_slots)
         strip_speeds = [1 / sum(strip[i][1] for i in mixed) for _, strip in seconds]
         speeds = [speed for (count, _), speed in zip(seconds, strip_speeds, strict=True) for _ in range(count)]
         shares = batch_shares(speeds, m * shape.dp)
@@ -186,12 +188,12 @@ def _shares(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterat
 
 
 def _price(
-    costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], microbatches: tuple[int, ...], limited: bool
+    costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], microbatches: tuple[int, ...], limited: bool
 ) -> Priced | None:
-    """The plan of given shares and its cost; None where its layers do not fit the memory.
+    """The plan with given shares and its cost; None where its layers do not fit the memory.
 
-    Without that limit its compute alone: what the cost cannot be below as long as the layers stay."""
-    pp, seconds = len(stands), _seconds(costs, shape, stands)
+    Without `limited` the cost is the compute alone, a lower bound as long as the layers stay the same."""
+    pp, seconds = len(stage_slots), _seconds(costs, shape, stage_slots)
     most: list[int] = []
     for count, _ in seconds:
         before = sum(ahead for ahead, _ in seconds[: len(most)])
@@ -200,30 +202,30 @@ def _price(
     times = [max(m * strip[i][1] for m, strip in zip(most, strips_of, strict=True)) for i in range(pp)]
     base = strips_of[0]
     head, tail = (max(base[i][0], 0.0) / base[i][1] for i in (0, -1))
-    layers = _layers(costs, shape, stands, [1 / t for t in times], (head, tail), max(microbatches) if limited else 0)
+    layers = _layers(costs, shape, stage_slots, [1 / t for t in times], (head, tail), max(microbatches) if limited else 0)
     if layers is None:
         return None
     total = 0.0
     for m, strip in zip(most, strips_of, strict=True):
-        stage = [s + k * c for k, (s, c) in zip(layers, strip, strict=True)]
-        total = max(total, (m - 1) * max(stage) + sum(stage) / shape.vpp)
+        taken = [s + k * c for k, (s, c) in zip(layers, strip, strict=True)]
+        total = max(total, (m - 1) * max(taken) + sum(taken) / shape.vpp)
     if not limited:
-        return Priced(total, shape, stands, layers, microbatches)
-    found = [costs.cost(shape, stand, k, _ends(i, pp)) for i, (stand, k) in enumerate(zip(stands, layers, strict=True))]
-    total += sum(costs.messages(shape, stands))
+        return Priced(total, shape, stage_slots, layers, microbatches)
+    found = [costs.cost(shape, stage, k, _ends(i, pp)) for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))]
+    total += sum(costs.messages(shape, stage_slots))
     total += max(cost.optimizer for cost in found) + max(cost.reduce + cost.gather for cost in found)
-    return Priced(total, shape, stands, layers, microbatches)
+    return Priced(total, shape, stage_slots, layers, microbatches)
 
 
 def _layers(
     costs: LineCosts,
     shape: Shape,
-    stands: tuple[Stand, ...],
+    stage_slots: tuple[StageSlots, ...],
     capacities: list[float],
     ends: tuple[float, float],
     microbatches: int,
 ) -> tuple[int, ...] | None:
-    """Layers by capacity, cut where memory is short; None where it stays so. With 0 microbatches memory is no limit."""
+    """Layers by capacity, reduced where memory is short; None where it stays short. With 0 microbatches memory is unlimited."""
     wanted: list[float] | None = capacities
     for _ in range(ATTEMPTS):
         if wanted is None:
@@ -231,8 +233,8 @@ def _layers(
         layers = balance_layers(wanted, costs.workload.model.layers, *ends, least=shape.vpp)
         if not microbatches:
             return layers
-        pairs = enumerate(zip(stands, layers, strict=True))
-        demands = [costs.bytes_at(shape, stand, k, i, len(stands), microbatches) for i, (stand, k) in pairs]
+        pairs = enumerate(zip(stage_slots, layers, strict=True))
+        demands = [costs.bytes_at(shape, stage, k, i, len(stage_slots), microbatches) for i, (stage, k) in pairs]
         fits = [limit / demand for demand, limit in demands]
         if min(fits) >= 1:
             return layers
@@ -241,19 +243,19 @@ def _layers(
 
 
 def _seconds(
-    costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]
+    costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
-    """Of replicas on the same types: how many, and (s, c) of every stage, which takes them s + k c seconds for k layers."""
-    pp, found = len(stands), []
-    for strip in strips(stands):
-        types = [run.cluster.node.device if _mixed(stand) else None for run, stand in zip(strip, stands, strict=True)]
-        times = (costs.line_seconds(shape, stands[i], _ends(i, pp), types[i]) for i in range(pp))
+    """For replicas on the same device types: their number and (s, c) of every stage, which takes s + k c for k layers."""
+    pp, found = len(stage_slots), []
+    for strip in strips(stage_slots):
+        types = [run.cluster.node.device if _mixed(stage) else None for run, stage in zip(strip, stage_slots, strict=True)]
+        times = (costs.line_seconds(shape, stage_slots[i], _ends(i, pp), types[i]) for i in range(pp))
         found.append((strip[0].count, tuple(times)))
     return tuple(found)
 
 
-def _mixed(stand: Stand) -> bool:
-    return len({run.cluster.node.device.name for run in stand}) > 1
+def _mixed(stage: StageSlots) -> bool:
+    return len({run.cluster.node.device.name for run in stage}) > 1
 
 
 def _ends(place: int, pp: int) -> tuple[bool, bool]:
@@ -262,5 +264,5 @@ def _ends(place: int, pp: int) -> tuple[bool, bool]:
 
 def _build(request: Request, priced: Priced) -> Plan:
     shape, even = priced.shape, len(set(priced.microbatches)) == 1
-    where = devices(priced.stands, shape.tp)
+    where = devices(priced.stage_slots, shape.tp)
     return assemble(request, shape, priced.layers, where, "metis", () if even else priced.microbatches)

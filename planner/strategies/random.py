@@ -1,11 +1,11 @@
-"""random: the best of 200 plans drawn blindly: what a strategy must beat to have understood anything.
+"""random: the best of 200 randomly drawn plans, the baseline that every other strategy must beat.
 
-Random search is the baseline that says how easy a space is (Bergstra and Bengio, JMLR 13, 2012, section 2). Each draw takes a
-shape (all degrees but pp), a number of stages, an order of the clusters, an even division of the layers with some layers moved
-by one place, and whether the replicas of a stage or the stages of a replica stand side by side. The first 200 plans that fit
-the memory are ranked by their closed form, the best are simulated by the engine, and the fastest is the answer. Microbatches
-are even, and a stage's tensor-parallel groups stand inside nodes. The seed is fixed. The ranks of all plans together are
-limited, so that it is 200 plans on fleets of up to about 50 devices, about eight on 1,000, and one on 100,000."""
+Random search shows how easy a search space is (Bergstra and Bengio, JMLR 13, 2012, section 2). Each draw takes a shape (all
+degrees but pp), a number of stages, an order of the clusters, an even division of the layers with some layers moved to another
+stage, and whether the replicas of a stage or the stages of a replica are side by side. The first 200 plans that fit the memory
+are ranked by their closed form, the engine simulates the best, and the fastest is the answer. Microbatches are even, and
+tensor-parallel groups are inside nodes. The seed is fixed. The ranks of all plans are limited: 200 plans on fleets of
+up to about 50 devices, about eight on 1,000, and one on 100,000."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ from sim.plan.plan import Plan
 
 SEED = 0
 DRAWN = 200
-PLAYED = 3
+"""Maximum number of plans that fit and are ranked."""
+SIMULATED = 3
+"""Maximum number of plans that are simulated (a guess)."""
 DRAWS = 4_000
 RANKS = 6_000
-"""So many draws are made, and plans of so many ranks in all are built, before fewer than 200 are taken for enough."""
+"""Maximum number of draws, and of ranks of all plans built: after these, fewer than `DRAWN` plans are enough (guesses)."""
 
 
 def plan(request: Request, context: PlanningContext) -> Plan:
-    """The fastest of the plans drawn. Raises Infeasible where none of them fits."""
-    best = fastest(_drawn(request), DRAWN, PLAYED)
+    """The fastest of the drawn plans. Raises Infeasible where none of them fits."""
+    best = fastest(_drawn(request), DRAWN, SIMULATED)
     if best is None:
         raise Infeasible(f"random: none of the plans drawn fits the memory and the batch of {request.topology.name}")
     return best
 
 
 def _drawn(request: Request) -> Iterator[Callable[[], Plan]]:
-    """Plans that fit their memory, as they are drawn."""
+    """Plans that fit the memory, in the order in which they are drawn."""
     draw, deadline, ranks = random.Random(SEED), time.monotonic() + request.time_limit, 0
     known, clusters = list(shapes(request, across=True)), list(request.clusters())
     for _ in range(DRAWS):
@@ -64,7 +66,7 @@ def _drawn(request: Request) -> Iterator[Callable[[], Plan]]:
 
 
 def _stages(request: Request, shape: Shape, clusters: list[Cluster], draw: random.Random) -> int | None:
-    """A number of stages that the machines, the layers and the schedule have room for; None where there is none."""
+    """A random number of stages that devices, layers, schedule and pins allow; None where there is none."""
     room = sum(slots(cluster, shape.tp) for cluster in clusters) // shape.slots
     most = min(room, request.workload.model.layers // shape.vpp)
     microbatches, wished = shape.microbatches(request.workload), request.wishes.pp
@@ -73,7 +75,7 @@ def _stages(request: Request, shape: Shape, clusters: list[Cluster], draw: rando
 
 
 def uneven(layers: int, pp: int, least: int, draw: random.Random) -> tuple[int, ...]:
-    """Layers of every place: even, then at most pp times one layer moved from a place to another; `least` stay."""
+    """Layers of every stage: even, then up to pp times one layer moved to another stage; every stage keeps `least`."""
     found = [layers * (place + 1) // pp - layers * place // pp for place in range(pp)]
     for _ in range(draw.randint(0, pp)):
         source, target = draw.randrange(pp), draw.randrange(pp)
@@ -84,7 +86,7 @@ def uneven(layers: int, pp: int, least: int, draw: random.Random) -> tuple[int, 
 
 
 def _rows(order: list[Cluster], shape: Shape, pp: int, pipelines: bool) -> list[list[tuple[Device, ...]]]:
-    """Devices of every replica of every place: stage after stage over the slots in this order, or pipeline after pipeline."""
+    """Devices of every replica of every stage: slots in order, stage by stage or (`pipelines`) replica by replica."""
     every = (slot(cluster, shape.tp, index) for cluster in order for index in range(slots(cluster, shape.tp)))
     taken = [devices for devices, _ in zip(every, range(pp * shape.slots), strict=False)]
     if pipelines:
@@ -93,7 +95,7 @@ def _rows(order: list[Cluster], shape: Shape, pp: int, pipelines: bool) -> list[
 
 
 def _fits(request: Request, config: ParallelConfig, layers: tuple[int, ...], rows: list[list[tuple[Device, ...]]]) -> bool:
-    """Whether every place fits the smallest of its devices: known before groups are built, which is the long part."""
+    """Whether every stage fits the smallest of its devices: checked before groups are built, which takes longest."""
     outside = memory.outside_torch(config)
     for place, (held, row) in enumerate(zip(layers, rows, strict=True)):
         clusters = {devices[0].cluster: devices[0] for devices in row}

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol, TypeAlias
 
-from sim.errors import PlanError
+from sim.registry import Registry
 
 Hosts: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -47,17 +45,17 @@ class Collective(Protocol):
         ...
 
 
-@functools.cache
+REGISTRY: Registry[Collective] = Registry(__name__, "collective")
+
+
 def names() -> tuple[str, ...]:
     """Names of all collectives, sorted."""
-    return tuple(sorted(module.name for module in iter_modules(__path__)))
+    return REGISTRY.names
 
 
 def get(name: str) -> Collective:
     """The collective of a name; raises PlanError."""
-    if name not in names():
-        raise PlanError(f"collective {name!r} is unknown; known: {', '.join(names())}")
-    return import_module(f"{__name__}.{name}")
+    return REGISTRY.get(name)
 
 
 @functools.lru_cache(maxsize=1024)  # every protocol, operation and stage of a shape asks for the same ones

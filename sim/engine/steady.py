@@ -16,6 +16,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from networkx.utils import UnionFind
+
 from sim.engine.folding import Folding
 from sim.engine.timeline import Span
 from sim.plan.parallel_config import ParallelConfig
@@ -36,23 +38,16 @@ def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...
     together = (tuple(range(len(folding.representatives))),)
     if config.reduces_each_microbatch:
         return together
-    towards: dict[int, int] = {}  # union-find; links have numbers below 0
-
-    def root(node: int) -> int:
-        while (above := towards.setdefault(node, node)) != node:
-            towards[node] = node = towards[above]
-        return node
-
+    joined: UnionFind[int] = UnionFind()  # links have numbers below 0
     gradients = {index for key, index in folding.of.items() if key[0] in GRADIENTS}
     for index, carrier in enumerate(folding.carriers):
         if index not in gradients:
             links = [~link for route in carrier.routes for leg in route.legs for link, _ in leg.use]
-            for node in (*carrier.members, *links):
-                towards[root(node)] = root(carrier.members[0])
+            joined.union(*carrier.members, *links)
     found: dict[int, list[int]] = {}
     for member in together[0]:
-        found.setdefault(root(member), []).append(member)
-    if any(len({root(member) for member in folding.carriers[index].members}) < len(found) for index in gradients):
+        found.setdefault(joined[member], []).append(member)
+    if any(len({joined[member] for member in folding.carriers[index].members}) < len(found) for index in gradients):
         return together
     return tuple(tuple(part) for part in found.values())
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from networkx.utils import UnionFind
 
 from sim.engine.faults import NOTHING, Drawn
 from sim.network.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
@@ -101,19 +102,12 @@ def _blocks(leaf: Integers) -> Iterator[Integers]:
     unit = np.repeat(np.arange(len(leaf)), leaf.shape[1])
     places, units = np.divmod(np.unique(leaf.ravel() * len(leaf) + unit), len(leaf))
     joined = places[:-1] == places[1:]
-    parent = list(range(len(leaf)))
-
-    def root(one: int) -> int:
-        while parent[one] != one:
-            parent[one] = one = parent[parent[one]]
-        return one
-
+    blocks_of = UnionFind(range(len(leaf)))
     for a, b in zip(units[:-1][joined].tolist(), units[1:][joined].tolist(), strict=True):
-        a, b = root(a), root(b)
-        parent[max(a, b)] = min(a, b)
+        blocks_of.union(a, b)
     by_root: dict[int, list[int]] = {}
     for one in range(len(leaf)):
-        by_root.setdefault(root(one), []).append(one)
+        by_root.setdefault(blocks_of[one], []).append(one)
     by_size: dict[int, list[list[int]]] = {}
     for block in by_root.values():
         by_size.setdefault(len(block), []).append(block)

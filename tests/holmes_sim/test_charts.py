@@ -28,7 +28,7 @@ from sim.errors import HolmesError
 from sim.formats import topology
 from sim.hardware.cluster import Device, Trunk
 from sim.hardware.measured import Profile, shape
-from sim.hardware.measured import Row as Measured
+from sim.network.replica_rows import Row as Measured
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from benchmarks.lab import Case, measure
-from holmes_sim.lab import Lab, Seat
+from holmes_sim.lab.lab import Lab
 from holmes_sim.lab.namespaces import Namespaces
+from holmes_sim.lab.wiring import Seat
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fabric, Trunk
 from sim.plan.plan import Plan

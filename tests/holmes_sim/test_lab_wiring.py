@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from holmes_sim.lab import as_wired, notes, smallest_scale, wire
+from holmes_sim.lab import notes
 from holmes_sim.lab.batches import addresses, forwarding, shaping, switchboard, widest
 from holmes_sim.lab.batches import settings as batch_settings
-from holmes_sim.lab.goodput import Goodput
-from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring
+from holmes_sim.lab.goodput import Goodput, as_wired, smallest_scale
+from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring, wire
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.placement.leaves import arranged, partitions, tilings
-from planner.placement.oversubscription import SpineCosts
+from planner.placement.oversubscription import OversubscriptionCosts
 from planner.placement.ranks import assemble, build
 from planner.request import Request
 from planner.space.shapes import Shape, slot
@@ -109,10 +109,10 @@ def test_no_permutation_of_nodes_is_better_than_the_one_chosen(asked, nodes, fab
     """Brute force over all 720."""
     question = asked(nodes, fabric)
     plan = in_order(question, shape(dp, tp, zero, schedule), pp)
-    spine = SpineCosts(plan)
-    best = min(spine.judged(spine.leaves[list(order)]) for order in itertools.permutations(range(nodes)))
+    spine = OversubscriptionCosts(plan)
+    best = min(spine.evaluate(spine.leaves[list(order)]) for order in itertools.permutations(range(nodes)))
     chosen = replace(plan, placement=arranged(plan))
-    assert SpineCosts(chosen).judged(spine.leaves) == best
+    assert OversubscriptionCosts(chosen).evaluate(spine.leaves) == best
 
 
 @settings(max_examples=40)
@@ -124,8 +124,8 @@ def test_the_spine_is_judged_as_the_closed_form_has_it_or_worse(asked, data):
     plan = in_order(asked(6, fabric), shape(dp, zero=data.draw(st.integers(0, 1))), pp)
     order = data.draw(st.permutations(range(6)))
     plan = replace(plan, placement=tuple(Device("c", order[d.node], d.index) for d in plan.placement))
-    spine = SpineCosts(plan)
-    seconds, _ = spine.judged(spine.leaves)
+    spine = OversubscriptionCosts(plan)
+    seconds, _ = spine.evaluate(spine.leaves)
     assert seconds >= costs.step_seconds(plan) * (1 - 1e-8)
     leaves = np.array(leaves_of(plan)).reshape(pp, dp)
     rings = [set(row.tolist()) for row in leaves if len(set(row.tolist())) > 1]

@@ -1,4 +1,4 @@
-"""What is said to cure an infeasible question cures it: asked again with the change there is a plan."""
+"""What is said to remedy an infeasible question remedies it: asked again with the change there is a plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holmes_sim import commands
 from planner import api, strategies
 from planner.costs.context import PlanningContext
-from planner.diagnosis.remedies import cures, told, why_none
+from planner.diagnosis.remedies import in_words, remedies, why_none
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
 from planner.search.fitting import fitting
@@ -69,9 +69,9 @@ def test_a_cure_cures(made, data):
         assert is_mixed(plan) or fitting(question) is not None, "what the search finds is found at once too"
         return
     assert fitting(question) is None
-    for cure in cures(question):
-        cured = planned(replace(cure.request, time_limit=0.3))
-        assert cured is not None and fits(cured), cure.words
+    for remedy in remedies(question):
+        cured = planned(replace(remedy.request, time_limit=0.3))
+        assert cured is not None and fits(cured), remedy.words
 
 
 def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: object) -> Request:
@@ -111,19 +111,19 @@ CASES = {
 @pytest.mark.parametrize(("question", "words"), CASES.values(), ids=CASES)
 def test_the_smallest_cure_is_told_and_cures(question, words):
     assert planned(question) is None
-    assert told(question) == words
-    for cure in cures(question):
-        assert planned(cure.request) is not None
+    assert in_words(question) == words
+    for remedy in remedies(question):
+        assert planned(remedy.request) is not None
 
 
 def test_one_node_less_does_not_cure():
     question = shipped("holmes-hybrid-4", "gpt-1t")
-    (cure,) = cures(question)
-    assert fitting(cure.request) is not None
-    assert cure.words == "22 more nodes in cluster ib"
-    ib, roce = cure.request.topology.fleet.clusters
+    (remedy,) = remedies(question)
+    assert fitting(remedy.request) is not None
+    assert remedy.words == "22 more nodes in cluster ib"
+    ib, roce = remedy.request.topology.fleet.clusters
     assert (ib.nodes, roce.nodes) == (24, 2)
-    fewer = replace(cure.request.topology.fleet, clusters=(replace(ib, nodes=23), roce))
+    fewer = replace(remedy.request.topology.fleet, clusters=(replace(ib, nodes=23), roce))
     assert fitting(replace(question, topology=replace(question.topology, fleet=fewer))) is None
 
 

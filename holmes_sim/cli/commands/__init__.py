@@ -8,9 +8,9 @@ the functions. The folder is the registry."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
+
+from sim.registry import Registry
 
 
 class Command(Protocol):
@@ -22,7 +22,9 @@ class Command(Protocol):
     command: Callable[..., None]
 
 
+REGISTRY: Registry[Command] = Registry(__name__, "command")
+
+
 def in_order() -> tuple[Command, ...]:
     """All commands, as --help lists them."""
-    found: list[Command] = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
-    return tuple(sorted(found, key=lambda command: (command.ORDER, command.NAME)))
+    return tuple(sorted(REGISTRY.entries(), key=lambda command: (command.ORDER, command.NAME)))

@@ -5,11 +5,10 @@ nothing to say. The folder is the registry."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from holmes_sim.reporting.study import Study
+from sim.registry import Registry
 
 
 class Section(Protocol):
@@ -24,7 +23,9 @@ class Section(Protocol):
         ...
 
 
+REGISTRY: Registry[Section] = Registry(__name__, "section")
+
+
 def in_order() -> tuple[Section, ...]:
     """All sections, as they stand on the page."""
-    found: list[Section] = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
-    return tuple(sorted(found, key=lambda section: section.ORDER))
+    return tuple(sorted(REGISTRY.entries(), key=lambda section: section.ORDER))

@@ -7,12 +7,11 @@ behind `://`, empty for `local`. Closing the iterator ends the work. The folder 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from holmes_sim.sweeping.answering import Row, Task
 from sim.errors import HolmesError
+from sim.registry import Registry
 
 
 class Engine(Protocol):
@@ -22,9 +21,12 @@ class Engine(Protocol):
         """(digest, row) of every task, as they are finished."""
 
 
+REGISTRY: Registry[Engine] = Registry(__name__, "engine", HolmesError)
+
+
 def names() -> tuple[str, ...]:
     """All engines, sorted."""
-    return tuple(sorted(module.name for module in iter_modules(__path__)))
+    return REGISTRY.names
 
 
 def get(where: str) -> tuple[Engine, str]:
@@ -32,4 +34,4 @@ def get(where: str) -> tuple[Engine, str]:
     name, _, address = where.partition("://")
     if name not in names():
         raise HolmesError(f"engine {where!r} is unknown; known: local, dask://HOST:PORT")
-    return import_module(f"{__name__}.{name}"), address
+    return REGISTRY.get(name), address

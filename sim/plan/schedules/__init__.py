@@ -9,12 +9,11 @@ actions of pipeline rank `rank` of `ranks`, which holds the `chunks` (vpp) stage
 from __future__ import annotations
 
 import functools
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
 from sim.errors import PlanError
 from sim.plan.program import Program
+from sim.registry import Registry
 
 
 class Schedule(Protocol):
@@ -31,22 +30,17 @@ class Schedule(Protocol):
         ...
 
 
-@functools.cache
-def _modules() -> dict[str, Schedule]:
-    found = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    return {module.NAME: module for module in found}
+REGISTRY: Registry[Schedule] = Registry(__name__, "schedule", by_constant=True)
 
 
 def names() -> tuple[str, ...]:
     """Names of all schedules, sorted."""
-    return tuple(sorted(_modules()))
+    return REGISTRY.names
 
 
 def get(name: str) -> Schedule:
-    """The schedule of that name; raises PlanError if there is none."""
-    if name not in _modules():
-        raise PlanError(f"schedule {name!r} is unknown; known: {', '.join(names())}")
-    return _modules()[name]
+    """The schedule of a name; raises PlanError."""
+    return REGISTRY.get(name)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from holmes_sim import exporting
-from holmes_sim.lab import Lab
+from holmes_sim.lab.lab import Lab
 from holmes_sim.lab.namespaces import Namespaces
 from holmes_sim.launching import folder, hosts
 from sim.errors import HolmesError

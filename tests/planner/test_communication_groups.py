@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.context import PlanningContext
+from planner.placement.communication_groups import CommunicationModel, bottleneck, in_line, in_order, refined
 from planner.request import Request
 from planner.space.shapes import Shape
-from planner.strategies.dt_fm import Web, bottleneck, in_line, in_order, refined
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
+from sim.network.routes import Capacities
 from sim.workload.workload import Workload
 
 
@@ -28,8 +28,8 @@ def web(make_cluster, make_fleet, make_model, make_nic, make_wire):
     workload = Workload(make_model(8), 64, 64, "bf16")
     question = Request(Topology("tiny", "", machines, workload, "{}"), workload)
 
-    def made(dp: int, pp: int, gradients: float, activations: float) -> Web:
-        found = Web(question, PlanningContext(question), Shape(1, dp, 1, "none", "1f1b", 1, 1), pp)
+    def made(dp: int, pp: int, gradients: float, activations: float) -> CommunicationModel:
+        found = CommunicationModel(question, Capacities(machines), Shape(1, dp, 1, "none", "1f1b", 1, 1), pp)
         found.gradients, found.activations = gradients, activations
         return found
 
