@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.analytic import costs
-from sim.engine.faults import NOTHING, Drawn
+from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.kernels import compute, lowering
 from sim.plan.plan import Plan
 from sim.plan.program import Action
@@ -18,7 +18,7 @@ from sim.units import Seconds
 class Durations:
     """Seconds of the compute of a plan's ranks, each looked up once."""
 
-    def __init__(self, plan: Plan, drawn: Drawn = NOTHING):
+    def __init__(self, plan: Plan, drawn: DrawnFaults = NO_FAULTS):
         self.plan, self.config, self.drawn = plan, plan.config, drawn
         self._seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self._measured: dict[int, bool] = {}

@@ -1,6 +1,6 @@
 """simulate(plan) -> Timeline: SimPy processes play the ranks' programs on the flow network.
 
-One process plays one class of alike ranks (`sim.engine.folding`). Compute takes the time of the closed forms; while a
+One process plays one class of alike ranks (`sim.engine.symmetry`). Compute takes the time of the closed forms; while a
 data-parallel collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in
 order over their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective
 begins when all its ranks have come. While keys and values travel around a context-parallel ring, its ranks compute attention.
@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import simpy
 
 from sim.engine.durations import Durations
-from sim.engine.faults import NOTHING, Drawn
-from sim.engine.folding import Folding, Key, fold
+from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.steady import GRADIENTS, ROUNDING, Jump, Moment, Name, components, tell
+from sim.engine.symmetry import Folding, Key, fold
 from sim.engine.timeline import Span, Timeline
 from sim.formats import planfile
 from sim.kernels import lowering
@@ -38,7 +38,7 @@ LONGEST_PERIOD = 8
 guess."""
 
 
-def simulate(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING) -> Timeline:
+def simulate(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
     """Play one step of a plan, in the trouble that was drawn (the folding must know of it).
 
     The same plan and the same trouble give the same timeline, byte for byte."""
@@ -46,7 +46,7 @@ def simulate(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING)
     return _Run(plan, folding or fold(plan, drawn), drawn, jumps=repeats).timeline()
 
 
-def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING) -> Timeline:
+def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
     """The same, but every microbatch is played, also those that only repeat others."""
     return _Run(plan, folding or fold(plan, drawn), drawn, jumps=False).timeline()
 
@@ -139,7 +139,7 @@ def _streams(folding: Folding) -> dict[int, int]:
 class _Run:
     """One simulation: its clock, its network and its spans live and die with it."""
 
-    def __init__(self, plan: Plan, folding: Folding, drawn: Drawn, jumps: bool):
+    def __init__(self, plan: Plan, folding: Folding, drawn: DrawnFaults, jumps: bool):
         self.plan, self.folding, self.config = plan, folding, plan.config
         self.env = simpy.Environment()
         self.network = Network(self.env, folding.capacities)

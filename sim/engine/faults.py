@@ -1,7 +1,7 @@
-"""Trouble: slow devices, jitter, degraded and flapping links; what a seed draws of it, and what that does to a step.
+"""Faults: slow devices, jitter, degraded and flapping links; what a seed draws of it, and what that does to a step.
 
 Opt-in and seeded: the same seed gives the same timeline, byte for byte, and no trouble the plain one. What is drawn changes the
-seconds of `sim.engine.durations` and the capacities of `sim.engine.folding`, which the engine reads; there is no second model.
+seconds of `sim.engine.durations` and the capacities of `sim.engine.symmetry`, which the engine reads; there is no second model.
 Each kind of trouble has a stream of random numbers of its own and runs through all machines of the fleet in their order: a seed
 slows the same devices whatever else is asked for, and whatever plan runs on them.
 
@@ -56,7 +56,7 @@ class Flaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Faults:
     """What may happen. `jitter` is the standard deviation of a compute action's seconds over their mean (lognormal)."""
 
     stragglers: Stragglers | None = None
@@ -74,7 +74,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnFaults:
     """What a seed draws: how many times as long devices take, what is left of links' rates, when links are down.
 
     `jitter` has a stream of random numbers for each device, named by `seed`; without jitter the seed is 0, so that equal draws
@@ -120,11 +120,11 @@ class Drawn:
                 yield (str(link[1]), int(link[2])), -1, (*link[3:], said)
 
 
-NOTHING = Drawn()
+NO_FAULTS = DrawnFaults()
 """No trouble."""
 
 
-def draw(trouble: Trouble, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> Drawn:
+def draw(trouble: Faults, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> DrawnFaults:
     """What a seed draws on the machines of a fleet; flaps within `HORIZON` times the plain step `step_s`."""
     slow: list[tuple[Device, float]] = []
     weak: list[tuple[LinkName, float]] = []
@@ -141,7 +141,7 @@ def draw(trouble: Trouble, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> Dr
         for port in ports(fleet):
             times = tuple(_flaps(trouble.flaps, random, HORIZON * step_s))
             down += [(link, times) for link in port if times]
-    return Drawn(tuple(slow), tuple(weak), tuple(down), trouble.jitter, seed if trouble.jitter else 0)
+    return DrawnFaults(tuple(slow), tuple(weak), tuple(down), trouble.jitter, seed if trouble.jitter else 0)
 
 
 def _flaps(flaps: Flaps, random: Random, horizon: Seconds) -> Iterator[tuple[Seconds, Seconds]]:

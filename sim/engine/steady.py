@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sim.engine.folding import Folding
+from sim.engine.symmetry import Folding
 from sim.engine.timeline import Span
 from sim.plan.plan import ParallelConfig
 from sim.units import Seconds

@@ -1,130 +1,370 @@
-"""Copies: blocks of replicas that can change places without anybody noticing, so that one of each needs to be looked at.
+"""Ranks that must behave alike, played once and counted many times.
 
-A block is the replicas that share a node or a leaf switch (with cp or ep, that exchange anything but gradients), and those that
-share one with these. Two blocks are copies if they stand alike: the same clusters, places on their nodes, sharing of nodes and
-leaves, microbatches and groups, and gradient collectives that pass alike over each of their ranks. To swap them changes
-nothing: whatever else a block uses, trunks and gradient groups, all blocks use together. So the ranks of one block of each kind
-are shown, counted as often as it has copies; what they do, and what is on their links, is what every copy does and has.
+Colour refinement over ranks, their groups, the messages between pipeline neighbours, and links: two ranks share a colour
+while no difference in device, pipeline place, number of microbatches, group, route or contention tells them apart. The
+partition is equitable, so alike ranks do the same things at the same times, and a fair network gives alike flows the same
+rates: playing one rank of each class, with its flows' weights summed over the class on one link of each link class, is exact
+and not an approximation. `unfolded` puts every rank in a class of its own, for comparison.
 
-All of it is arrays over ranks: the cost of looking for copies is small beside that of routes, which only shown ranks need.
-Sixty-four bits of a hash stand for the looks of a rank."""
+A carrier is what travels together: a collective of a group, or one rank's messages to a neighbour. It has a route for each
+way that it may go (`sim.network.routes`), and takes one for each payload; the legs of a route have one rate each.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+import itertools
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from sim.engine.faults import NOTHING, Drawn
-from sim.network.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
-from sim.plan.plan import Group, Plan, gradient_groups
+from sim import collectives
+from sim.engine.faults import NO_FAULTS, DrawnFaults
+from sim.engine.replica_blocks import Copies, copies
+from sim.network.rings import GradientRoutes, Shown, Sites, gradient_operations
+from sim.network.routes import AlphaBeta, Capacities, Leg, LinkName, Route, group_ways, message_route, pace
+from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
+from sim.units import Bytes, BytesPerSecond, Seconds
+
+Key: TypeAlias = tuple[str | int, ...]
+"""A carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """`shown` are the ranks of one block of each kind; `standing[rank]` is the shown rank that a rank is a copy of.
+class FoldedLeg:
+    """A leg with links by number and weights counted over the class."""
 
-    `times[rank]` tells how many copies a shown rank stands for, itself counted; 0 for ranks that are not shown.
+    use: tuple[tuple[int, float], ...]
+    share: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRoute:
+    """A way that a carrier may go: its legs, and its pace on an idle network."""
+
+    legs: tuple[FoldedLeg, ...]
+    overhead: float
+    pace: AlphaBeta
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedCarrier:
+    """A class of collectives or messages: the ways they may go, and the classes of the ranks that take part."""
+
+    routes: tuple[FoldedRoute, ...]
+    interference: float
+    members: tuple[int, ...]
+
+    def route(self, nbytes: Bytes) -> FoldedRoute:
+        """The way that takes least time for a payload on an idle network, as the closed forms have it."""
+        return min(self.routes, key=lambda route: route.pace.seconds(nbytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A carrier before folding: its ways, each with its pace, the ranks that take part, and how often it is there.
+
+    A gradient collective is there once; of its ranks those that are shown take part here."""
+
+    routes: tuple[Route, ...]
+    paces: tuple[AlphaBeta, ...]
+    ranks: tuple[int, ...]
+    times: int = 1
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Legs of all ways."""
+        return tuple(leg for route in self.routes for leg in route.legs)
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """`classes[rank]` is the class of a rank, `representatives[c]` one rank of it; carriers by class as `of` numbers them.
+
+    `closed`: when a class of links is down, (class, from, until)."""
+
+    classes: tuple[int, ...]
+    representatives: tuple[int, ...]
+    capacities: tuple[BytesPerSecond, ...]
+    carriers: tuple[FoldedCarrier, ...]
+    of: dict[Key, int]
+    closed: tuple[tuple[int, Seconds, Seconds], ...] = ()
+
+    @property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks of every class, its representative first."""
+        found: list[list[int]] = [[rank] for rank in self.representatives]
+        for rank, name in enumerate(self.classes):
+            if rank != found[name][0]:
+                found[name].append(rank)
+        return tuple(tuple(group) for group in found)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Ranks of every class."""
+        count = Counter(self.classes)
+        return tuple(count[c] for c in range(len(self.representatives)))
+
+
+def carriers_of(plan: Plan, sites: Sites | None = None, found: Copies | None = None) -> dict[Key, Carrier]:
+    """Collectives and messages that the programs of a plan can ask for, with their ways and the ranks that take part.
+
+    All of them, or those of shown ranks, as trunks and the links of shown ranks see them."""
+    config, capacities = plan.config, Capacities(plan.fleet)
+    carriers: dict[Key, Carrier] = {}
+
+    def times(group: Group) -> int:
+        return int(found.times[group.ranks[0]]) if found else 1
+
+    listed = tuple(group for group in plan.groups if times(group))
+    tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
+    operations = {"tp": tensor, "cp": ("send_recv",), "ep": ("all_to_all",)}
+    for groups in _side_by_side(plan, tuple(group for group in listed if group.kind in operations)):
+        for operation in operations[groups[0].kind]:
+            carriers |= _collectives(plan, groups, operation, capacities, times)
+    for group in listed:
+        if group.kind == "pp":
+            carriers |= _messages(plan, group, capacities, times(group))
+    if plan.workload.model.tied_embeddings and config.pp > 1:
+        tied = embedding_groups(listed)
+        carriers |= _collectives(plan, tied, "all_reduce", capacities, times)
+    if sites is not None and found is not None:
+        return carriers | _gradients(plan, sites, found, capacities)
+    for groups in _side_by_side(plan, gradient_groups(plan)):
+        for operation in gradient_operations(config):
+            carriers |= _collectives(plan, groups, operation, capacities, times)
+    return carriers
+
+
+def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) -> dict[Key, Carrier]:
+    """Gradient collectives, as trunks and the links of shown ranks see them."""
+    listed = gradient_groups(plan)
+    lengths: dict[int, list[int]] = {}
+    for number, group in enumerate(listed):
+        lengths.setdefault(len(group.ranks), []).append(number)
+    rounds: dict[int, int] = {}
+    for numbers in lengths.values():
+        for ring, members in sites.rings(np.array([listed[number].ranks for number in numbers])):
+            for number in (numbers[member] for member in members.tolist()):
+                rounds[number] = ring.rounds(listed[number].collective, "all_gather")
+    sides: dict[Key, list[Group]] = {}
+    for number, group in enumerate(listed):
+        place = plan.config.place(group.ranks[0])[2]
+        sides.setdefault((group.kind, place, group.collective, rounds[number]), []).append(group)
+    shown = Shown(plan, sites, found.shown)
+    carriers: dict[Key, Carrier] = {}
+    for side in sides.values():
+        for operation in gradient_operations(plan.config):
+            seen = GradientRoutes(plan, sites, shown, side, operation)
+            ways = tuple(seen.under(protocol) for protocol in seen.protocols())
+            paces = tuple(pace(routes, capacities) for routes in ways)
+            for index, group in enumerate(side):
+                ranks = tuple(rank for rank in group.ranks if found.times[rank])
+                carriers[group.kind, min(group.ranks), operation] = Carrier(tuple(way[index] for way in ways), paces, ranks)
+    return carriers
+
+
+def _side_by_side(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]]:
+    """Groups whose collectives run at once and choose one way together; tensor-parallel ones are alone.
+
+    Together are those of a place that reduce gradients, and those of kind cp or ep over one block of ranks
+    (`sim.network.collective_costs`).
     """
+    sides: dict[Key, list[Group]] = {}
+    width = {"cp": plan.config.cp, "ep": plan.config.ep}
+    for group in listed:
+        _, index, place = plan.config.place(min(group.ranks))
+        if group.kind == "tp":
+            sides["tp", min(group.ranks)] = [group]
+        else:
+            operation = {"cp": "send_recv", "ep": "all_to_all"}.get(group.kind, "all_gather")
+            rounds = len(collectives.rounds(group.collective, operation, plan.hosts(group.ranks)))
+            block = index // width.get(group.kind, plan.config.dp_cp)
+            sides.setdefault((group.kind, place, block, group.collective, rounds), []).append(group)
+    return [tuple(groups) for groups in sides.values()]
 
-    shown: tuple[int, ...]
-    standing: Integers
-    times: Integers
+
+def _collectives(
+    plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: Callable[[Group], int]
+) -> dict[Key, Carrier]:
+    many = tuple(times(group) for group in groups)
+    ways = group_ways(plan, groups, operation, capacities, many)
+    paces = tuple(way.pace for way in ways)
+    return {
+        (group.kind, min(group.ranks), operation): Carrier(
+            tuple(w.routes[index] for w in ways), paces, group.ranks, many[index]
+        )
+        for index, group in enumerate(groups)
+    }
 
 
-def copies(plan: Plan, sites: Sites, drawn: Drawn = NOTHING) -> Copies:
-    """Find the blocks of a plan and those that are copies of one another; not those that trouble tells apart."""
+def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> dict[Key, Carrier]:
+    found: dict[Key, Carrier] = {}
+    ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
+    pairs = list(itertools.pairwise(ranks))
+    if plan.config.vpp > 1:
+        pairs.append((ranks[-1], ranks[0]))
+    for pair in [*pairs, *((b, a) for a, b in pairs)]:
+        source, target = (plan.placement[rank] for rank in pair)
+        nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
+        route = message_route(plan.fleet, source, target, nic)
+        found[("message", *pair)] = Carrier((route,), (pace((route,), capacities),), pair, times)
+    return found
+
+
+def unfolded(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
+    """Every rank, carrier and link in a class of its own."""
+    carriers = carriers_of(plan)
+    ranks, links = range(len(plan.placement)), _links(carriers)
+    return _folding(plan, carriers, ranks, ranks, range(len(carriers)), range(len(links)), drawn)
+
+
+def fold(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
+    """The coarsest partition that colour refinement finds; trouble tells ranks and links apart. Jitter leaves none alike."""
+    if drawn.jitter:
+        return unfolded(plan, drawn)
+    sites = Sites(plan)
+    seen = copies(plan, sites, drawn)
+    carriers = carriers_of(plan, sites, seen)
+    links = _links(carriers)
+    number = {link: index for index, link in enumerate(links)}
+    capacities = Capacities(plan.fleet)
     config = plan.config
-    unit = math.lcm(config.cp, config.ep)
-    looks = _looks(plan, sites)
-    _mark(looks, plan, drawn)
-    numbered = np.arange(config.world_size).reshape(config.pp, config.dp_cp // unit, unit, config.tp).swapaxes(0, 1)
-    of_unit = numbered.reshape(len(numbered), -1)
-    times, standing = np.zeros(config.world_size, np.int64), np.empty(config.world_size, np.int64)
-    first: dict[bytes, Integers] = {}
-    for blocks in _blocks(sites.leaf[of_unit]):
-        ranks = of_unit[blocks].reshape(len(blocks), -1)
-        seen = [looks[ranks], _within(sites.node[ranks]), _within(sites.leaf[ranks])]
-        for mine, look in zip(ranks, np.stack(seen, axis=2), strict=True):
-            stands = first.setdefault(look.tobytes(), mine)
-            times[stands] += 1
-            standing[mine] = stands
-    return Copies(tuple(np.flatnonzero(times).tolist()), standing, times)
+    rank_colour = _number(
+        [
+            (
+                plan.placement[rank].cluster,
+                config.place(rank)[2],
+                config.microbatches_of(config.place(rank)[1]),
+                drawn.slows(plan.placement[rank]),
+            )
+            for rank in seen.shown
+        ]
+    )
+    link_colour = _number(
+        [(capacities(link) * drawn.leaves(link), drawn.closes(link), link[0] == "trunk") for link in links]
+    )  # copies not shown use trunks only
+    uses = [
+        tuple(tuple((number[link], _digits(weight)) for link, weight in leg.use) for leg in carried.legs)
+        for carried in carriers.values()
+    ]
+    carrier_colour = _number(
+        [
+            (key[0], key[-1] if key[0] != "message" else "", carried.times, carried.routes[0].interference,
+             tuple(route.overhead for route in carried.routes),
+             tuple((_digits(found.latency), _digits(found.per_byte)) for found in carried.paces),
+             tuple((_digits(leg.share), _digits(leg.latency)) for leg in carried.legs))
+            for key, carried in carriers.items()
+        ]
+    )  # fmt: skip
+    place = {rank: index for index, rank in enumerate(seen.shown)}
+    members = [
+        (key[0] in ("message", "embedding"), [(place[rank], int(seen.times[rank])) for rank in carried.ranks])
+        for key, carried in carriers.items()
+    ]
+    rank_carriers: list[list[tuple[int, int]]] = [[] for _ in seen.shown]
+    link_carriers: list[list[tuple[int, int, float]]] = [[] for _ in links]
+    for index, (ordered, ranks) in enumerate(members):
+        for position, (rank, _) in enumerate(ranks):
+            rank_carriers[rank].append((index, position if ordered else 0))
+        for leg, use in enumerate(uses[index]):
+            for link, weight in use:
+                link_carriers[link].append((index, leg, weight))
+    while True:
+        before = len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))
+        carrier_colour = _number(
+            [
+                (colour,
+                 tuple(rank_colour[r] for r, _ in ranks) if ordered else tuple(sorted((rank_colour[r], t) for r, t in ranks)),
+                 tuple(tuple(sorted((link_colour[link], w) for link, w in leg)) for leg in use))
+                for colour, (ordered, ranks), use in zip(carrier_colour, members, uses, strict=True)
+            ]
+        )  # fmt: skip
+        rank_colour = _number(
+            [
+                (colour, tuple(sorted((carrier_colour[c], position) for c, position in mine)))
+                for colour, mine in zip(rank_colour, rank_carriers, strict=True)
+            ]
+        )
+        link_colour = _number(
+            [
+                (colour, tuple(sorted((carrier_colour[c], leg, weight) for c, leg, weight in mine)))
+                for colour, mine in zip(link_colour, link_carriers, strict=True)
+            ]
+        )
+        if (len(set(rank_colour)), len(set(link_colour)), len(set(carrier_colour))) == before:
+            classes = np.empty(config.world_size, np.int64)
+            classes[list(seen.shown)] = rank_colour
+            return _folding(plan, carriers, seen.shown, classes[seen.standing].tolist(), carrier_colour, link_colour, drawn)
 
 
-def _looks(plan: Plan, sites: Sites) -> Hashes:
-    """What tells a rank apart by itself: where it stands, its microbatches, its groups, and how gradients pass over it."""
-    config = plan.config
-    microbatches = np.array(config.num_microbatches)[np.arange(config.world_size) // config.tp % config.dp_cp // config.cp]
-    looks = mixed(sites.cluster, sites.index, microbatches)
-    alike: dict[tuple[str, int], list[Group]] = {}
-    for group in plan.groups:
-        alike.setdefault((group.kind, len(group.ranks)), []).append(group)
-    for (kind, _), groups in alike.items():
-        if kind != "dp":
-            ranks = np.array([group.ranks for group in groups])
-            words = np.array([word(kind, group.nic, group.collective) for group in groups])
-            order = ranks.T - ranks[:, 0] if kind != "pp" else ()
-            looks[ranks] += mixed(words, *order)[:, None]
-    together: dict[tuple[str, str, str, int], list[Group]] = {}
-    for group in gradient_groups(plan):
-        together.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
-    for facts, groups in together.items():
-        for does in gradient_operations(config):
-            for part, (rows, operation, _) in enumerate(gradient_parts(groups, does, config.shards)):
-                for ring, _ in sites.rings(rows):
-                    for turn, passes in enumerate(ring.passes(groups[0].collective, operation)):
-                        fact = np.array([word(*facts, does, part, turn)])
-                        out = mixed(passes.kind, passes.share.view(np.uint64), fact)
-                        np.add.at(looks, ring.ranks[passes.source], out)
-                        np.add.at(looks, ring.ranks[passes.target], mixed(out))
-    return looks
+def _links(carriers: dict[Key, Carrier]) -> list[LinkName]:
+    return list(dict.fromkeys(link for carried in carriers.values() for leg in carried.legs for link, _ in leg.use))
 
 
-def _mark(looks: Hashes, plan: Plan, drawn: Drawn) -> None:
-    """Ranks on a node in trouble look like those on a node in the same trouble only."""
-    marks: dict[tuple[str, int], list[tuple[int, tuple[object, ...]]]] = {}
-    for node, index, said in drawn.marks():
-        marks.setdefault(node, []).append((index, said))
-    for rank, device in enumerate(plan.placement) if marks else ():
-        for index, said in marks.get((device.cluster, device.node), ()):
-            if index in (-1, device.index):
-                looks[rank : rank + 1] += mixed(np.array([word(*said)]))
+def _number(signatures: Sequence[Hashable]) -> list[int]:
+    """Equal signatures get equal numbers, in order of first appearance."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(signature, len(known)) for signature in signatures]
 
 
-def _blocks(leaf: Integers) -> Iterator[Integers]:
-    """Units (rows of `leaf`) that share a leaf, directly or through others: blocks of equal size together, a row for each."""
-    unit = np.repeat(np.arange(len(leaf)), leaf.shape[1])
-    places, units = np.divmod(np.unique(leaf.ravel() * len(leaf) + unit), len(leaf))
-    joined = places[:-1] == places[1:]
-    parent = list(range(len(leaf)))
-
-    def root(one: int) -> int:
-        while parent[one] != one:
-            parent[one] = one = parent[parent[one]]
-        return one
-
-    for a, b in zip(units[:-1][joined].tolist(), units[1:][joined].tolist(), strict=True):
-        a, b = root(a), root(b)
-        parent[max(a, b)] = min(a, b)
-    by_root: dict[int, list[int]] = {}
-    for one in range(len(leaf)):
-        by_root.setdefault(root(one), []).append(one)
-    by_size: dict[int, list[list[int]]] = {}
-    for block in by_root.values():
-        by_size.setdefault(len(block), []).append(block)
-    for blocks in by_size.values():
-        yield np.array(blocks)
+def _digits(weight: float) -> float:
+    """Twelve digits: sums of equal shares in another order are still equal."""
+    return float(f"{weight:.12g}")
 
 
-def _within(numbers: Integers) -> Integers:
-    """Numbers of each row counted through from 0 in their order: equal ones stay equal, which they are does not matter."""
-    order = np.argsort(numbers, axis=1, kind="stable")
-    ordered = np.take_along_axis(numbers, order, axis=1)
-    steps = np.zeros_like(ordered)
-    steps[:, 1:] = np.cumsum(ordered[:, 1:] != ordered[:, :-1], axis=1)
-    counted = np.empty_like(steps)
-    np.put_along_axis(counted, order, steps, axis=1)
-    return counted
+def _folding(
+    plan: Plan,
+    carriers: dict[Key, Carrier],
+    shown: Sequence[int],
+    rank_colour: Sequence[int],
+    carrier_colour: Sequence[int],
+    link_colour: Sequence[int],
+    drawn: DrawnFaults,
+) -> Folding:
+    """The quotient: one rank, carrier and link of every class; weights on a link summed over all carriers of a class.
+
+    Copies of a carrier that are not shown are on the same trunks, and on none of the other links."""
+    links = _links(carriers)
+    first_of_class: dict[int, LinkName] = {}
+    for link, colour in zip(links, link_colour, strict=True):
+        first_of_class.setdefault(colour, link)
+    chosen = {link: colour for colour, link in first_of_class.items()}
+    weights: dict[tuple[int, int, int], float] = {}
+    first_carrier: dict[int, Carrier] = {}
+    for colour, carried in zip(carrier_colour, carriers.values(), strict=True):
+        first_carrier.setdefault(colour, carried)
+        for index, leg in enumerate(carried.legs):
+            for link, weight in leg.use:
+                if link in chosen:
+                    place = (colour, index, chosen[link])
+                    many = carried.times if link[0] == "trunk" else 1
+                    weights[place] = weights.get(place, 0.0) + weight * many
+    uses: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for (colour, index, link_class), weight in sorted(weights.items()):
+        uses.setdefault((colour, index), []).append((link_class, weight))
+    folded = []
+    for colour in range(len(first_carrier)):
+        carried = first_carrier[colour]
+        members = tuple(dict.fromkeys(rank_colour[rank] for rank in carried.ranks))
+        legs = (FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(carried.legs))
+        routes = tuple(
+            FoldedRoute(tuple(itertools.islice(legs, len(route.legs))), route.overhead, found)
+            for route, found in zip(carried.routes, carried.paces, strict=True)
+        )
+        folded.append(FoldedCarrier(routes, carried.routes[0].interference, members))
+    representatives: dict[int, int] = {}
+    for rank in shown:
+        representatives.setdefault(rank_colour[rank], rank)
+    capacities, by_class = Capacities(plan.fleet), [first_of_class[c] for c in range(len(first_of_class))]
+    return Folding(
+        classes=tuple(rank_colour),
+        representatives=tuple(representatives[c] for c in range(len(representatives))),
+        capacities=tuple(capacities(link) * drawn.leaves(link) for link in by_class),
+        carriers=tuple(folded),
+        of=dict(zip(carriers, carrier_colour, strict=True)),
+        closed=tuple((c, *times) for c, link in enumerate(by_class) for times in drawn.closes(link)),
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.analytic import costs
 from sim.engine.engine import simulate
-from sim.engine.folding import fold
+from sim.engine.symmetry import fold
 from sim.engine.timeline import Timeline, to_json
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.kernels import compute

@@ -12,8 +12,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sim.engine.engine import simulate, simulate_at_length
-from sim.engine.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
 from sim.engine.steady import Jump, Moment, components, tell
+from sim.engine.symmetry import FoldedCarrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.network.routes import AlphaBeta
@@ -214,7 +214,7 @@ def test_only_gradients_leave_ranks_apart() -> None:
     def parts(*others: tuple[str, tuple[int, ...], tuple[int, ...]], zero_stage: int = 0) -> tuple[tuple[int, ...], ...]:
         listed = (("message", (0, 1), (0,)), ("message", (2, 3), (1,)), *others)
         carriers = tuple(
-            Carrier(
+            FoldedCarrier(
                 (FoldedRoute((FoldedLeg(tuple((link, 1.0) for link in links), 1.0, 0.0),), 0.0, AlphaBeta(0.0, 0.0)),),
                 0.0,
                 members,
