@@ -18,10 +18,11 @@ from typing import Any, TypeAlias
 
 import simpy
 
+from sim.engine.carriers import Key
 from sim.engine.durations import Durations
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.steady import GRADIENTS, ROUNDING, Jump, Moment, Name, components, tell
-from sim.engine.symmetry import Folding, Key, fold
+from sim.engine.symmetry import Folding, fold
 from sim.engine.timeline import Span, Timeline
 from sim.formats import planfile
 from sim.kernels import lowering

@@ -1,13 +1,14 @@
-"""Copies: blocks of replicas that can change places without anybody noticing, so that one of each needs to be looked at.
+"""Interchangeable blocks of replicas: the first step of the symmetry reduction (`sim.engine.symmetry`).
 
-A block is the replicas that share a node or a leaf switch (with cp or ep, that exchange anything but gradients), and those that
-share one with these. Two blocks are copies if they stand alike: the same clusters, places on their nodes, sharing of nodes and
-leaves, microbatches and groups, and gradient collectives that pass alike over each of their ranks. To swap them changes
-nothing: whatever else a block uses, trunks and gradient groups, all blocks use together. So the ranks of one block of each kind
-are shown, counted as often as it has copies; what they do, and what is on their links, is what every copy does and has.
+A block is a set of replicas that share nodes or leaf switches, directly or through other replicas of the set; with cp or ep the
+replicas that exchange more than gradients are in one block, too. Two blocks are copies if their ranks agree, one by one, in
+cluster, index on the node, microbatches, groups, the transfers of gradient collectives over each rank, and in which ranks share
+a node or a leaf. Invariant: swapping two copies maps the plan onto itself, since all else that a block uses, trunks and
+gradient groups, is common to all blocks. So only the ranks of one block of each kind are shown, counted as often as the block
+has copies; their behaviour and the load of their links are those of every copy.
 
-All of it is arrays over ranks: the cost of looking for copies is small beside that of routes, which only shown ranks need.
-Sixty-four bits of a hash stand for the looks of a rank."""
+Everything is computed on arrays over ranks, which costs little beside routes, and only shown ranks need routes. The features of
+a rank are compared by a hash of 64 bits."""
 
 from __future__ import annotations
 
@@ -24,41 +25,40 @@ from sim.plan.plan import Group, Plan, gradient_groups
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """`shown` are the ranks of one block of each kind; `standing[rank]` is the shown rank that a rank is a copy of.
+    """`shown`: the ranks of one block of each kind; `representative[rank]`: the shown rank that a rank is a copy of.
 
-    `times[rank]` tells how many copies a shown rank stands for, itself counted; 0 for ranks that are not shown.
-    """
+    `times[rank]`: the number of copies of a shown rank, itself included; 0 for ranks that are not shown."""
 
     shown: tuple[int, ...]
-    standing: Integers
+    representative: Integers
     times: Integers
 
 
 def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
-    """Find the blocks of a plan and those that are copies of one another; not those that trouble tells apart."""
+    """The blocks of a plan, and which of them are copies of one another; blocks with different faults are not."""
     config = plan.config
     unit = math.lcm(config.cp, config.ep)
-    looks = _looks(plan, sites)
-    _mark(looks, plan, drawn)
+    features = _features(plan, sites)
+    _mark_faults(features, plan, drawn)
     numbered = np.arange(config.world_size).reshape(config.pp, config.dp_cp // unit, unit, config.tp).swapaxes(0, 1)
     of_unit = numbered.reshape(len(numbered), -1)
-    times, standing = np.zeros(config.world_size, np.int64), np.empty(config.world_size, np.int64)
+    times, representative = np.zeros(config.world_size, np.int64), np.empty(config.world_size, np.int64)
     first: dict[bytes, Integers] = {}
     for blocks in _blocks(sites.leaf[of_unit]):
         ranks = of_unit[blocks].reshape(len(blocks), -1)
-        seen = [looks[ranks], _within(sites.node[ranks]), _within(sites.leaf[ranks])]
-        for mine, look in zip(ranks, np.stack(seen, axis=2), strict=True):
-            stands = first.setdefault(look.tobytes(), mine)
-            times[stands] += 1
-            standing[mine] = stands
-    return Copies(tuple(np.flatnonzero(times).tolist()), standing, times)
+        compared = [features[ranks], _renumbered(sites.node[ranks]), _renumbered(sites.leaf[ranks])]
+        for mine, facts in zip(ranks, np.stack(compared, axis=2), strict=True):
+            shown = first.setdefault(facts.tobytes(), mine)
+            times[shown] += 1
+            representative[mine] = shown
+    return Copies(tuple(np.flatnonzero(times).tolist()), representative, times)
 
 
-def _looks(plan: Plan, sites: Sites) -> Hashes:
-    """What tells a rank apart by itself: where it stands, its microbatches, its groups, and how gradients pass over it."""
+def _features(plan: Plan, sites: Sites) -> Hashes:
+    """A hash for each rank of its site, its microbatches, its groups, and the gradient transfers from and to it."""
     config = plan.config
     microbatches = np.array(config.num_microbatches)[np.arange(config.world_size) // config.tp % config.dp_cp // config.cp]
-    looks = mixed(sites.cluster, sites.index, microbatches)
+    features = mixed(sites.cluster, sites.index, microbatches)
     alike: dict[tuple[str, int], list[Group]] = {}
     for group in plan.groups:
         alike.setdefault((group.kind, len(group.ranks)), []).append(group)
@@ -67,35 +67,35 @@ def _looks(plan: Plan, sites: Sites) -> Hashes:
             ranks = np.array([group.ranks for group in groups])
             words = np.array([word(kind, group.nic, group.collective) for group in groups])
             order = ranks.T - ranks[:, 0] if kind != "pp" else ()
-            looks[ranks] += mixed(words, *order)[:, None]
-    together: dict[tuple[str, str, str, int], list[Group]] = {}
+            features[ranks] += mixed(words, *order)[:, None]
+    gradient_kinds: dict[tuple[str, str, str, int], list[Group]] = {}
     for group in gradient_groups(plan):
-        together.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
-    for facts, groups in together.items():
-        for does in gradient_operations(config):
-            for part, (rows, operation, _) in enumerate(gradient_parts(groups, does, config.shards)):
+        gradient_kinds.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
+    for facts, groups in gradient_kinds.items():
+        for collective in gradient_operations(config):
+            for part, (rows, operation, _) in enumerate(gradient_parts(groups, collective, config.shards)):
                 for ring, _ in sites.rings(rows):
                     for turn, passes in enumerate(ring.passes(groups[0].collective, operation)):
-                        fact = np.array([word(*facts, does, part, turn)])
+                        fact = np.array([word(*facts, collective, part, turn)])
                         out = mixed(passes.kind, passes.share.view(np.uint64), fact)
-                        np.add.at(looks, ring.ranks[passes.source], out)
-                        np.add.at(looks, ring.ranks[passes.target], mixed(out))
-    return looks
+                        np.add.at(features, ring.ranks[passes.source], out)
+                        np.add.at(features, ring.ranks[passes.target], mixed(out))
+    return features
 
 
-def _mark(looks: Hashes, plan: Plan, drawn: DrawnFaults) -> None:
-    """Ranks on a node in trouble look like those on a node in the same trouble only."""
+def _mark_faults(features: Hashes, plan: Plan, drawn: DrawnFaults) -> None:
+    """Change the features of ranks on a node with faults, so that they equal only those of nodes with the same faults."""
     marks: dict[tuple[str, int], list[tuple[int, tuple[object, ...]]]] = {}
-    for node, index, said in drawn.marks():
-        marks.setdefault(node, []).append((index, said))
+    for node, index, fault in drawn.marks():
+        marks.setdefault(node, []).append((index, fault))
     for rank, device in enumerate(plan.placement) if marks else ():
-        for index, said in marks.get((device.cluster, device.node), ()):
+        for index, fault in marks.get((device.cluster, device.node), ()):
             if index in (-1, device.index):
-                looks[rank : rank + 1] += mixed(np.array([word(*said)]))
+                features[rank : rank + 1] += mixed(np.array([word(*fault)]))
 
 
 def _blocks(leaf: Integers) -> Iterator[Integers]:
-    """Units (rows of `leaf`) that share a leaf, directly or through others: blocks of equal size together, a row for each."""
+    """Connected components of units (rows of `leaf`) that share leaves, by union-find: an array a size, a row a block."""
     unit = np.repeat(np.arange(len(leaf)), leaf.shape[1])
     places, units = np.divmod(np.unique(leaf.ravel() * len(leaf) + unit), len(leaf))
     joined = places[:-1] == places[1:]
@@ -119,8 +119,8 @@ def _blocks(leaf: Integers) -> Iterator[Integers]:
         yield np.array(blocks)
 
 
-def _within(numbers: Integers) -> Integers:
-    """Numbers of each row counted through from 0 in their order: equal ones stay equal, which they are does not matter."""
+def _renumbered(numbers: Integers) -> Integers:
+    """Dense ranks of the numbers of each row, from 0 in rising order: equal numbers stay equal, gaps are closed."""
     order = np.argsort(numbers, axis=1, kind="stable")
     ordered = np.take_along_axis(numbers, order, axis=1)
     steps = np.zeros_like(ordered)

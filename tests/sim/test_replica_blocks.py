@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.engine.carriers import carriers_of
 from sim.engine.engine import simulate
 from sim.engine.replica_blocks import Copies, copies
-from sim.engine.symmetry import carriers_of, fold, unfolded
+from sim.engine.symmetry import fold, unfolded
 from sim.hardware.cluster import Device, Fabric, Trunk
 from sim.network.rings import Sites
 from sim.plan.plan import Plan
@@ -29,7 +30,7 @@ def test_replicas_on_their_own_nodes_are_copies_of_the_first(make_plan: Make, ma
     seen = found(plan)
     assert seen.shown == (0, 1, 2, 3, 16, 17, 18, 19)
     assert [int(seen.times[rank]) for rank in seen.shown] == [4] * 8
-    assert seen.standing.tolist() == [0, 1, 2, 3] * 4 + [16, 17, 18, 19] * 4
+    assert seen.representative.tolist() == [0, 1, 2, 3] * 4 + [16, 17, 18, 19] * 4
 
 
 def test_replicas_that_share_a_node_are_one_block(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
