@@ -1,8 +1,8 @@
 """Carriers of a plan: every collective and every pipeline message that its programs can ask for, with routes over links.
 
-A carrier is one operation of one communication group (such as the all_gather of a dp group) or the messages of one rank to one
-pipeline neighbour. It has one route for each protocol that its links offer (`sim.network.routes`) and picks the fastest one for
-each payload. A route is a sequence of legs (rounds); all flows of a leg have one rate."""
+A carrier is one operation of one communication group (such as the all_gather of a dp group) or the messages of one rank to
+one pipeline neighbour. It has one route for each protocol that its links offer (`sim.network.routes`) and picks the fastest
+one for each payload. A route is a sequence of legs (rounds); all flows of a leg have one rate."""
 
 from __future__ import annotations
 

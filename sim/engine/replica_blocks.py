@@ -1,14 +1,14 @@
 """Interchangeable blocks of replicas: the first step of the symmetry reduction (`sim.engine.symmetry`).
 
-A block is a set of replicas that share nodes or leaf switches, directly or through other replicas of the set; with cp or ep the
-replicas that exchange more than gradients are in one block, too. Two blocks are copies if their ranks agree, one by one, in
-cluster, index on the node, microbatches, groups, the transfers of gradient collectives over each rank, and in which ranks share
-a node or a leaf. Invariant: swapping two copies maps the plan onto itself, since all else that a block uses, trunks and
-gradient groups, is common to all blocks. So only the ranks of one block of each kind are shown, counted as often as the block
-has copies; their behaviour and the load of their links are those of every copy.
+A block is a set of replicas that share nodes or leaf switches, directly or through other replicas of the set; with cp or ep
+the replicas that exchange more than gradients are in one block, too. Two blocks are copies if their ranks agree, one by
+one, in cluster, index on the node, microbatches, groups, the transfers of gradient collectives over each rank, and in which
+ranks share a node or a leaf. Invariant: swapping two copies maps the plan onto itself, since all else that a block uses,
+trunks and gradient groups, is common to all blocks. So only the ranks of one block of each kind are shown, counted as often
+as the block has copies; their behaviour and the load of their links are those of every copy.
 
-Everything is computed on arrays over ranks, which costs little beside routes, and only shown ranks need routes. The features of
-a rank are compared by a hash of 64 bits."""
+Everything is computed on arrays over ranks, which costs little beside routes, and only shown ranks need routes. The
+features of a rank are compared by a hash of 64 bits."""
 
 from __future__ import annotations
 

@@ -2,15 +2,15 @@
 
 Two steps find the classes. First `sim.engine.replica_blocks` finds interchangeable blocks of replicas and keeps one of each
 kind. Then colour refinement (1-dimensional Weisfeiler-Leman; McKay and Piperno, arXiv 1301.1493) partitions the ranks, the
-carriers (collectives and messages, `sim.engine.carriers`) and the links of these blocks. Ranks start with the colour of their
-cluster, pipeline place, number of microbatches and slowdown; links with that of their capacity and outages; carriers with that
-of their operation and costs. Each round recolours a carrier by the colours of its ranks and links, and a rank or link by those
-of its carriers. Invariant: what has different colours is known to differ, so classes only split. When a round splits none, the
-partition is equitable: each member of a class meets every other class equally often, with equal weights.
+carriers (collectives and messages, `sim.engine.carriers`) and the links of these blocks. Ranks start with the colour of
+their cluster, pipeline place, number of microbatches and slowdown; links with that of their capacity and outages; carriers
+with that of their operation and costs. Each round recolours a carrier by the colours of its ranks and links, and a rank or
+link by those of its carriers. Invariant: what has different colours is known to differ, so classes only split. When a round
+splits none, the partition is equitable: each member of a class meets every other class equally often, with equal weights.
 
-The reduction is exact. Ranks of one class run the same program with the same durations, and a max-min fair network gives the
-flows of one carrier class equal rates. So one rank of each class with one link of each link class, on which weights are summed
-over the carrier class, has the timeline of all. `unfolded` puts every rank in a class of its own, for comparison."""
+The reduction is exact. Ranks of one class run the same program with the same durations, and a max-min fair network gives
+the flows of one carrier class equal rates. So one rank of each class with one link of each link class, on which weights are
+summed over the carrier class, has the timeline of all. `unfolded` puts every rank in a class of its own, for comparison."""
 
 from __future__ import annotations
 

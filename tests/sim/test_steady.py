@@ -11,8 +11,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from sim.engine.components import components
 from sim.engine.engine import simulate, simulate_at_length
-from sim.engine.steady import Jump, Moment, components, tell
+from sim.engine.steady import Jump, Moment, extrapolate
 from sim.engine.symmetry import FoldedCarrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
@@ -253,7 +254,7 @@ def test_what_repeats_is_told_as_often_as_it_happens() -> None:
     spans.append(Span(0, "tp", "tp all_reduce", "collective", 1.5, 2.0, -1, -1, "tp"))
     spans.append(Span(0, "compute", "F1", "F", 1.0, 2.0, 0, 1, "", 1))
     own = [0, 1, 3, 4]
-    tell(spans, own, {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}, Jump(2, 2, 1.0, 1))
+    extrapolate(spans, own, {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}, Jump(2, 2, 1.0, 1))
     assert [(s.rank, s.name, s.start, s.end, s.microbatch, s.after) for s in spans[5:]] == [
         (0, "tp all_reduce", 2.5, 3.0, -1, -1),
         (0, "F2", 2.0, 3.0, 2, 4),
