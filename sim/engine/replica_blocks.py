@@ -86,7 +86,7 @@ def _features(plan: Plan, sites: Sites) -> Hashes:
 def _mark_faults(features: Hashes, plan: Plan, drawn: DrawnFaults) -> None:
     """Change the features of ranks on a node with faults, so that they equal only those of nodes with the same faults."""
     marks: dict[tuple[str, int], list[tuple[int, tuple[object, ...]]]] = {}
-    for node, index, fault in drawn.marks():
+    for node, index, fault in drawn.by_node():
         marks.setdefault(node, []).append((index, fault))
     for rank, device in enumerate(plan.placement) if marks else ():
         for index, fault in marks.get((device.cluster, device.node), ()):

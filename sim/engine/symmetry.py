@@ -139,9 +139,9 @@ def _initial(plan: Plan, carriers: dict[Key, Carrier], seen: Copies, drawn: Draw
     for rank in seen.shown:
         _, dp_cp, place = config.place(rank)
         device = plan.placement[rank]
-        ranks.append((device.cluster, place, config.microbatches_of(dp_cp), drawn.slows(device)))
+        ranks.append((device.cluster, place, config.microbatches_of(dp_cp), drawn.slowdown(device)))
     links = [  # trunks apart: of copies that are not shown, they carry the flows too
-        (capacities(link) * drawn.leaves(link), drawn.closes(link), link[0] == "trunk") for link in _links(carriers)
+        (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
     ]
     listed = [
         (key[0], key[-1] if key[0] != "message" else "", carrier.times, carrier.routes[0].interference,
@@ -259,8 +259,8 @@ def _quotient(plan: Plan, carriers: dict[Key, Carrier], shown: Sequence[int], co
     return Folding(
         classes=tuple(colours.ranks),
         representatives=tuple(representatives[c] for c in range(len(representatives))),
-        capacities=tuple(capacities(link) * drawn.leaves(link) for link in by_class),
+        capacities=tuple(capacities(link) * drawn.rate_share(link) for link in by_class),
         carriers=tuple(folded),
         of=dict(zip(carriers, colours.carriers, strict=True)),
-        closed=tuple((c, *times) for c, link in enumerate(by_class) for times in drawn.closes(link)),
+        closed=tuple((c, *times) for c, link in enumerate(by_class) for times in drawn.outages(link)),
     )

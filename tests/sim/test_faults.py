@@ -131,7 +131,7 @@ def test_what_is_on_a_flapping_link_waits_until_it_is_back(
 
 
 def test_jitter_has_mean_one_and_the_spread_that_was_asked_for() -> None:
-    stream = DrawnFaults(jitter=0.2, seed=3).stream(Device("c", 0, 0))
+    stream = DrawnFaults(jitter=0.2, seed=3).jitter_factors(Device("c", 0, 0))
     factors = [next(stream) for _ in range(20000)]
     mean = sum(factors) / len(factors)
     spread = (sum((factor - mean) ** 2 for factor in factors) / len(factors)) ** 0.5
@@ -155,7 +155,7 @@ def test_a_seed_draws_the_same_in_every_process(make_fleet: Make, make_cluster: 
     assert [str(device) for device, _ in slow][:3] == ["c/node0/dev4", "c/node1/dev1", "c/node1/dev6"]
     weak = draw(Faults(degraded=Degraded(0.1, 0.5)), machines, 7).weak
     assert [link[2] for link, _ in weak][:4] == [0, 0, 9, 9]
-    stream = DrawnFaults(jitter=0.1, seed=7).stream(Device("c", 0, 0))
+    stream = DrawnFaults(jitter=0.1, seed=7).jitter_factors(Device("c", 0, 0))
     assert [next(stream), next(stream)] == pytest.approx([1.0478890565, 0.8507147703])
 
 
