@@ -210,8 +210,8 @@ def test_a_rank_computes_everything_its_schedule_asks_for_once(data: st.DataObje
             for stage in plan.stages_of(place)
             for m in range(plan.config.num_microbatches[dp_cp // plan.config.cp])
         ]
-        played = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
-        assert played == set(wanted)
+        computed = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
+        assert computed == set(wanted)
 
 
 @given(data=st.data())

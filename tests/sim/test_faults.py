@@ -1,4 +1,4 @@
-"""Faults changes what the engine reads, and folding knows of it: the law, and steps whose seconds can be seen."""
+"""Faults change durations and capacities, the symmetry reduction stays exact, and the seconds can be counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Make = Callable[..., object]
 
 
 def moments(timeline: Timeline, rank: int) -> list[float]:
-    """Begin and end of everything a rank did that took longer than rounding, lane by lane."""
+    """Begin and end of every span of a rank that is longer than rounding, lane by lane."""
     spans = (span for span in timeline.of(rank) if span.seconds > 1e-9 * timeline.step_s)
     ordered = sorted(spans, key=lambda s: (s.lane, s.name, s.kind, s.stage, s.microbatch, s.start))
     return [moment for span in ordered for moment in (span.start, span.end)]
@@ -55,7 +55,7 @@ def test_a_disturbed_step_is_the_same_folded_and_unfolded(data: st.DataObject, w
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_sixty_four_ranks_in_trouble_fold_exactly_and_still_fold(
+def test_sixty_four_ranks_with_faults_fold_exactly_and_still_fold(
     seed: int, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
     ethernet = make_nic("ethernet", 3e9, latency=5e-5, overhead=3e-5, efficiency=0.8)
@@ -70,7 +70,7 @@ def test_sixty_four_ranks_in_trouble_fold_exactly_and_still_fold(
 
 @given(data=st.data(), seed=st.integers(0, 9))
 @settings(max_examples=10)
-def test_no_trouble_is_the_plain_step_and_a_seed_is_one_timeline(data: st.DataObject, seed: int, plans: Make) -> None:
+def test_no_fault_is_the_plain_step_and_a_seed_is_one_timeline(data: st.DataObject, seed: int, plans: Make) -> None:
     plan = data.draw(plans())
     nothing = draw(Faults(Stragglers(0.0, 2.0), 0.0, Degraded(0.0, 0.5)), plan.fleet, seed)
     assert nothing == faults.NO_FAULTS
@@ -111,7 +111,7 @@ def test_a_degraded_nic_sends_more_slowly(make_plan: Make, make_fleet: Make, mak
     assert (late, later - late) == pytest.approx((begin, 4 * (end - begin)))
 
 
-def test_what_is_on_a_flapping_link_waits_until_it_is_back(
+def test_transfers_on_a_flapping_link_wait_until_it_is_back(
     make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
     plan = one_message(make_plan, make_fleet, make_cluster, make_nic)
@@ -139,7 +139,7 @@ def test_jitter_has_mean_one_and_the_spread_that_was_asked_for() -> None:
     assert spread == pytest.approx(0.2, rel=0.05)
 
 
-def test_kinds_of_trouble_do_not_change_each_other(make_fleet: Make, make_cluster: Make) -> None:
+def test_kinds_of_faults_do_not_change_each_other(make_fleet: Make, make_cluster: Make) -> None:
     machines = make_fleet(make_cluster("c", 50, 8))
     alone = draw(Faults(Stragglers(0.1, 1.5)), machines, 7)
     together = draw(Faults(Stragglers(0.1, 1.5), 0.1, Degraded(0.2, 0.5), Flaps(10.0, 1.0)), machines, 7, 1.0)
@@ -190,7 +190,7 @@ def test_the_text_forms() -> None:
         (faults.flaps, "0s:1s", "--flaps '0s:1s': the time between flaps is above 0; write 100h:5s, say"),
     ],
 )
-def test_a_wrong_text_is_told_in_one_line(read: Callable[[str], object], text: str, said: str) -> None:
+def test_a_wrong_text_is_an_error_of_one_line(read: Callable[[str], object], text: str, said: str) -> None:
     with pytest.raises(HolmesError) as error:
         read(text)
     assert str(error.value) == said

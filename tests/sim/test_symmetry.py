@@ -1,4 +1,4 @@
-"""Folding is exact: ranks that nothing tells apart are played once, and nobody can see it in the timeline."""
+"""The symmetry reduction is exact: one simulated rank of each class has the timeline of all ranks of the class."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Make = Callable[..., object]
 
 
 def history(timeline: Timeline, rank: int) -> list[tuple[str, str, str, int, int]]:
-    """What a rank did, in order of start, without the times."""
+    """Spans of a rank, sorted, without their times."""
     return sorted((span.lane, span.name, span.kind, span.stage, span.microbatch) for span in timeline.of(rank))
 
 
 def times(timeline: Timeline, rank: int) -> list[float]:
-    """Begin and end of everything a rank did, lane by lane."""
+    """Begin and end of every span of a rank, lane by lane."""
     spans = sorted(timeline.of(rank), key=lambda s: (s.lane, s.name, s.kind, s.stage, s.microbatch, s.start))
     return [moment for span in spans for moment in (span.start, span.end)]
 
 
-def without_dust(timeline: Timeline) -> Timeline:
-    """Spans shorter than a billionth of the step are rounding of equal times; which of them exist is not told apart."""
+def without_rounding(timeline: Timeline) -> Timeline:
+    """Spans shorter than a billionth of the step are rounding of equal times, and left out."""
     kept = tuple(span for span in timeline.spans if span.seconds > 1e-9 * timeline.step_s)
     return Timeline(
         timeline.name, timeline.origin, timeline.plan_digest, timeline.step_s, timeline.tokens, timeline.flops,
@@ -38,7 +38,7 @@ def without_dust(timeline: Timeline) -> Timeline:
 
 
 def assert_alike(plan: Plan) -> None:
-    folded, whole = without_dust(simulate(plan, fold(plan))), without_dust(simulate(plan, unfolded(plan)))
+    folded, whole = without_rounding(simulate(plan, fold(plan))), without_rounding(simulate(plan, unfolded(plan)))
     assert folded.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
     for rank in range(plan.config.world_size):
         assert history(folded, rank) == history(whole, rank)
@@ -73,12 +73,14 @@ def test_without_folding_every_rank_is_a_class(make_plan: Make, make_fleet: Make
     assert unfolded(plan).classes == (0, 1, 2, 3, 4, 5, 6, 7)
 
 
-def test_a_replica_with_more_microbatches_is_told_apart(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_a_replica_with_more_microbatches_is_in_a_class_of_its_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
     plan = make_plan(make_fleet(make_cluster(nodes=4, devices=1)), pp=1, dp=4, microbatches=(2, 2, 3, 2))
     assert fold(plan).classes[2] not in {fold(plan).classes[rank] for rank in (0, 1, 3)}
 
 
-def test_a_replica_on_another_device_is_told_apart(
+def test_a_replica_on_another_device_is_in_a_class_of_its_own(
     make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
 ) -> None:
     fast, slow = make_cluster("fast", 2, 2), make_cluster("slow", 1, 2, spec=make_device("slow", 1e12))
@@ -88,7 +90,9 @@ def test_a_replica_on_another_device_is_told_apart(
     assert fold(plan).classes[4] not in fold(plan).classes[:4]
 
 
-def test_ranks_behind_a_narrower_leaf_are_told_apart(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_ranks_behind_a_narrower_leaf_are_in_classes_of_their_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
     """Nodes 0 and 1 share a leaf; node 2 has the next one to itself. Pipelines 0 -> 1 stay under one leaf, 2 -> 3 do not."""
     machines = make_fleet(make_cluster(nodes=4, devices=1, fabric=Fabric(3, 8.0)))
     assert len(fold(make_plan(machines, pp=2, dp=2)).representatives) == 4
@@ -99,14 +103,16 @@ def test_a_fleet_of_a_thousand_alike_ranks_has_two_classes(make_plan: Make, make
     assert fold(make_plan(machines, tp=8, pp=2, dp=64)).sizes == (512, 512)
 
 
-def test_a_replica_whose_messages_cross_a_trunk_is_told_apart(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_a_replica_whose_messages_cross_a_trunk_is_in_a_class_of_its_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
     """Replica 0 stays on its node, replica 1 sends its activations over the trunk: the same program, another route."""
     machines = make_fleet(make_cluster("a", 1, 3), make_cluster("b", 1, 1), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),))
     crossing = (Device("a", 0, 0), Device("a", 0, 2), Device("a", 0, 1), Device("b", 0, 0))
     assert len(fold(make_plan(machines, pp=2, dp=2, placement=crossing)).representatives) == 4
 
 
-def test_a_trunk_as_wide_as_a_nic_is_told_apart_from_it(
+def test_a_trunk_as_wide_as_a_nic_is_not_in_its_class(
     make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
     """Two nodes a side: a NIC carries the messages of its node's two ranks, the trunk those of all four."""
