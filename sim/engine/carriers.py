@@ -33,7 +33,7 @@ OPERATIONS = {"cp": "send_recv", "ep": "all_to_all"}
 class Carrier:
     """Routes, the alpha-beta cost of each on an idle network, the ranks that take part, and how many carriers it counts for.
 
-    Of a gradient collective, which counts once, `ranks` are the shown ones only (`sim.engine.replica_blocks`)."""
+    Where only shown ranks have carriers, those of a gradient collective are its shown ranks, and it counts once."""
 
     routes: tuple[Route, ...]
     paces: tuple[AlphaBeta, ...]

@@ -2,8 +2,8 @@
 
 A transfer takes the legs of its carrier's route one after the other: first the latency of a leg, then its bytes as a flow,
 which shares the links max-min fairly (`sim.network.sharing`). Transfers of one lane run one at a time in the order of
-issue. Lanes are carriers; gradient collectives of one group share a lane, whatever their operation, which stands for their
-one stream."""
+issue. Lanes are carriers; gradient collectives of one group share a lane, whatever their operation, since they go
+over one stream."""
 
 from __future__ import annotations
 

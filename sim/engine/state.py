@@ -63,8 +63,9 @@ class Transfer:
 class Component:
     """Ranks whose steady state is extrapolated together (`sim.engine.components`); the first is the leader.
 
-    `carriers` join these ranks, `spans` are the indices of their spans. `skipped` counts microbatches that were extrapolated: a
-    rank's next action has its program's microbatch minus `skipped`, its span the program's own."""
+    `carriers` join these ranks, `spans` are the indices of their spans. `skipped` counts extrapolated microbatches: actions
+    of ranks have their program's microbatch minus `skipped`, so that transfers under way keep their keys; spans have the
+    program's own."""
 
     ranks: list[Rank] = field(default_factory=list)
     carriers: set[int] = field(default_factory=set)
