@@ -17,7 +17,7 @@ import simpy
 from benchmarks import least
 from benchmarks.scale import UNIFORM, plan
 from sim.engine.engine import simulate, simulate_at_length
-from sim.engine.folding import fold
+from sim.engine.symmetry import fold
 
 PROCESSES, TIMEOUTS = 16, 10_000
 

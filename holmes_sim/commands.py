@@ -13,7 +13,7 @@ from planner.api import Row
 from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
 from planner.request import Request, Wishes
-from sim.engine import folding
+from sim.engine import symmetry
 from sim.engine.engine import simulate as play
 from sim.engine.timeline import Timeline, from_json
 from sim.errors import Infeasible, PlanError, TopologyError
@@ -162,7 +162,7 @@ def simulate(given: Plan) -> Simulated:
     if not isinstance(given, Plan):
         raise PlanError(f"simulate: a plan is expected, not {given!r}; hs.plan(topology).plan is one")
     started = time.perf_counter()
-    folded = folding.fold(given)
+    folded = symmetry.fold(given)
     timeline = play(given, folded)
     seconds = time.perf_counter() - started
     prediction = predict(given, timeline)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sim import units
 from sim.engine import faults as kinds
 from sim.engine.engine import simulate
-from sim.engine.faults import Drawn, Trouble, draw
+from sim.engine.faults import DrawnFaults, Faults, draw
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
@@ -30,7 +30,7 @@ class Troubled:
     """Seconds of a step for each seed; `plain_s` is the step without trouble, `played` how many different steps were played."""
 
     plan: Plan
-    trouble: Trouble
+    trouble: Faults
     plain_s: Seconds
     seeds: tuple[int, ...]
     steps_s: tuple[Seconds, ...]
@@ -65,7 +65,7 @@ class Troubled:
         """The seed of the longest step, the first of equal ones."""
         return self.seeds[self.steps_s.index(max(self.steps_s))]
 
-    def drawn(self, seed: int) -> Drawn:
+    def drawn(self, seed: int) -> DrawnFaults:
         """What a seed drew."""
         return draw(self.trouble, self.plan.fleet, seed, self.plain_s)
 
@@ -112,7 +112,7 @@ def trouble(
     """Play a step for each seed, in trouble as the command line writes it (`1%:1.5`, `3%`, `1%:50%`, `100h:5s`).
 
     Seeds that draw the same are played once; Ctrl-C leaves what was played so far. Raises HolmesError."""
-    asked = Trouble(
+    asked = Faults(
         kinds.stragglers(stragglers) if stragglers is not None else None,
         kinds.jitter(jitter) if jitter is not None else 0.0,
         kinds.degraded(degrade) if degrade is not None else None,
@@ -122,7 +122,7 @@ def trouble(
     if not wanted:
         raise HolmesError("seeds: at least one is needed")
     plain = simulate(plan).step_s
-    played: dict[Drawn, Seconds] = {kinds.NOTHING: plain}
+    played: dict[DrawnFaults, Seconds] = {kinds.NO_FAULTS: plain}
     steps: list[Seconds] = []
     try:
         for place, seed in enumerate(wanted, 1):

@@ -13,7 +13,7 @@ from benchmarks import evaluator, planning, scale, strategies
 from benchmarks.__main__ import main
 from planner.api import Row
 from sim.analytic.recurrence import steps
-from sim.engine.folding import fold
+from sim.engine.symmetry import fold
 from sim.formats.topology import load
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction

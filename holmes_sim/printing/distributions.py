@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holmes_sim.distribution import Troubled
 from holmes_sim.printing.tables import grid
-from sim.engine.faults import Drawn
+from sim.engine.faults import DrawnFaults
 from sim.network.routes import LinkName
 from sim.units import time_text
 
@@ -29,7 +29,7 @@ def troubled(found: Troubled) -> Group:
     return Group(table, Text(f"Seed {found.slowest} is the slowest: {said(found.drawn(found.slowest))}."))
 
 
-def said(drawn: Drawn) -> str:
+def said(drawn: DrawnFaults) -> str:
     """What a seed drew, in words."""
     parts = [_listed([f"{device} ({factor:g} times as slow)" for device, factor in drawn.slow], "slow devices")]
     parts += [_listed([f"{name} at {rate:.0%}" for name, rate in _ports(drawn.weak)], "degraded links")]

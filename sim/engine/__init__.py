@@ -1,1 +1,1 @@
-"""The discrete-event simulation of a step: engine, steady state, symmetry reduction, faults, and the timeline it returns."""
+"""The discrete-event simulation of a step: engine, communication, steady state, symmetry reduction, faults, the timeline."""

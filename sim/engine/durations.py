@@ -1,14 +1,14 @@
-"""How long the compute actions of a program take on each rank: the closed forms' seconds, cut as the engine plays them.
+"""Durations of the compute actions of a program on each rank: the closed forms' seconds, divided as the engine runs them.
 
-Slow devices and jitter (`sim.engine.faults`) change them here. Where measured seconds hold the collectives of a tensor-parallel
-group, they are one thing for the group: as slow as its slowest device, with one jitter."""
+Stragglers and jitter (`sim.engine.faults`) change them here. Where measured seconds include the collectives of a
+tensor-parallel group, the group computes as one: as slow as its slowest device, with one jitter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from sim.analytic import costs
-from sim.engine.faults import NOTHING, Drawn
+from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.kernels import compute, lowering
 from sim.plan.plan import Plan
 from sim.plan.program import Action
@@ -16,38 +16,38 @@ from sim.units import Seconds
 
 
 class Durations:
-    """Seconds of the compute of a plan's ranks, each looked up once."""
+    """Compute seconds of a plan's ranks, each computed once."""
 
-    def __init__(self, plan: Plan, drawn: Drawn = NOTHING):
+    def __init__(self, plan: Plan, drawn: DrawnFaults = NO_FAULTS):
         self.plan, self.config, self.drawn = plan, plan.config, drawn
         self._seconds: dict[tuple[int, str, str, int], Seconds] = {}
         self._measured: dict[int, bool] = {}
         self._jitters: dict[int, Iterator[float]] = {}
 
     def of(self, rank: int, action: Action) -> Seconds:
-        """Seconds of F, B, W, the optimizer, or the attention beside a ring ("ring"); of one part where it is cut.
+        """Seconds of F, B, W, the optimizer, or the attention beside a ring ("ring"); of one part where it is cut at buckets.
 
-        With jitter the next of a rank's actions, in the order in which it does them."""
+        With jitter, each call draws the factor of the rank's next action, so calls must follow the order of its program."""
         key = rank, action.kind, action.operation, action.stage
         if key not in self._seconds:
-            self._seconds[key] = self._whole(rank, action) * self._slow(rank)
+            self._seconds[key] = self._whole(rank, action) * self._slowdown(rank)
         seconds = self._seconds[key] / action.parts
         return seconds * self._jitter(rank) if self.drawn.jitter else seconds
 
-    def _slow(self, rank: int) -> float:
+    def _slowdown(self, rank: int) -> float:
         if not self.drawn.slow:
             return 1.0
-        together = self._group(rank) if self._holds_collectives(rank) else (rank,)
-        return max(self.drawn.slows(self.plan.placement[member]) for member in together)
+        ranks = self._group(rank) if self._includes_collectives(rank) else (rank,)
+        return max(self.drawn.slowdown(self.plan.placement[member]) for member in ranks)
 
     def _jitter(self, rank: int) -> float:
         if rank not in self._jitters:
-            first = self._group(rank)[0] if self._holds_collectives(rank) else rank
-            self._jitters[rank] = self.drawn.stream(self.plan.placement[first])
+            first = self._group(rank)[0] if self._includes_collectives(rank) else rank
+            self._jitters[rank] = self.drawn.jitter_factors(self.plan.placement[first])
         return next(self._jitters[rank])
 
     def _group(self, rank: int) -> range:
-        """The ranks of its tensor-parallel group."""
+        """Ranks of the tensor-parallel group of a rank."""
         first = rank - rank % self.config.tp
         return range(first, first + self.config.tp)
 
@@ -67,17 +67,17 @@ class Durations:
         if action.kind == "W":
             return weight
         forward, backward = costs.compute_seconds(device, workload, config, layers, action.stage == 0, last)
-        apart = lowering.ring_exchanges(workload, config, layers, action.kind == "B")
-        return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in apart)
+        exchanges = lowering.ring_exchanges(workload, config, layers, action.kind == "B")
+        return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
 
     def include(self, rank: int, action: Action) -> bool:
-        """Whether a collective is inside the measured seconds of its compute, on all devices of its group."""
+        """Whether the measured compute seconds of all devices of its group include this collective."""
         gathers_message = action.operation == "all_gather" and not self.config.sequence_parallel
         if action.group != "tp" or gathers_message:
             return False
-        return self._holds_collectives(rank)
+        return self._includes_collectives(rank)
 
-    def _holds_collectives(self, rank: int) -> bool:
+    def _includes_collectives(self, rank: int) -> bool:
         if rank not in self._measured:
             specs = {self.plan.fleet.spec(self.plan.placement[member]) for member in self._group(rank)}
             workload = self.plan.workload

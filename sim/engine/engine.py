@@ -1,196 +1,102 @@
-"""simulate(plan) -> Timeline: SimPy processes play the ranks' programs on the flow network.
+"""Discrete-event simulation of one training step: `simulate(plan)` returns a `Timeline`.
 
-One process plays one class of alike ranks (`sim.engine.folding`). Compute takes the time of the closed forms; while a
-data-parallel collective of its rank is on the network, compute is slowed by the link's interference factor. Messages leave in
-order over their own lane and hold the sender unless the schedule overlaps them; a receive waits for the arrival. A collective
-begins when all its ranks have come. While keys and values travel around a context-parallel ring, its ranks compute attention.
-Every event of an end carries the index of the span that ended with it, so that each span knows what it came after
-(`Span.after`). Once replicas repeat themselves they are not played on, but told, each by itself (`sim.engine.steady`): what
-they are at is put off until behind what was told, so that the clock of the run stays the true one."""
+Each class of ranks that must behave alike (`sim.engine.symmetry`) is one SimPy process, which runs its rank's program
+(`sim.kernels.lowering`) action by action, as a Megatron-LM rank runs its schedule:
+
+- Compute takes the seconds of the closed forms (`sim.engine.durations`). While collectives that run beside it (gradients,
+  weights, a context-parallel ring) are on the network, it is slowed by the largest interference factor of their links.
+- A message leaves in order over its own lane and holds the sender, unless the schedule overlaps sends; a receive waits for its
+  arrival (`sim.engine.communication`).
+- A collective begins when all its ranks have arrived. Ranks wait for its end, or start it and wait for it later. While keys and
+  values travel around a context-parallel ring, its ranks compute attention.
+
+The clock goes from event to event; flows on the network get new rates where one starts or ends. Every event that ends something
+carries the index of the span that ended with it, so that each span knows the span that it came after (`Span.after`). When a
+pipeline repeats itself, the rest of its steady state is extrapolated and not simulated (`sim.engine.steady`)."""
 
 from __future__ import annotations
 
-import bisect
-import math
-from collections.abc import Generator, Hashable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterator
 
 import simpy
 
+from sim.engine.communication import Communication, gradient_lanes
+from sim.engine.components import components
 from sim.engine.durations import Durations
-from sim.engine.faults import NOTHING, Drawn
-from sim.engine.folding import Folding, Key, fold
-from sim.engine.steady import GRADIENTS, ROUNDING, Jump, Moment, Name, components, tell
+from sim.engine.faults import NO_FAULTS, DrawnFaults
+from sim.engine.spans import Label, SpanLog
+from sim.engine.state import Component, Rank, Steps, elapse, remaining
+from sim.engine.steady import SteadyState
+from sim.engine.symmetry import Folding, fold
 from sim.engine.timeline import Span, Timeline
 from sim.formats import planfile
 from sim.kernels import lowering
-from sim.network.sharing import Flow, Network, Use
 from sim.plan import schedules
 from sim.plan.plan import Plan
 from sim.plan.program import COMPUTE, Action
-from sim.units import Bytes, Seconds
-
-Steps: TypeAlias = Generator[simpy.Event, Any, None]
-
-LONGEST_PERIOD = 8
-"""Moments of a component that are remembered, times pp: two a microbatch, so periods of 4 pp are found (interleaved: pp). A
-guess."""
 
 
-def simulate(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING) -> Timeline:
-    """Play one step of a plan, in the trouble that was drawn (the folding must know of it).
+def simulate(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
+    """Simulate one step of a plan under drawn faults; a `folding` that is given must have been made with the same faults.
 
-    The same plan and the same trouble give the same timeline, byte for byte."""
+    The same plan and the same faults give the same timeline, byte for byte."""
     repeats = not drawn.jitter and not drawn.down
-    return _Run(plan, folding or fold(plan, drawn), drawn, jumps=repeats).timeline()
+    return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=repeats).timeline()
 
 
-def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: Drawn = NOTHING) -> Timeline:
-    """The same, but every microbatch is played, also those that only repeat others."""
-    return _Run(plan, folding or fold(plan, drawn), drawn, jumps=False).timeline()
+def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
+    """Simulate one step as `simulate` does, but without extrapolation: every microbatch is simulated."""
+    return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=False).timeline()
 
 
-@dataclass(slots=True, eq=False)
-class _Transfer:
-    """A message or a collective, from the first rank that comes to it until it has ended; a message until it is received.
+class _Simulation:
+    """One simulation: the clock, the ranks, and the collaborators that share them."""
 
-    Times are below 0 until they are known: `started` is when the sender gave it away or the last of the ranks came, after the
-    span `after`; `before` is what it waits for then; `begun` when it goes onto the network; `until` the end of a leg's latency;
-    `last` the span that it ended with."""
-
-    key: tuple[Any, ...]
-    comers: int = 0
-    started: Seconds = -1.0
-    begun: Seconds = -1.0
-    before: _Transfer | None = None
-    after: int = -1
-    leg: int = -1
-    until: Seconds = 0.0
-    flow: Flow | None = None
-    last: int = -1
-    has_ended: bool = False
-    done: simpy.Event | None = None
-
-    def ended(self, env: simpy.Environment) -> simpy.Event:
-        """The event of its end, for those who wait for it."""
-        if self.done is None:
-            self.done = env.event()
-        return self.done
-
-    def end(self, last: int) -> None:
-        """It has ended with a span."""
-        self.last, self.has_ended = last, True
-        if self.done is not None:
-            self.done.succeed(last)
-
-
-@dataclass(slots=True, eq=False)
-class _Component:
-    """Ranks that repeat themselves together (`sim.engine.steady.components`), the first of them leading; the carriers between
-    them, the numbers of their spans, moments that were seen, and how many microbatches were told and not played.
-
-    Microbatches go on behind a jump as though nothing had been left out; spans are told with their true numbers."""
-
-    ranks: list[_Rank] = field(default_factory=list)
-    carriers: set[int] = field(default_factory=set)
-    spans: list[int] = field(default_factory=list)
-    seen: dict[tuple[Hashable, ...], Moment] = field(default_factory=dict)
-    skipped: int = 0
-
-    def ago(self, span: int) -> int:
-        """A span, counted from the end of the component's own (-1 is the last); from 0 on where it is none of them."""
-        place = bisect.bisect_left(self.spans, span)
-        return place - len(self.spans) if place < len(self.spans) and self.spans[place] == span else span + 1
-
-    def span(self, ago: int) -> int:
-        """The span that is so long ago."""
-        return self.spans[ago] if ago < 0 else ago - 1
-
-
-@dataclass(slots=True, eq=False)
-class _Rank:
-    """The moving state of one class of ranks. It is at action `inside` of `piece` of its program, since `since`, and computes
-    until `until`; `last` is the span whose end let it go on."""
-
-    name: int
-    rank: int
-    place: int
-    program: lowering.Lowered
-    component: _Component
-    piece: int = -1
-    inside: int = 0
-    since: Seconds = 0.0
-    until: Seconds = 0.0
-    last: int = -1
-    outstanding: int = 0
-    behind: list[float] = field(default_factory=list)
-    changed: simpy.Event | None = None
-    turns: dict[int, int] = field(default_factory=dict)
-    started: dict[tuple[int, str, str, int], _Transfer] = field(default_factory=dict)
-
-
-def _streams(folding: Folding) -> dict[int, int]:
-    """Gradient collectives of one group go over one stream, whatever their operation: carrier -> the stream's name."""
-    of_group: dict[Key, int] = {}
-    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in GRADIENTS}
-
-
-class _Run:
-    """One simulation: its clock, its network and its spans live and die with it."""
-
-    def __init__(self, plan: Plan, folding: Folding, drawn: Drawn, jumps: bool):
-        self.plan, self.folding, self.config = plan, folding, plan.config
-        self.env = simpy.Environment()
-        self.network = Network(self.env, folding.capacities)
-        self.spans: list[Span] = []
-        self.names: dict[int, Name] = {}
-        self.transfers: dict[tuple[Any, ...], _Transfer] = {}
-        self.lanes: dict[int, _Transfer] = {}
-        self.carriers: dict[tuple[int, str, str | int], int] = {}
-        self.legs: dict[tuple[int, Bytes, float], tuple[tuple[Seconds, Use, Bytes], ...]] = {}
-        self.durations = Durations(plan, drawn)
-        self.streams = _streams(folding)
+    def __init__(self, plan: Plan, folding: Folding, drawn: DrawnFaults, extrapolates: bool):
+        self.plan, self.folding = plan, folding
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+        self.extrapolates = extrapolates
+        self.env = simpy.Environment()
+        self.log = SpanLog()
+        self.durations = Durations(plan, drawn)
         parts = components(folding, plan.config)
-        self.components = [_Component() for _ in parts]
-        of = {name: component for component, part in zip(self.components, parts, strict=True) for name in part}
-        self.ranks = list(self._ranks(of))
-        self.members = [[self.ranks[member] for member in carrier.members] for carrier in folding.carriers]
+        joined = [Component() for _ in parts]
+        of_class = {index: component for component, part in zip(joined, parts, strict=True) for index in part}
+        self.ranks = list(self._ranks(of_class))
+        self.communication = Communication(self.env, plan.config, folding, self.ranks, self.log)
+        self.steady = SteadyState(self.env, self.communication, joined, plan.config.pp)
         for rank in self.ranks:
             rank.component.ranks.append(rank)
-        for index, members in enumerate(self.members):
-            if len(parts) == 1 or index not in self.streams:
-                members[0].component.carriers.add(index)
-        self.events = 0
-        # the steady state: the microbatches that leading ranks have begun now
-        self.looks = jumps
-        self.begun: dict[_Component, int] = {}
+        between_components = gradient_lanes(folding) if len(parts) > 1 else {}
+        for carrier, members in enumerate(self.communication.members):
+            if carrier not in between_components:
+                members[0].component.carriers.add(carrier)
 
-    def _ranks(self, of: dict[int, _Component]) -> Iterator[_Rank]:
+    def _ranks(self, of_class: dict[int, Component]) -> Iterator[Rank]:
+        """A rank for each class; those of one pipeline place with as many microbatches share a program."""
         programs: dict[tuple[int, int], lowering.Lowered] = {}
-        for name, rank in enumerate(self.folding.representatives):
-            _, dp_cp, place = self.config.place(rank)
-            key = place, self.config.microbatches_of(dp_cp)
+        for index, rank in enumerate(self.folding.representatives):
+            _, dp_cp, pp_rank = self.plan.config.place(rank)
+            key = pp_rank, self.plan.config.microbatches_of(dp_cp)
             if key not in programs:
                 programs[key] = lowering.Lowered(self.plan, *key)
-            yield _Rank(name, rank, place, programs[key], of[name])
+            yield Rank(index, rank, pp_rank, programs[key], of_class[index])
 
     def timeline(self) -> Timeline:
+        """Run to the end of the step."""
+        env, events, steady = self.env, 0, self.steady
         for link, begin, until in self.folding.closed:
-            self.env.process(self._close(link, begin, until))
-        end = self.env.all_of([self.env.process(self._play(rank)) for rank in self.ranks])
+            env.process(self.communication.close(link, begin, until))
+        end = env.all_of([env.process(self._run(rank)) for rank in self.ranks])
         while not end.processed:
-            self.env.step()
-            self.events += 1
-            if self.begun and self.env.peek() > self.env.now:
-                for component, microbatch in self.begun.items():
-                    self._look(component, microbatch)
-                self.begun.clear()
-        return self._finished()
+            env.step()
+            events += 1
+            if steady.begun and env.peek() > env.now:
+                steady.look()
+        return self._finished(events)
 
-    def _finished(self) -> Timeline:
-        spans = self.spans
+    def _finished(self, events: int) -> Timeline:
+        spans = self.log.spans
         step = max(span.end for span in spans)
         ends = dict.fromkeys((rank.rank for rank in self.ranks), 0.0)
         for span in spans:
@@ -206,347 +112,68 @@ class _Run:
             flops=self.plan.workload.flops,
             alike=self.folding.alike,
             spans=(*spans, *(Span(rank, "wait", "end of step", "bubble", end, step) for rank, end in idle)),
-            events=self.events,
+            events=events,
         )
 
-    def _span(
-        self,
-        rank: _Rank,
-        lane: str,
-        kind: str,
-        start: Seconds,
-        end: Seconds,
-        action: Action,
-        group: str = "",
-        after: int = -1,
-        prefix: str = "",
-        has_microbatch: bool = True,
-    ) -> int:
-        """Note a span; the index of what has ended: the span, or where it took no time what it came after."""
-        if end <= start:
-            return after
-        index, number = len(self.spans), action.microbatch + rank.component.skipped
-        stage, microbatch = (action.stage, number) if has_microbatch else (-1, -1)
-        head, tail = action.text
-        name = f"{prefix}{head}" if tail is None else f"{prefix}{head}{number}{tail}"
-        self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
-        self.names[index] = prefix + head, number, tail
-        rank.component.spans.append(index)
-        return index
-
-    def _play(self, rank: _Rank) -> Steps:
+    def _run(self, rank: Rank) -> Steps:
+        """The process of a rank: run its program, action by action."""
+        communication = self.communication
         while rank.piece + 1 < len(rank.program):
             rank.piece += 1
-            for inside, action in enumerate(self._piece(rank)):
-                rank.inside, rank.since = inside, self.env.now
+            for position, action in enumerate(self._piece(rank)):
+                rank.position, rank.since = position, self.env.now
                 if action.kind in COMPUTE:
-                    if rank is rank.component.ranks[0] and action.part == 0 and action.stage == rank.place and self.looks:
-                        self.begun[rank.component] = action.microbatch
+                    if self.extrapolates and self._begins_microbatch(rank, action):
+                        self.steady.begun[rank.component] = action.microbatch
                     yield from self._compute(rank, action)
                 elif action.kind == "send" and self.overlaps_sends:
-                    self.env.process(self._send(rank, action))
+                    self.env.process(communication.send(rank, action))
                 elif action.kind == "send":
-                    rank.last = yield from self._send(rank, action)
-                    self._span(rank, "wait", "exposed", rank.since, self.env.now, action, "pp")
+                    rank.last = yield from communication.send(rank, action)
+                    self.log.add(rank, "wait", "exposed", rank.since, self.env.now, Label(action, "pp"))
                 elif action.kind == "recv":
-                    yield from self._receive(rank, action)
+                    yield from communication.receive(rank, action)
                 elif action.kind == "collective" and self.durations.include(rank.rank, action):
                     continue
                 elif action.kind == "collective":
-                    transfer, is_last = self._meet(rank, action)
-                    if is_last:
-                        rank.last = yield from self._collective(transfer, action, rank, rank.last)
-                    yield from self._await(rank, action, transfer, action.group)
+                    yield from communication.run(rank, action)
                 elif action.kind == "ring":
-                    transfer = self._start(rank, action)
+                    transfer = communication.start(rank, action)
                     yield from self._compute(rank, action)
                     rank.since = self.env.now
-                    yield from self._await(rank, action, transfer, action.group)
+                    yield from communication.wait(rank, action, transfer)
                 elif action.kind == "start":
-                    transfer = self._start(rank, action)
+                    transfer = communication.start(rank, action)
                     rank.started[action.stage, action.group, action.operation, action.part] = transfer
                 elif action.kind == "wait":
                     transfer = rank.started[action.stage, action.group, action.operation, action.part]
-                    yield from self._await(rank, action, transfer, "wait")
+                    yield from communication.wait(rank, action, transfer)
                 else:
                     yield from self._compute(rank, action)
 
-    def _piece(self, rank: _Rank) -> tuple[Action, ...]:
-        """The piece of its program that a rank comes to; microbatches that were skipped do not count."""
+    def _piece(self, rank: Rank) -> tuple[Action, ...]:
+        """The piece of its program that a rank is at; microbatches are counted without those that were extrapolated."""
         piece = rank.program.piece(rank.piece)
         skipped = rank.component.skipped
         return tuple(action.earlier(skipped) for action in piece) if skipped else piece
 
-    # compute
+    def _begins_microbatch(self, rank: Rank, action: Action) -> bool:
+        """Whether the leader of a component begins the compute of a microbatch on its first stage."""
+        return rank is rank.component.ranks[0] and action.part == 0 and action.stage == rank.pp_rank
 
-    def _take(self, what: _Rank | _Transfer, seconds: Seconds) -> Steps:
-        """Let it take its time; a jump may put off the end."""
-        what.until = self.env.now + seconds
-        while seconds > 0.0:
-            yield self.env.timeout(seconds)
-            seconds = self._left(what)
-
-    def _left(self, what: _Rank | _Transfer) -> Seconds:
-        """How long it takes from now on, rounded up so that the clock comes to its end at once; 0 when it has come there."""
-        now, seconds = self.env.now, max(what.until - self.env.now, 0.0)
-        return seconds if now + seconds >= what.until else math.nextafter(seconds, math.inf)
-
-    def _compute(self, rank: _Rank, action: Action) -> Steps:
+    def _compute(self, rank: Rank, action: Action) -> Steps:
+        """Compute; while collectives run beside it, at a rate that changes where one goes onto the network or leaves it."""
         left = self.durations.of(rank.rank, action)
-        while rank.outstanding and left > 0.0:
-            slow = 1.0 + max(rank.behind, default=0.0)
+        while rank.overlapped and left > 0.0:
+            slow = 1.0 + max(rank.slowdowns, default=0.0)
             rank.changed, seconds = self.env.event(), left * slow
             rank.until = self.env.now + seconds
             while seconds > 0.0 and not rank.changed.triggered:
                 yield self.env.timeout(seconds) | rank.changed
-                seconds = self._left(rank)
+                seconds = remaining(self.env, rank)
             left = seconds / slow
         rank.changed = None
-        yield from self._take(rank, left)
+        yield from elapse(self.env, rank, left)
         kind = action.kind if action.kind != "ring" else "F" if action.operation == "F" else "B"
-        is_of = kind in COMPUTE
-        rank.last = self._span(
-            rank, "compute", kind, rank.since, self.env.now, action, after=rank.last, has_microbatch=is_of
-        )  # fmt: skip
-
-    # messages and collectives on the network
-
-    def _close(self, link: int, begin: Seconds, until: Seconds) -> Steps:
-        """A link carries nothing for a while."""
-        yield self.env.timeout(begin)
-        self.network.set_capacity(link, 0.0)
-        yield self.env.timeout(until - begin)
-        self.network.set_capacity(link, self.folding.capacities[link])
-
-    def _transfer(self, key: tuple[Any, ...]) -> _Transfer:
-        """The transfer of a key, new for the first that comes to it."""
-        transfer = self.transfers.get(key)
-        if transfer is None:
-            transfer = self.transfers[key] = _Transfer(key)
-        return transfer
-
-    def _carry(self, transfer: _Transfer, action: Action) -> Steps:
-        """Overhead and latencies first, then the bytes; one leg after the other."""
-        for leg, (delay, use, nbytes) in enumerate(self._legs(transfer.key[0], action)):
-            transfer.leg = leg
-            if delay:
-                yield from self._take(transfer, delay)
-            transfer.flow = self.network.start(use, nbytes)
-            yield transfer.flow
-            transfer.flow = None
-
-    def _legs(self, carrier: int, action: Action) -> tuple[tuple[Seconds, Use, Bytes], ...]:
-        """(latency, links, bytes) of the legs of the way that a payload takes; the overhead comes with the first latency."""
-        key = carrier, action.nbytes, action.times
-        if key not in self.legs:
-            route, count = self.folding.carriers[carrier].route(action.nbytes), action.times
-            delays = [count * leg.latency for leg in route.legs]
-            delays[0] += count * route.overhead
-            sizes = (count * action.nbytes * leg.share for leg in route.legs)
-            self.legs[key] = tuple(zip(delays, (leg.use for leg in route.legs), sizes, strict=True))
-        return self.legs[key]
-
-    def _in_turn(self, transfer: _Transfer, lane: int, after: int) -> Steps:
-        """Put a transfer on its lane, behind those that are there."""
-        before = self.lanes.get(lane)
-        self.lanes[lane] = transfer
-        transfer.started, transfer.after = self.env.now, after
-        if before is not None and not before.has_ended:
-            transfer.before = before
-            transfer.after = yield before.ended(self.env)
-        transfer.begun = self.env.now
-
-    def _neighbour(self, rank: _Rank, place: int) -> int:
-        tp, dp_cp, _ = self.config.place(rank.rank)
-        return self.config.rank(tp, dp_cp, place)
-
-    def _message(self, rank: _Rank, action: Action) -> _Transfer:
-        """The message of a send or recv."""
-        key = rank.name, action.kind, action.peer
-        if key not in self.carriers:
-            ends = rank.rank, self._neighbour(rank, action.peer)
-            self.carriers[key] = self.folding.of["message", *(ends if action.kind == "send" else ends[::-1])]
-        stage = action.stage
-        return self._transfer((self.carriers[key], action.operation, stage, action.microbatch))
-
-    def _send(self, rank: _Rank, action: Action) -> Generator[simpy.Event, Any, int]:
-        transfer = self._message(rank, action)
-        yield from self._in_turn(transfer, transfer.key[0], rank.last)
-        yield from self._carry(transfer, action)
-        lane = "send" if action.operation == "F" else "return"
-        last = self._span(rank, lane, "send", transfer.begun, self.env.now, action, "pp", transfer.after)
-        transfer.end(last)
-        return last
-
-    def _receive(self, rank: _Rank, action: Action) -> Steps:
-        transfer = self._message(rank, action)
-        if not transfer.has_ended:
-            rank.last = yield transfer.ended(self.env)
-        del self.transfers[transfer.key]
-        begun = min(max(rank.since, transfer.started), self.env.now)
-        if begun > rank.since:
-            of = Action(action.operation, action.stage, action.microbatch)
-            self._span(rank, "wait", "bubble", rank.since, begun, of, "pp", prefix="wait ")
-        self._span(rank, "wait", "exposed", begun, self.env.now, action, "pp")
-
-    # collectives
-
-    def _carrier(self, rank: _Rank, action: Action) -> int:
-        operation = "send_recv" if action.kind == "ring" else action.operation
-        key = rank.name, action.group, operation
-        if key not in self.carriers:
-            config, (tp, dp_cp, place) = self.config, self.config.place(rank.rank)
-            first = {
-                "tp": config.rank(0, dp_cp, place),
-                "cp": config.rank(tp, dp_cp - dp_cp % config.cp, place),
-                "ep": config.rank(tp, dp_cp - dp_cp % config.ep, place),
-                "dp": config.rank(tp, 0, place),
-                "edp": config.rank(tp, dp_cp % config.ep, place),
-                "embedding": config.rank(tp, dp_cp, 0),
-            }[action.group]
-            self.carriers[key] = self.folding.of[action.group, first, operation]
-        return self.carriers[key]
-
-    def _meet(self, rank: _Rank, action: Action) -> tuple[_Transfer, bool]:
-        """Come to the next collective of a carrier; whether this rank is the last of its ranks to come."""
-        index = self._carrier(rank, action)
-        turn = rank.turns.get(index, 0)
-        rank.turns[index] = turn + 1
-        transfer = self._transfer((index, turn))
-        transfer.comers += 1
-        return transfer, transfer.comers == len(self.members[index])
-
-    def _start(self, rank: _Rank, action: Action) -> _Transfer:
-        """Come to a collective that goes on behind the compute of its ranks."""
-        rank.outstanding += 1
-        transfer, is_last = self._meet(rank, action)
-        if is_last:
-            self.env.process(self._collective(transfer, action, rank, rank.last))
-        return transfer
-
-    def _collective(self, transfer: _Transfer, action: Action, latest: _Rank, after: int) -> Generator[simpy.Event, Any, int]:
-        index = transfer.key[0]
-        yield from self._in_turn(transfer, self.streams.get(index, index), after)
-        is_behind = action.kind != "collective"
-        if is_behind:
-            self._overlap(index, 1)
-        yield from self._carry(transfer, action)
-        if is_behind:
-            self._overlap(index, -1)
-        last = transfer.after
-        lane, is_inside = "dp" if action.group == "embedding" else action.group, action.group in ("tp", "cp", "ep")
-        for rank in self.members[index]:
-            span = self._span(
-                rank, lane, "collective", transfer.begun, self.env.now, action, action.group, transfer.after,
-                has_microbatch=is_inside,
-            )  # fmt: skip
-            last = span if rank is latest else last
-        del self.transfers[transfer.key]
-        transfer.end(last)
-        return last
-
-    def _overlap(self, index: int, change: int) -> None:
-        """A collective of these ranks goes onto the network behind their compute, or leaves it."""
-        interference = self.folding.carriers[index].interference
-        for rank in self.members[index]:
-            if change > 0:
-                rank.behind.append(interference)
-            else:
-                rank.behind.remove(interference)
-                rank.outstanding -= 1
-            if rank.changed is not None and not rank.changed.triggered:
-                rank.changed.succeed()
-
-    def _await(self, rank: _Rank, action: Action, transfer: _Transfer, lane: str) -> Steps:
-        if not transfer.has_ended:
-            rank.last = yield transfer.ended(self.env)
-        begun = min(max(rank.since, transfer.started), self.env.now)
-        group = action.group
-        self._span(rank, "wait", "bubble", rank.since, begun, action, group, prefix="wait ", has_microbatch=False)
-        self._span(rank, "wait", "exposed", begun, self.env.now, action, group, has_microbatch=False)
-
-    # the steady state
-
-    def _look(self, component: _Component, microbatch: int) -> None:
-        """Jump over what repeats, where the component has been in this state before.
-
-        With others beside it, not while a collective with them goes on that one of its ranks has begun: in the opening of the
-        step and in its closing, weights and gradients travel. All of them need its ranks, so none can begin behind its back."""
-        begun = (transfer for rank in component.ranks for transfer in rank.started.values())
-        if len(self.components) > 1 and not all(transfer.has_ended for transfer in begun):
-            return
-        now = self._moment(component, microbatch)
-        earlier = component.seen.pop(now.shape, None)
-        component.seen[now.shape] = now
-        if len(component.seen) > LONGEST_PERIOD * self.config.pp:
-            del component.seen[next(iter(component.seen))]
-        if earlier is None or not now.repeats(earlier):
-            return
-        microbatches, seconds = now.microbatch - earlier.microbatch, now.now - earlier.now
-        lengths = [piece - before for piece, before in zip(now.pieces, earlier.pieces, strict=True)]
-        times = min(
-            rank.program.repeats(rank.piece, length, microbatches)
-            for rank, length in zip(component.ranks, lengths, strict=True)
-        )
-        dust = ROUNDING * (now.now + times * seconds)
-        if not times or any(self.spans[index].seconds < dust for index in component.spans[earlier.spans :]):
-            return
-        for rank, length in zip(component.ranks, lengths, strict=True):
-            rank.piece += times * length
-        self._jump(component, Jump(earlier.spans, times, seconds, microbatches))
-
-    def _jump(self, component: _Component, jump: Jump) -> None:
-        """Tell what repeats, and put off what is under way; until then nothing happens in the component and on its links."""
-        transfers = self._transfers(component)
-        lasts = [component.ago(rank.last) for rank in component.ranks]
-        afters = [(component.ago(transfer.after), component.ago(transfer.last)) for transfer in transfers]
-        tell(self.spans, component.spans, self.names, jump)
-        late = jump.times * jump.seconds
-        component.skipped += jump.times * jump.microbatches
-        component.seen.clear()
-        for rank, last in zip(component.ranks, lasts, strict=True):
-            rank.last = component.span(last)
-            rank.since = self.spans[rank.last].end if last < 0 else rank.since + late
-            rank.until += late
-        for transfer, (after, last) in zip(transfers, afters, strict=True):
-            transfer.after, transfer.last = component.span(after), component.span(last)
-            if transfer.started >= 0:
-                transfer.started += late
-            if transfer.begun >= 0:
-                transfer.begun = self.spans[transfer.after].end if after < 0 else transfer.begun + late
-            transfer.until += late
-            if transfer.flow is not None:
-                self.network.put_off(transfer.flow, late)
-
-    def _transfers(self, component: _Component) -> list[_Transfer]:
-        """What is under way between the ranks of a component."""
-        return [transfer for key, transfer in self.transfers.items() if key[0] in component.carriers]
-
-    def _moment(self, component: _Component, microbatch: int) -> Moment:
-        """The state of a component now, when all that happens now has happened."""
-        now, ago = self.env.now, component.ago
-        shape: list[Hashable] = []
-        times: list[Seconds] = []
-        for rank in component.ranks:
-            under_way = tuple((k, self._about(t, microbatch)) for k, t in rank.started.items() if not t.has_ended)
-            is_busy = rank.until > now
-            shape.append((rank.inside, is_busy, ago(rank.last), rank.outstanding, tuple(rank.behind), under_way))
-            times += (rank.since - now, rank.until - now if is_busy else 0.0)
-        about = {self._about(transfer, microbatch): transfer for transfer in self._transfers(component)}
-        for name, transfer in sorted(about.items()):
-            before = transfer.before and not transfer.before.has_ended and self._about(transfer.before, microbatch)
-            has_started, has_begun, is_late = transfer.started >= 0, transfer.begun >= 0, transfer.until > now
-            came = ago(transfer.last if transfer.has_ended else transfer.after) if has_started else None
-            shape.append((name, transfer.comers, has_started, has_begun, transfer.has_ended, came, before, transfer.leg))
-            shape.append((is_late, transfer.flow is None))
-            times += (transfer.started - now if has_started else 0.0, transfer.begun - now if has_begun else 0.0)
-            times.append(transfer.until - now if is_late else transfer.flow.until - now if transfer.flow else 0.0)
-        pieces = tuple(rank.piece for rank in component.ranks)
-        return Moment(now, microbatch, len(component.spans), pieces, tuple(shape), tuple(times))
-
-    def _about(self, transfer: _Transfer, microbatch: int) -> tuple[Any, ...]:
-        """The key of a transfer, with its microbatch or its turn counted from now."""
-        carrier, *_, number = transfer.key
-        if len(transfer.key) > 2:
-            return *transfer.key[:-1], number - microbatch
-        return carrier, "", *(number - rank.turns.get(carrier, 0) for rank in self.members[carrier])
+        label = Label(action, has_microbatch=kind in COMPUTE)
+        rank.last = self.log.add(rank, "compute", kind, rank.since, self.env.now, label, rank.last)

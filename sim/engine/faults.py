@@ -1,13 +1,12 @@
-"""Trouble: slow devices, jitter, degraded and flapping links; what a seed draws of it, and what that does to a step.
+"""Faults of a step: stragglers, jitter, degraded and flapping links, drawn at random by seed.
 
-Opt-in and seeded: the same seed gives the same timeline, byte for byte, and no trouble the plain one. What is drawn changes the
-seconds of `sim.engine.durations` and the capacities of `sim.engine.folding`, which the engine reads; there is no second model.
-Each kind of trouble has a stream of random numbers of its own and runs through all machines of the fleet in their order: a seed
-slows the same devices whatever else is asked for, and whatever plan runs on them.
+Optional and reproducible: the same seed gives the same timeline, byte for byte, and without faults it is the plain one.
+Drawn faults change the seconds of `sim.engine.durations` and the capacities of `sim.engine.symmetry`, which the engine
+reads; there is no second model. Each kind of fault has a random stream of its own, which runs through all machines of the
+fleet in their order: a seed slows the same devices for every plan, whatever other faults are asked for.
 
-Links that can be in trouble are NICs (each with both its ways) and trunks. Collectives and messages go the way that the plain
-plan chose: a library that has made its rings does not make them anew for a slow link.
-"""
+Only NICs (both directions of one together) and trunks can have link faults. Collectives and messages keep the routes chosen
+without faults: a library that has made its rings does not make them anew for a slow link."""
 
 from __future__ import annotations
 
@@ -25,15 +24,16 @@ from sim.network.routes import LinkName
 from sim.units import Seconds
 
 Port: TypeAlias = tuple[LinkName, ...]
-"""The links that fail together: both ways of one NIC, or of one trunk."""
+"""The links that fail together: both directions of one NIC, or of one trunk."""
 
 HORIZON = 4.0
-"""Flaps are drawn for so many times the plain step; a step that takes longer meets no more of them."""
+"""Time for which flaps are drawn, in steps without faults; a step that takes longer meets no flaps behind it. A guess; more
+costs time for each draw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Each device computes, with probability `share`, `factor` times as long, for the whole step."""
+    """Each device is, with probability `share`, a straggler, which computes `factor` times as long for the whole step."""
 
     share: float
     factor: float
@@ -56,8 +56,8 @@ class Flaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What may happen. `jitter` is the standard deviation of a compute action's seconds over their mean (lognormal)."""
+class Faults:
+    """Faults that may happen. `jitter` is the standard deviation of a compute action's seconds over their mean (lognormal)."""
 
     stragglers: Stragglers | None = None
     jitter: float = 0.0
@@ -74,11 +74,11 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a seed draws: how many times as long devices take, what is left of links' rates, when links are down.
+class DrawnFaults:
+    """Faults drawn by a seed: slowdown factors of devices, shares of rate that links keep, outages (from, until) of links.
 
-    `jitter` has a stream of random numbers for each device, named by `seed`; without jitter the seed is 0, so that equal draws
-    are equal values."""
+    `jitter` has a random stream for each device, named by `seed`; without jitter the seed is 0, so that equal draws are equal
+    values."""
 
     slow: tuple[tuple[Device, float], ...] = ()
     weak: tuple[tuple[LinkName, float], ...] = ()
@@ -93,59 +93,59 @@ class Drawn:
         for name in ("slow", "weak", "down"):
             object.__setattr__(self, f"_{name}", dict(getattr(self, name)))
 
-    def slows(self, device: Device) -> float:
-        """How many times as long a device takes."""
+    def slowdown(self, device: Device) -> float:
+        """Factor on the compute seconds of a device; 1 for a device without fault."""
         return self._slow.get(device, 1.0)
 
-    def leaves(self, link: LinkName) -> float:
-        """What part of its rate a link has."""
+    def rate_share(self, link: LinkName) -> float:
+        """Share of its rate that a link has; 1 for a link without fault."""
         return self._weak.get(link, 1.0)
 
-    def closes(self, link: LinkName) -> tuple[tuple[Seconds, Seconds], ...]:
-        """When a link is down: (from, until), in order."""
+    def outages(self, link: LinkName) -> tuple[tuple[Seconds, Seconds], ...]:
+        """Outages of a link as (from, until), in order."""
         return self._down.get(link, ())
 
-    def stream(self, device: Device) -> Iterator[float]:
-        """Factors of mean 1 for the compute actions of a device, one after the other."""
+    def jitter_factors(self, device: Device) -> Iterator[float]:
+        """Lognormal factors of mean 1, one for each compute action of a device in turn."""
         random, variance = Random(f"{self.seed} jitter {device}"), math.log1p(self.jitter**2)
         while True:
             yield math.exp(random.gauss(-variance / 2, math.sqrt(variance)))
 
-    def marks(self) -> Iterator[tuple[tuple[str, int], int, tuple[object, ...]]]:
-        """((cluster, node), index of a device or -1, what is drawn there): what tells nodes apart that were alike."""
+    def by_node(self) -> Iterator[tuple[tuple[str, int], int, tuple[object, ...]]]:
+        """((cluster, node), index of a device or -1 for the whole node, fault) of every fault on a node."""
         for device, factor in self.slow:
             yield (device.cluster, device.node), device.index, ("slow", factor)
-        for link, said in (*self.weak, *self.down):
+        for link, fault in (*self.weak, *self.down):
             if link[0] == "nic":
-                yield (str(link[1]), int(link[2])), -1, (*link[3:], said)
+                yield (str(link[1]), int(link[2])), -1, (*link[3:], fault)
 
 
-NOTHING = Drawn()
-"""No trouble."""
+NO_FAULTS = DrawnFaults()
+"""No faults: the plain step."""
 
 
-def draw(trouble: Trouble, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> Drawn:
-    """What a seed draws on the machines of a fleet; flaps within `HORIZON` times the plain step `step_s`."""
+def draw(faults: Faults, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> DrawnFaults:
+    """Draw faults on the machines of a fleet; flaps within `HORIZON` times `step_s`, the seconds of the step without faults."""
     slow: list[tuple[Device, float]] = []
     weak: list[tuple[LinkName, float]] = []
     down: list[tuple[LinkName, tuple[tuple[Seconds, Seconds], ...]]] = []
-    if trouble.stragglers is not None:
+    if faults.stragglers is not None:
         random = Random(f"{seed} stragglers")
-        slow = [(d, trouble.stragglers.factor) for d in _devices(fleet) if random.random() < trouble.stragglers.share]
-    if trouble.degraded is not None:
+        slow = [(d, faults.stragglers.factor) for d in _devices(fleet) if random.random() < faults.stragglers.share]
+    if faults.degraded is not None:
         random = Random(f"{seed} degraded")
-        chosen = [port for port in ports(fleet) if random.random() < trouble.degraded.share]
-        weak = [(link, trouble.degraded.rate) for port in chosen for link in port]
-    if trouble.flaps is not None:
+        chosen = [port for port in ports(fleet) if random.random() < faults.degraded.share]
+        weak = [(link, faults.degraded.rate) for port in chosen for link in port]
+    if faults.flaps is not None:
         random = Random(f"{seed} flaps")
         for port in ports(fleet):
-            times = tuple(_flaps(trouble.flaps, random, HORIZON * step_s))
+            times = tuple(_flaps(faults.flaps, random, HORIZON * step_s))
             down += [(link, times) for link in port if times]
-    return Drawn(tuple(slow), tuple(weak), tuple(down), trouble.jitter, seed if trouble.jitter else 0)
+    return DrawnFaults(tuple(slow), tuple(weak), tuple(down), faults.jitter, seed if faults.jitter else 0)
 
 
 def _flaps(flaps: Flaps, random: Random, horizon: Seconds) -> Iterator[tuple[Seconds, Seconds]]:
-    """When a link is down: it may be so already when the step begins."""
+    """Outages of a link as (from, until); the first may have begun before the step."""
     begin = random.expovariate(1 / flaps.every) - flaps.down
     while begin < horizon:
         yield max(begin, 0.0), begin + flaps.down
@@ -160,7 +160,7 @@ def _devices(fleet: Fleet) -> Iterator[Device]:
 
 
 def ports(fleet: Fleet) -> Iterator[Port]:
-    """NICs node by node, then trunks."""
+    """All links of a fleet that can fail: NICs node by node, then trunks."""
     for cluster in fleet.clusters:
         for node in range(cluster.nodes):
             for nic in cluster.node.nics:
@@ -171,7 +171,7 @@ def ports(fleet: Fleet) -> Iterator[Port]:
         yield ("trunk", a, b, kind, "out"), ("trunk", b, a, kind, "out")
 
 
-# the text forms of the command line
+# text forms of the command line
 
 _NUMBER = r"[0-9]*\.?[0-9]+"
 _SHARED = re.compile(rf"({_NUMBER})\s*(%?)\s*:\s*({_NUMBER})\s*(%?)")
@@ -209,12 +209,12 @@ def flaps(text: str) -> Flaps:
     """`100h:5s`: each link goes down once in 100 hours, for 5 seconds. Raises HolmesError."""
     every, colon, down = text.partition(":")
     try:
-        found = Flaps(units.parse(every, "time"), units.parse(down, "time"))
+        parsed = Flaps(units.parse(every, "time"), units.parse(down, "time"))
     except ValueError as error:
         raise HolmesError(f"--flaps {text!r} should be mean time between flaps and time down, such as 100h:5s") from error
-    if not colon or not found.every > 0:
+    if not colon or not parsed.every > 0:
         raise HolmesError(f"--flaps {text!r}: the time between flaps is above 0; write 100h:5s, say")
-    return found
+    return parsed
 
 
 def _pair(option: str, text: str, example: str) -> tuple[float, float]:

@@ -1,61 +1,43 @@
-"""The steady state of a pipeline is periodic: what happens in one period is told again and again, without playing it.
+"""Steady-state extrapolation: once a component repeats itself, its spans are copied and not simulated.
 
-Replicas meet in gradient collectives only, so between the opening of a step and its closing each goes its own way: `components`
-are the classes of ranks that messages, other collectives or a shared link join. The future of a component follows from its
-state: where every rank is in its program, since when and until when it does what it does, which messages and collectives are
-under way, how far they are, and who has come to them. Where two states are the same but for the microbatches' numbers (equal
-things happened equally long ago), and all programs go on to repeat what they did between them, so does the component. Then
-the spans between both moments are copied as often as the programs repeat, and all that is under way is put off until behind the
-last copy, while other components play on. This is exact but for the rounding of times (`ROUNDING`); where no state comes again
-nothing is left out.
-"""
+In its steady state a pipeline is periodic: it does the same for one microbatch after the other, at equal distances of time.
+The simulation is deterministic, so the future of a component (`sim.engine.components`) follows from its state: where each
+rank is in its program and since when, which messages and collectives are under way, how far they are, and which ranks have
+arrived at them. At a `Moment`, times are relative to the clock and microbatches to the leader's. If two moments are equal
+and all programs repeat n times more what they do between them, the component repeats n times more what it did. So the spans
+between the moments are copied n times, and all that is under way in the component is postponed by n periods, while other
+components go on. The clock of the simulation stays the true one. Invariant: while a component is postponed, nothing happens
+on its ranks and links; only gradient collectives could join it with others, and none of them can begin without its ranks.
+
+Exact but for the rounding of times (`ROUNDING`). Where no state comes again, every microbatch is simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any
 
-from networkx.utils import UnionFind
+import simpy
 
-from sim.engine.folding import Folding
+from sim.engine.communication import Communication
+from sim.engine.spans import Name
+from sim.engine.state import Component, Transfer
 from sim.engine.timeline import Span
-from sim.plan.parallel_config import ParallelConfig
 from sim.units import Seconds
 
 ROUNDING = 1e-13
-"""Times that differ by less than this part of the time gone by are equal: some hundred roundings of a double."""
+"""Times that differ by less than this share of the time gone by are equal: some hundred roundings of a double."""
 
-GRADIENTS = ("dp", "edp")
-"""Kinds of groups that gradients are reduced over, and weights gathered."""
-
-
-def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...], ...]:
-    """The classes of ranks, those together that carriers or links join; carriers of gradients and their links do not join.
-
-    All are together where gradients are reduced in every microbatch, or where some gradient collective goes on without one of
-    the components: it could run, and take the network from others, while that one is put off."""
-    together = (tuple(range(len(folding.representatives))),)
-    if config.reduces_each_microbatch:
-        return together
-    joined: UnionFind[int] = UnionFind()  # links have numbers below 0
-    gradients = {index for key, index in folding.of.items() if key[0] in GRADIENTS}
-    for index, carrier in enumerate(folding.carriers):
-        if index not in gradients:
-            links = [~link for route in carrier.routes for leg in route.legs for link, _ in leg.use]
-            joined.union(*carrier.members, *links)
-    found: dict[int, list[int]] = {}
-    for member in together[0]:
-        found.setdefault(joined[member], []).append(member)
-    if any(len({joined[member] for member in folding.carriers[index].members}) < len(found) for index in gradients):
-        return together
-    return tuple(tuple(part) for part in found.values())
+LONGEST_PERIOD = 8
+"""Moments remembered for each component, times pp. A leader has two a microbatch, so periods of 4 pp microbatches are found
+(interleaved: pp). A guess; more finds longer periods and takes more memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The state of a component at a time. `shape` and `times` (seconds from now) count microbatches from `microbatch` and its
-    spans from `spans`, the number there are; `pieces` are the places of its ranks in their programs."""
+    """State of a component at time `now`; `microbatch`, `spans` (how many it has) and `pieces` (of its programs) are absolute.
+
+    `shape` and `times` (seconds from now) are relative, so that they are equal wherever the component repeats itself."""
 
     now: Seconds
     microbatch: int
@@ -65,14 +47,17 @@ class Moment:
     times: tuple[Seconds, ...]
 
     def repeats(self, earlier: Moment) -> bool:
-        """Whether the component is where it was, `microbatch` and `pieces` aside."""
-        dust = ROUNDING * self.now
-        return self.shape == earlier.shape and all(abs(a - b) <= dust for a, b in zip(self.times, earlier.times, strict=True))
+        """Whether this is the same relative state as an earlier one."""
+        tolerance = ROUNDING * self.now
+        pairs = zip(self.times, earlier.times, strict=True)
+        return self.shape == earlier.shape and all(abs(a - b) <= tolerance for a, b in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """What a component did since its span `first` happens `times` more, each time `seconds` and `microbatches` later."""
+    """An extrapolation: a component's spans from its span number `first` on come `times` more.
+
+    Each time they are `seconds` and `microbatches` later than the time before."""
 
     first: int
     times: int
@@ -80,16 +65,12 @@ class Jump:
     microbatches: int
 
 
-Name: TypeAlias = tuple[str, int, str | None]
-"""The name of a span: what stands before and behind the number of its microbatch; None where the name has no number."""
+def extrapolate(spans: list[Span], own: list[int], names: Mapping[int, Name], jump: Jump) -> None:
+    """Append the copies of a jump to the spans of the run, and their indices to `own`, those of the component.
 
-
-def tell(spans: list[Span], own: list[int], names: Mapping[int, Name], jump: Jump) -> None:
-    """Add the spans that a jump leaves out to those of the run, and their numbers to `own`, those of the component.
-
-    A copy stands as far behind the copy that it came after as its original does."""
-    place = {number: index for index, number in enumerate(own)}
-    period = [(spans[own[index]], names[own[index]], index - place.get(spans[own[index]].after, index))
+    A copy comes after the copy that is as many own spans before it as its original comes after."""
+    position = {number: index for index, number in enumerate(own)}
+    period = [(spans[own[index]], names[own[index]], index - position.get(spans[own[index]].after, index))
               for index in range(jump.first, len(own))]  # fmt: skip
     for time in range(1, jump.times + 1):
         late, skipped = time * jump.seconds, time * jump.microbatches
@@ -99,3 +80,109 @@ def tell(spans: list[Span], own: list[int], names: Mapping[int, Name], jump: Jum
             microbatch = microbatch + skipped if stage >= 0 else -1
             own.append(len(spans))
             spans.append(Span(rank, lane, name, kind, start, end + late, stage, microbatch, group, after))
+
+
+class SteadyState:
+    """Looks for moments that come again, and extrapolates.
+
+    `begun` has the microbatch of each leader that begins one now; `look` is called when all events of now are processed."""
+
+    def __init__(self, env: simpy.Environment, communication: Communication, components: list[Component], pp: int):
+        self.env, self.communication, self.log = env, communication, communication.log
+        self.longest = LONGEST_PERIOD * pp
+        self.seen: dict[Component, dict[tuple[Hashable, ...], Moment]] = {component: {} for component in components}
+        self.begun: dict[Component, int] = {}
+
+    def look(self) -> None:
+        """Extrapolate every component that begins a microbatch now and was in this state before."""
+        for component, microbatch in self.begun.items():
+            self._look(component, microbatch)
+        self.begun.clear()
+
+    def _look(self, component: Component, microbatch: int) -> None:
+        """Extrapolate a component as often as its programs repeat.
+
+        With several components, not while a collective that one of its ranks started is under way: at the begin and the end of
+        a step, weights and gradients travel between components. All gradient collectives need ranks of this one, so that none
+        can begin while it is postponed."""
+        started = (transfer for rank in component.ranks for transfer in rank.started.values())
+        if len(self.seen) > 1 and not all(transfer.has_ended for transfer in started):
+            return
+        now, seen = self._moment(component, microbatch), self.seen[component]
+        earlier = seen.pop(now.shape, None)
+        seen[now.shape] = now
+        if len(seen) > self.longest:
+            del seen[next(iter(seen))]
+        if earlier is None or not now.repeats(earlier):
+            return
+        microbatches, seconds = now.microbatch - earlier.microbatch, now.now - earlier.now
+        lengths = [piece - before for piece, before in zip(now.pieces, earlier.pieces, strict=True)]
+        times = min(
+            rank.program.repeats(rank.piece, length, microbatches)
+            for rank, length in zip(component.ranks, lengths, strict=True)
+        )
+        tolerance = ROUNDING * (now.now + times * seconds)
+        if not times or any(self.log.spans[index].seconds < tolerance for index in component.spans[earlier.spans :]):
+            return
+        for rank, length in zip(component.ranks, lengths, strict=True):
+            rank.piece += times * length
+        self._jump(component, Jump(earlier.spans, times, seconds, microbatches))
+
+    def _jump(self, component: Component, jump: Jump) -> None:
+        """Copy the spans of a period, and postpone what is under way; until then nothing happens in the component.
+
+        Moments before the jump are forgotten, so that a period contains simulated spans only (`SpanLog.names`)."""
+        transfers, spans = self._transfers(component), self.log.spans
+        lasts = [component.relative(rank.last) for rank in component.ranks]
+        ends = [(component.relative(transfer.after), component.relative(transfer.last)) for transfer in transfers]
+        extrapolate(spans, component.spans, self.log.names, jump)
+        late = jump.times * jump.seconds
+        component.skipped += jump.times * jump.microbatches
+        self.seen[component].clear()
+        for rank, last in zip(component.ranks, lasts, strict=True):
+            rank.last = component.absolute(last)
+            rank.since = spans[rank.last].end if last < 0 else rank.since + late
+            rank.until += late
+        for transfer, (after, last) in zip(transfers, ends, strict=True):
+            transfer.after, transfer.last = component.absolute(after), component.absolute(last)
+            if transfer.ready >= 0:
+                transfer.ready += late
+            if transfer.begun >= 0:
+                transfer.begun = spans[transfer.after].end if after < 0 else transfer.begun + late
+            transfer.until += late
+            if transfer.flow is not None:
+                self.communication.network.put_off(transfer.flow, late)
+
+    def _transfers(self, component: Component) -> list[Transfer]:
+        """Transfers under way between the ranks of a component."""
+        return [transfer for key, transfer in self.communication.transfers.items() if key[0] in component.carriers]
+
+    def _moment(self, component: Component, microbatch: int) -> Moment:
+        """The state of a component now, relative to the clock and to a microbatch."""
+        now, relative = self.env.now, component.relative
+        shape: list[Hashable] = []
+        times: list[Seconds] = []
+        for rank in component.ranks:
+            started = tuple((k, self._relative_key(t, microbatch)) for k, t in rank.started.items() if not t.has_ended)
+            is_busy = rank.until > now
+            shape.append((rank.position, is_busy, relative(rank.last), rank.overlapped, tuple(rank.slowdowns), started))
+            times += (rank.since - now, rank.until - now if is_busy else 0.0)
+        by_key = {self._relative_key(transfer, microbatch): transfer for transfer in self._transfers(component)}
+        for key, transfer in sorted(by_key.items()):
+            previous = transfer.previous
+            before = previous and not previous.has_ended and self._relative_key(previous, microbatch)
+            is_ready, has_begun, is_delayed = transfer.ready >= 0, transfer.begun >= 0, transfer.until > now
+            cause = relative(transfer.last if transfer.has_ended else transfer.after) if is_ready else None
+            shape.append((key, transfer.arrivals, is_ready, has_begun, transfer.has_ended, cause, before, transfer.leg))
+            shape.append((is_delayed, transfer.flow is None))
+            times += (transfer.ready - now if is_ready else 0.0, transfer.begun - now if has_begun else 0.0)
+            times.append(transfer.until - now if is_delayed else transfer.flow.until - now if transfer.flow else 0.0)
+        pieces = tuple(rank.piece for rank in component.ranks)
+        return Moment(now, microbatch, len(component.spans), pieces, tuple(shape), tuple(times))
+
+    def _relative_key(self, transfer: Transfer, microbatch: int) -> tuple[Any, ...]:
+        """The key of a transfer with its microbatch, or its number, relative to the present one."""
+        carrier, *_, number = transfer.key
+        if len(transfer.key) > 2:
+            return *transfer.key[:-1], number - microbatch
+        return carrier, "", *(number - rank.arrived.get(carrier, 0) for rank in self.communication.members[carrier])

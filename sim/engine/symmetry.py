@@ -1,126 +1,266 @@
-"""Copies: blocks of replicas that can change places without anybody noticing, so that one of each needs to be looked at.
+"""Symmetry reduction: the engine simulates one rank of each class of ranks that must behave alike, and counts it for all.
 
-A block is the replicas that share a node or a leaf switch (with cp or ep, that exchange anything but gradients), and those that
-share one with these. Two blocks are copies if they stand alike: the same clusters, places on their nodes, sharing of nodes and
-leaves, microbatches and groups, and gradient collectives that pass alike over each of their ranks. To swap them changes
-nothing: whatever else a block uses, trunks and gradient groups, all blocks use together. So the ranks of one block of each kind
-are shown, counted as often as it has copies; what they do, and what is on their links, is what every copy does and has.
+Two steps find the classes. First `sim.engine.replica_blocks` finds interchangeable blocks of replicas and keeps one of each
+kind. Then colour refinement (1-dimensional Weisfeiler-Leman; McKay and Piperno, arXiv 1301.1493) partitions the ranks, the
+carriers (collectives and messages, `sim.engine.carriers`) and the links of these blocks. Ranks start with the colour of
+their cluster, pipeline place, number of microbatches and slowdown; links with that of their capacity and outages; carriers
+with that of their operation and costs. Each round recolours a carrier by the colours of its ranks and links, and a rank or
+link by those of its carriers. Invariant: what has different colours is known to differ, so classes only split. When a round
+splits none, the partition is equitable: each member of a class meets every other class equally often, with equal weights.
 
-All of it is arrays over ranks: the cost of looking for copies is small beside that of routes, which only shown ranks need.
-Sixty-four bits of a hash stand for the looks of a rank."""
+The reduction is exact. Ranks of one class run the same program with the same durations, and a max-min fair network gives
+the flows of one carrier class equal rates. So one rank of each class with one link of each link class, on which weights are
+summed over the carrier class, has the timeline of all. `unfolded` puts every rank in a class of its own, for comparison."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from networkx.utils import UnionFind
 
-from sim.engine.faults import NOTHING, Drawn
-from sim.network.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
-from sim.plan.derived_groups import gradient_groups
-from sim.plan.groups import Group
+from sim.engine.carriers import Carrier, Key, carriers_of
+from sim.engine.faults import NO_FAULTS, DrawnFaults
+from sim.engine.replica_blocks import Copies, copies
+from sim.network.rings import Sites
+from sim.network.routes import AlphaBeta, Capacities, LinkName
 from sim.plan.plan import Plan
+from sim.units import Bytes, BytesPerSecond, Seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """`shown` are the ranks of one block of each kind; `standing[rank]` is the shown rank that a rank is a copy of.
+class FoldedLeg:
+    """A leg over link classes: (number of the class, weight summed over the carrier class) for each."""
 
-    `times[rank]` tells how many copies a shown rank stands for, itself counted; 0 for ranks that are not shown.
-    """
-
-    shown: tuple[int, ...]
-    standing: Integers
-    times: Integers
+    use: tuple[tuple[int, float], ...]
+    share: float
+    latency: Seconds
 
 
-def copies(plan: Plan, sites: Sites, drawn: Drawn = NOTHING) -> Copies:
-    """Find the blocks of a plan and those that are copies of one another; not those that trouble tells apart."""
-    config = plan.config
-    unit = math.lcm(config.cp, config.ep)
-    looks = _looks(plan, sites)
-    _mark(looks, plan, drawn)
-    numbered = np.arange(config.world_size).reshape(config.pp, config.dp_cp // unit, unit, config.tp).swapaxes(0, 1)
-    of_unit = numbered.reshape(len(numbered), -1)
-    times, standing = np.zeros(config.world_size, np.int64), np.empty(config.world_size, np.int64)
-    first: dict[bytes, Integers] = {}
-    for blocks in _blocks(sites.leaf[of_unit]):
-        ranks = of_unit[blocks].reshape(len(blocks), -1)
-        seen = [looks[ranks], _within(sites.node[ranks]), _within(sites.leaf[ranks])]
-        for mine, look in zip(ranks, np.stack(seen, axis=2), strict=True):
-            stands = first.setdefault(look.tobytes(), mine)
-            times[stands] += 1
-            standing[mine] = stands
-    return Copies(tuple(np.flatnonzero(times).tolist()), standing, times)
+@dataclass(frozen=True, slots=True)
+class FoldedRoute:
+    """A route of a carrier class: its legs, and its alpha-beta cost on an idle network."""
+
+    legs: tuple[FoldedLeg, ...]
+    overhead: Seconds
+    pace: AlphaBeta
 
 
-def _looks(plan: Plan, sites: Sites) -> Hashes:
-    """What tells a rank apart by itself: where it stands, its microbatches, its groups, and how gradients pass over it."""
-    config = plan.config
-    microbatches = np.array(config.num_microbatches)[np.arange(config.world_size) // config.tp % config.dp_cp // config.cp]
-    looks = mixed(sites.cluster, sites.index, microbatches)
-    alike: dict[tuple[str, int], list[Group]] = {}
-    for group in plan.groups:
-        alike.setdefault((group.kind, len(group.ranks)), []).append(group)
-    for (kind, _), groups in alike.items():
-        if kind != "dp":
-            ranks = np.array([group.ranks for group in groups])
-            words = np.array([word(kind, group.nic, group.collective) for group in groups])
-            order = ranks.T - ranks[:, 0] if kind != "pp" else ()
-            looks[ranks] += mixed(words, *order)[:, None]
-    together: dict[tuple[str, str, str, int], list[Group]] = {}
-    for group in gradient_groups(plan):
-        together.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
-    for facts, groups in together.items():
-        for does in gradient_operations(config):
-            for part, (rows, operation, _) in enumerate(gradient_parts(groups, does, config.shards)):
-                for ring, _ in sites.rings(rows):
-                    for turn, passes in enumerate(ring.passes(groups[0].collective, operation)):
-                        fact = np.array([word(*facts, does, part, turn)])
-                        out = mixed(passes.kind, passes.share.view(np.uint64), fact)
-                        np.add.at(looks, ring.ranks[passes.source], out)
-                        np.add.at(looks, ring.ranks[passes.target], mixed(out))
-    return looks
+@dataclass(frozen=True, slots=True)
+class FoldedCarrier:
+    """A class of collectives or messages: its routes, and the classes of the ranks that take part."""
+
+    routes: tuple[FoldedRoute, ...]
+    interference: float
+    members: tuple[int, ...]
+
+    def route(self, nbytes: Bytes) -> FoldedRoute:
+        """The fastest route for a payload on an idle network, as in the closed forms."""
+        return min(self.routes, key=lambda route: route.pace.seconds(nbytes))
 
 
-def _mark(looks: Hashes, plan: Plan, drawn: Drawn) -> None:
-    """Ranks on a node in trouble look like those on a node in the same trouble only."""
-    marks: dict[tuple[str, int], list[tuple[int, tuple[object, ...]]]] = {}
-    for node, index, said in drawn.marks():
-        marks.setdefault(node, []).append((index, said))
-    for rank, device in enumerate(plan.placement) if marks else ():
-        for index, said in marks.get((device.cluster, device.node), ()):
-            if index in (-1, device.index):
-                looks[rank : rank + 1] += mixed(np.array([word(*said)]))
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Result of the reduction: `classes[rank]` is the class of a rank, `representatives[c]` one rank of class c.
+
+    `capacities` are by link class, `carriers` by carrier class; `of` maps a carrier's key to its class. `closed` lists outages
+    of link classes as (class, from, until)."""
+
+    classes: tuple[int, ...]
+    representatives: tuple[int, ...]
+    capacities: tuple[BytesPerSecond, ...]
+    carriers: tuple[FoldedCarrier, ...]
+    of: dict[Key, int]
+    closed: tuple[tuple[int, Seconds, Seconds], ...] = ()
+
+    @property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks of every class, its representative first."""
+        found: list[list[int]] = [[rank] for rank in self.representatives]
+        for rank, index in enumerate(self.classes):
+            if rank != found[index][0]:
+                found[index].append(rank)
+        return tuple(tuple(group) for group in found)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of ranks in every class."""
+        count = Counter(self.classes)
+        return tuple(count[c] for c in range(len(self.representatives)))
 
 
-def _blocks(leaf: Integers) -> Iterator[Integers]:
-    """Units (rows of `leaf`) that share a leaf, directly or through others: blocks of equal size together, a row for each."""
-    unit = np.repeat(np.arange(len(leaf)), leaf.shape[1])
-    places, units = np.divmod(np.unique(leaf.ravel() * len(leaf) + unit), len(leaf))
-    joined = places[:-1] == places[1:]
-    blocks_of = UnionFind(range(len(leaf)))
-    for a, b in zip(units[:-1][joined].tolist(), units[1:][joined].tolist(), strict=True):
-        blocks_of.union(a, b)
-    by_root: dict[int, list[int]] = {}
-    for one in range(len(leaf)):
-        by_root.setdefault(blocks_of[one], []).append(one)
-    by_size: dict[int, list[list[int]]] = {}
-    for block in by_root.values():
-        by_size.setdefault(len(block), []).append(block)
-    for blocks in by_size.values():
-        yield np.array(blocks)
+class _Colours(NamedTuple):
+    """The class of every rank, link and carrier; of shown ranks only while they are refined."""
+
+    ranks: Sequence[int]
+    links: Sequence[int]
+    carriers: Sequence[int]
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Number of classes of ranks, links and carriers."""
+        return tuple(len(set(colours)) for colours in self)
 
 
-def _within(numbers: Integers) -> Integers:
-    """Numbers of each row counted through from 0 in their order: equal ones stay equal, which they are does not matter."""
-    order = np.argsort(numbers, axis=1, kind="stable")
-    ordered = np.take_along_axis(numbers, order, axis=1)
-    steps = np.zeros_like(ordered)
-    steps[:, 1:] = np.cumsum(ordered[:, 1:] != ordered[:, :-1], axis=1)
-    counted = np.empty_like(steps)
-    np.put_along_axis(counted, order, steps, axis=1)
-    return counted
+def unfolded(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
+    """No reduction: every rank, carrier and link is in a class of its own."""
+    carriers = carriers_of(plan)
+    ranks = range(len(plan.placement))
+    return _quotient(plan, carriers, ranks, _Colours(ranks, range(len(_links(carriers))), range(len(carriers))), drawn)
+
+
+def fold(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
+    """The symmetry reduction of a plan: the coarsest partition that colour refinement finds.
+
+    Faults split classes; with jitter every rank is a class of its own."""
+    if drawn.jitter:
+        return unfolded(plan, drawn)
+    sites = Sites(plan)
+    seen = copies(plan, sites, drawn)
+    carriers = carriers_of(plan, sites, seen)
+    incidence = _Incidence(carriers, seen)
+    colours = _initial(plan, carriers, seen, drawn)
+    before: tuple[int, ...] = ()
+    while colours.classes != before:
+        before = colours.classes
+        colours = incidence.refined(colours)
+    classes = np.empty(plan.config.world_size, np.int64)
+    classes[list(seen.shown)] = colours.ranks
+    return _quotient(plan, carriers, seen.shown, colours._replace(ranks=classes[seen.representative].tolist()), drawn)
+
+
+def _initial(plan: Plan, carriers: dict[Key, Carrier], seen: Copies, drawn: DrawnFaults) -> _Colours:
+    """Colours by what a shown rank, a link or a carrier is by itself."""
+    config, capacities = plan.config, Capacities(plan.fleet)
+    ranks = []
+    for rank in seen.shown:
+        _, dp_cp, place = config.place(rank)
+        device = plan.placement[rank]
+        ranks.append((device.cluster, place, config.microbatches_of(dp_cp), drawn.slowdown(device)))
+    links = [  # trunks apart: of copies that are not shown, they carry the flows too
+        (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
+    ]
+    listed = [
+        (key[0], key[-1] if key[0] != "message" else "", carrier.times, carrier.routes[0].interference,
+         tuple(route.overhead for route in carrier.routes),
+         tuple((_digits(pace.latency), _digits(pace.per_byte)) for pace in carrier.paces),
+         tuple((_digits(leg.share), _digits(leg.latency)) for leg in carrier.legs))
+        for key, carrier in carriers.items()
+    ]  # fmt: skip
+    return _Colours(_number(ranks), _number(links), _number(listed))
+
+
+class _Incidence:
+    """Which shown ranks and which links every carrier uses, and the reverse: what a round of colour refinement reads.
+
+    Source and target of a message, and first and last stage of a tied embedding, are told apart by their position."""
+
+    def __init__(self, carriers: dict[Key, Carrier], seen: Copies):
+        rank_index = {rank: index for index, rank in enumerate(seen.shown)}
+        link_index = {link: index for index, link in enumerate(_links(carriers))}
+        self.uses = [
+            tuple(tuple((link_index[link], _digits(weight)) for link, weight in leg.use) for leg in carrier.legs)
+            for carrier in carriers.values()
+        ]
+        self.members = [
+            (key[0] in ("message", "embedding"), [(rank_index[rank], int(seen.times[rank])) for rank in carrier.ranks])
+            for key, carrier in carriers.items()
+        ]
+        self.of_rank: list[list[tuple[int, int]]] = [[] for _ in rank_index]
+        self.of_link: list[list[tuple[int, int, float]]] = [[] for _ in link_index]
+        for index, (is_ordered, ranks) in enumerate(self.members):
+            for position, (rank, _) in enumerate(ranks):
+                self.of_rank[rank].append((index, position if is_ordered else 0))
+            for leg, use in enumerate(self.uses[index]):
+                for link, weight in use:
+                    self.of_link[link].append((index, leg, weight))
+
+    def refined(self, colours: _Colours) -> _Colours:
+        """One round of colour refinement: split classes whose members meet other classes differently."""
+        of_rank, of_link, of_carrier = colours
+        of_carrier = _number(
+            [
+                (colour,
+                 tuple(of_rank[r] for r, _ in ranks) if is_ordered else tuple(sorted((of_rank[r], t) for r, t in ranks)),
+                 tuple(tuple(sorted((of_link[link], weight) for link, weight in leg)) for leg in use))
+                for colour, (is_ordered, ranks), use in zip(of_carrier, self.members, self.uses, strict=True)
+            ]
+        )  # fmt: skip
+        of_rank = _number(
+            [
+                (colour, tuple(sorted((of_carrier[c], position) for c, position in mine)))
+                for colour, mine in zip(of_rank, self.of_rank, strict=True)
+            ]
+        )
+        of_link = _number(
+            [
+                (colour, tuple(sorted((of_carrier[c], leg, weight) for c, leg, weight in mine)))
+                for colour, mine in zip(of_link, self.of_link, strict=True)
+            ]
+        )
+        return _Colours(of_rank, of_link, of_carrier)
+
+
+def _links(carriers: dict[Key, Carrier]) -> list[LinkName]:
+    return list(dict.fromkeys(link for carrier in carriers.values() for leg in carrier.legs for link, _ in leg.use))
+
+
+def _number(signatures: Sequence[Hashable]) -> list[int]:
+    """Colours: equal signatures get equal numbers, counted from 0 in order of first appearance."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(signature, len(known)) for signature in signatures]
+
+
+def _digits(weight: float) -> float:
+    """A weight rounded to twelve digits, so that equal shares summed in different orders compare equal."""
+    return float(f"{weight:.12g}")
+
+
+def _quotient(plan: Plan, carriers: dict[Key, Carrier], shown: Sequence[int], colours: _Colours, drawn: DrawnFaults) -> Folding:
+    """The quotient of a plan by a partition: one rank, carrier and link of every class.
+
+    `colours.ranks` has all ranks of the plan. Weights on a link are summed over all carriers of a class. Copies of a carrier
+    that are not shown use the same trunks and no other shown link, so on trunks a carrier counts `times` times."""
+    links = _links(carriers)
+    first_of_class: dict[int, LinkName] = {}
+    for link, colour in zip(links, colours.links, strict=True):
+        first_of_class.setdefault(colour, link)
+    chosen = {link: colour for colour, link in first_of_class.items()}
+    weights: dict[tuple[int, int, int], float] = {}
+    first_carrier: dict[int, Carrier] = {}
+    for colour, carrier in zip(colours.carriers, carriers.values(), strict=True):
+        first_carrier.setdefault(colour, carrier)
+        for index, leg in enumerate(carrier.legs):
+            for link, weight in leg.use:
+                if link in chosen:
+                    place = (colour, index, chosen[link])
+                    many = carrier.times if link[0] == "trunk" else 1
+                    weights[place] = weights.get(place, 0.0) + weight * many
+    uses: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for (colour, index, link_class), weight in sorted(weights.items()):
+        uses.setdefault((colour, index), []).append((link_class, weight))
+    folded = []
+    for colour in range(len(first_carrier)):
+        carrier = first_carrier[colour]
+        members = tuple(dict.fromkeys(colours.ranks[rank] for rank in carrier.ranks))
+        legs = (FoldedLeg(tuple(uses[(colour, index)]), leg.share, leg.latency) for index, leg in enumerate(carrier.legs))
+        routes = tuple(
+            FoldedRoute(tuple(itertools.islice(legs, len(route.legs))), route.overhead, found)
+            for route, found in zip(carrier.routes, carrier.paces, strict=True)
+        )
+        folded.append(FoldedCarrier(routes, carrier.routes[0].interference, members))
+    representatives: dict[int, int] = {}
+    for rank in shown:
+        representatives.setdefault(colours.ranks[rank], rank)
+    capacities, by_class = Capacities(plan.fleet), [first_of_class[c] for c in range(len(first_of_class))]
+    return Folding(
+        classes=tuple(colours.ranks),
+        representatives=tuple(representatives[c] for c in range(len(representatives))),
+        capacities=tuple(capacities(link) * drawn.rate_share(link) for link in by_class),
+        carriers=tuple(folded),
+        of=dict(zip(carriers, colours.carriers, strict=True)),
+        closed=tuple((c, *times) for c, link in enumerate(by_class) for times in drawn.outages(link)),
+    )

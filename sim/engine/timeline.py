@@ -1,8 +1,7 @@
-"""What happened when: spans on lanes of ranks. timeline.json is a Chrome trace, so Perfetto opens it.
+"""Timeline of a step: spans on lanes of ranks, and its file form timeline.json, a Chrome trace that Perfetto opens.
 
-A timeline may be simulated or measured; both have this type and this file form. Ranks that behave alike are stored once:
-`alike[i]` are the ranks for which the spans of rank `alike[i][0]` stand.
-"""
+Simulated and measured timelines have the same type and file form. Ranks that behave alike are stored once: the spans of rank
+`alike[i][0]` are those of every rank of `alike[i]`."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ from sim.units import MICRO, Flops, Seconds, time_text
 
 FORMAT = "holmes-sim/timeline/1"
 LANES = ("compute", "tp", "cp", "ep", "dp", "edp", "send", "return", "wait")
-"""Lanes of a rank, in drawing order: computing; tensor-, context- and expert-parallel collectives; data-parallel ones of dense
-weights and of experts; activations sent ahead and gradients sent back; waiting. Spans of one lane do not overlap."""
+"""Lanes of a rank, in drawing order: compute; tensor-, context- and expert-parallel collectives; data-parallel collectives of
+dense weights and of experts; activations sent forward and gradients sent back; waiting. Spans of one lane do not overlap."""
 
 
 class Span(NamedTuple):
-    """Something a rank did. `kind`: F, B, W, optimizer, collective, send, bubble (no work), exposed (waits for the network).
+    """An interval of a rank. `kind`: F, B, W, optimizer, collective, send, bubble (no work), exposed (waits for the network).
 
     `group` is the kind of group that communicates (pp for messages) or is waited for. `after` is the index, in the timeline,
-    of the span whose end let this one begin: on its own rank or another, ending exactly where this begins; -1 at the begin of
-    the step, and for waiting."""
+    of the span whose end let this one begin: on any rank, ending exactly where this one begins; -1 at the begin of the step,
+    and for waiting."""
 
     rank: int
     lane: str
@@ -49,11 +48,11 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All spans of one step, and what a report needs to know beside them; `events` is how many the engine processed.
+    """All spans of one step, with the facts that reports need; `events` is the number of events that the engine processed.
 
-    Of a measured one, `steps_s` are the seconds of every step that was timed, and the spans are those of the median one.
-    `scale`: a second of the plan takes so many here (a lab runs slower than what it stands for). `compute` is real or paced
-    (by the device model); empty where simulated. `computed_on` are the devices that really computed, each kind once."""
+    Measured timelines have the spans of the median step, the seconds of all timed steps in `steps_s`, and `scale`: the seconds
+    here for one second of the plan (a lab runs slower than the machines it imitates). `compute` is real or paced (by the device
+    model), empty where simulated. `computed_on` are the devices that really computed, each kind once."""
 
     name: str
     origin: str
@@ -75,20 +74,20 @@ class Timeline:
         return f"{self.name}: {step}, {ranks:,} ranks in {len(self.alike):,} classes, {len(self.spans):,} spans"
 
     def by_rank(self) -> dict[int, tuple[Span, ...]]:
-        """Spans of every rank that stands for others, in order of their start."""
+        """Spans of every representative rank, in order of their start."""
         found: dict[int, list[Span]] = {group[0]: [] for group in self.alike}
         for span in self.spans:
             found[span.rank].append(span)
         return {rank: tuple(sorted(spans, key=lambda s: (s.start, s.end))) for rank, spans in found.items()}
 
     def of(self, rank: int) -> tuple[Span, ...]:
-        """Spans of the rank that stands for this one, in order of their start."""
+        """Spans of the representative of a rank, in order of their start."""
         shown = next(group[0] for group in self.alike if rank in group)
         return tuple(sorted((s for s in self.spans if s.rank == shown), key=lambda s: (s.start, s.end)))
 
 
 def stretched(timeline: Timeline, factor: float) -> Timeline:
-    """The same, every second of it taking `factor` seconds."""
+    """The timeline with all times multiplied by `factor`."""
     spans = tuple(span._replace(start=factor * span.start, end=factor * span.end) for span in timeline.spans)
     steps = tuple(factor * seconds for seconds in timeline.steps_s)
     return replace(timeline, step_s=factor * timeline.step_s, spans=spans, steps_s=steps, scale=factor * timeline.scale)
@@ -131,7 +130,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class HeaderFacts(StrictModel):
-    """What a trace says of itself in its metadata."""
+    """Metadata of a trace."""
 
     format: Literal["holmes-sim/timeline/1"]
     name: str
@@ -148,7 +147,7 @@ class HeaderFacts(StrictModel):
 
 
 class ArgumentFacts(StrictModel):
-    """What a span belongs to."""
+    """Stage, microbatch and kind of group of a span."""
 
     stage: int = -1
     microbatch: int = -1
@@ -156,7 +155,7 @@ class ArgumentFacts(StrictModel):
 
 
 class SpanFacts(StrictModel):
-    """A complete event: a span of rank `pid` on the lane number `tid`, in microseconds."""
+    """A complete event: a span of rank `pid` on lane number `tid`, in microseconds."""
 
     ph: Literal["X"]
     name: str
@@ -169,7 +168,7 @@ class SpanFacts(StrictModel):
 
 
 class LabelFacts(StrictModel):
-    """A metadata event: what a viewer calls a process or a thread."""
+    """A metadata event: the name that a viewer shows for a process or a thread."""
 
     ph: Literal["M"]
     name: str
@@ -187,10 +186,9 @@ class TraceFacts(StrictModel):
 
 
 def from_json(text: str, name: str) -> Timeline:
-    """The text of timeline.json as a timeline, up to rounding; `after` of spans and `events` are not in it.
+    """Read the text of a timeline.json; times are rounded, and `after` of spans and `events` are not stored.
 
-    `name` stands in error messages. Raises TimelineError with the first fault.
-    """
+    `name` is the file's name in error messages. Raises TimelineError with the first fault."""
     try:
         document = parse_json(name, text)
         if isinstance(document.value, dict) and "traceEvents" not in document.value:

@@ -164,7 +164,7 @@ def _alike(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _side_by_side(block: list[Member], operation: str) -> list[tuple[Member, ...]]:
-    """Groups that go round by round together: those with equally many rounds, as `sim.engine.folding` has them."""
+    """Groups that go round by round together: those with equally many rounds, as `sim.engine.symmetry` has them."""
     sides: dict[int, list[Member]] = {}
     for group in block:
         sides.setdefault(len(collectives.rounds(group.collective, operation, _numbered(group.hosts))), []).append(group)

@@ -1,8 +1,8 @@
 """Gradient collectives of many ranks, as arrays: what passes between whom, and what of it the links of shown ranks see.
 
-They span all replicas of a plan. Of such a ring only the transfers that touch shown nodes (`sim.engine.symmetry`) need links by
-name; of all others it is enough to know of which kind they are: transfers between alike places go over alike links, with the
-same latency. So a route costs what its kinds and its shown transfers cost, however many ranks there are."""
+They span all replicas of a plan. Of such a ring only the transfers that touch shown nodes (`sim.engine.replica_blocks`) need
+links by name; of all others it is enough to know of which kind they are: transfers between alike places go over alike links,
+with the same latency. So a route costs what its kinds and its shown transfers cost, however many ranks there are."""
 
 from __future__ import annotations
 

@@ -420,7 +420,7 @@ class Way:
 def pace(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ...] = ()) -> AlphaBeta:
     """AlphaBeta of alike collectives that run side by side, one over each of `routes`, and share the links they have in common.
 
-    `times` tells how often each is there; its copies share trunks with it, and nothing else (`sim.engine.symmetry`).
+    `times` tells how often each is there; its copies share trunks with it, and nothing else (`sim.engine.replica_blocks`).
     """
     per_byte = 0.0
     for legs in zip(*(route.legs for route in routes), strict=True):

@@ -14,7 +14,7 @@ from holmes_sim import charts, commands, files
 from holmes_sim.distribution import Troubled
 from holmes_sim.printing.distributions import said
 from planner.request import Wishes
-from sim.engine.faults import Drawn, Stragglers, Trouble
+from sim.engine.faults import DrawnFaults, Faults, Stragglers
 from sim.engine.timeline import from_json
 from sim.formats import planfile
 from sim.hardware.cluster import Device
@@ -39,7 +39,7 @@ def written(hybrid: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def counted(plan: Plan) -> Troubled:
     """A hundred seeds whose steps take 1 to 100 s, the longest first."""
     steps = tuple(float(step) for step in range(100, 0, -1))
-    return Troubled(plan, Trouble(Stragglers(0.1, 2.0)), 1.0, tuple(range(100)), steps, 100, 0.5)
+    return Troubled(plan, Faults(Stragglers(0.1, 2.0)), 1.0, tuple(range(100)), steps, 100, 0.5)
 
 
 def test_quantiles_are_steps_that_some_seed_gave(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
@@ -111,10 +111,10 @@ def test_a_draw_in_words_names_a_port_once() -> None:
     trunk = (("trunk", "ib", "roce", "ethernet", "out"), ("trunk", "roce", "ib", "ethernet", "out"))
     weak = tuple((link, 0.25) for link in (*trunk, (*nic, "out"), (*nic, "in")))
     down = tuple(((*nic, way), ((0.0, 1.5), (3.0, 4.5))) for way in ("out", "in"))
-    drawn = Drawn(((Device("ib", 0, 3), 1.5),), weak, down, 0.1, 7)
+    drawn = DrawnFaults(((Device("ib", 0, 3), 1.5),), weak, down, 0.1, 7)
     assert said(drawn) == (
         "ib/node0/dev3 (1.5 times as slow); ib-roce ethernet at 25%, ib/node1 infiniband 2 at 25%; "
         "ib/node1 infiniband 2 down from 0 to 1.5 s, 3 to 4.5 s; jitter"
     )
-    assert said(Drawn(tuple((Device("ib", 0, index), 1.5) for index in range(5)))) == "5 slow devices"
-    assert said(Drawn()) == "no trouble"
+    assert said(DrawnFaults(tuple((Device("ib", 0, index), 1.5) for index in range(5)))) == "5 slow devices"
+    assert said(DrawnFaults()) == "no trouble"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim.analytic import costs
 from sim.collectives import Transfer, rounds
 from sim.engine.engine import simulate
-from sim.engine.folding import fold, unfolded
+from sim.engine.symmetry import fold, unfolded
 from sim.errors import PlanError
 from sim.formats import catalog, planfile
 from sim.kernels import lowering, memory

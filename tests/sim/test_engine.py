@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.analytic import costs
 from sim.engine.engine import simulate
-from sim.engine.folding import fold
+from sim.engine.symmetry import fold
 from sim.engine.timeline import Timeline, to_json
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.kernels import compute
@@ -210,8 +210,8 @@ def test_a_rank_computes_everything_its_schedule_asks_for_once(data: st.DataObje
             for stage in plan.stages_of(place)
             for m in range(plan.config.num_microbatches[dp_cp // plan.config.cp])
         ]
-        played = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
-        assert played == set(wanted)
+        computed = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
+        assert computed == set(wanted)
 
 
 @given(data=st.data())

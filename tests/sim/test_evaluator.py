@@ -19,7 +19,7 @@ from sim.analytic.evaluator import Table, evaluate
 from sim.analytic.pass_order import walk, walk_at_length
 from sim.analytic.recurrence import steps
 from sim.engine.engine import simulate
-from sim.engine.folding import fold
+from sim.engine.symmetry import fold
 from sim.errors import PlanError
 from sim.hardware.cluster import Trunk
 from sim.kernels import lowering, shards

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.engine import simulate
-from sim.engine.folding import unfolded
+from sim.engine.symmetry import unfolded
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Fleet, Trunk
 from sim.kernels import compute

@@ -1,4 +1,4 @@
-"""Trouble changes what the engine reads, and folding knows of it: the law, and steps whose seconds can be seen."""
+"""Faults change durations and capacities, the symmetry reduction stays exact, and the seconds can be counted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sim.engine import durations, faults
 from sim.engine.durations import Durations
 from sim.engine.engine import simulate, simulate_at_length
-from sim.engine.faults import Degraded, Drawn, Flaps, Stragglers, Trouble, draw
-from sim.engine.folding import fold, unfolded
+from sim.engine.faults import Degraded, DrawnFaults, Faults, Flaps, Stragglers, draw
+from sim.engine.symmetry import fold, unfolded
 from sim.engine.timeline import Timeline, to_json
 from sim.errors import HolmesError
 from sim.hardware.cluster import Device, Fabric, Trunk
@@ -23,13 +23,13 @@ Make = Callable[..., object]
 
 
 def moments(timeline: Timeline, rank: int) -> list[float]:
-    """Begin and end of everything a rank did that took longer than rounding, lane by lane."""
+    """Begin and end of every span of a rank that is longer than rounding, lane by lane."""
     spans = (span for span in timeline.of(rank) if span.seconds > 1e-9 * timeline.step_s)
     ordered = sorted(spans, key=lambda s: (s.lane, s.name, s.kind, s.stage, s.microbatch, s.start))
     return [moment for span in ordered for moment in (span.start, span.end)]
 
 
-def assert_alike(plan: Plan, drawn: Drawn) -> None:
+def assert_alike(plan: Plan, drawn: DrawnFaults) -> None:
     folded, whole = simulate(plan, fold(plan, drawn), drawn), simulate_at_length(plan, unfolded(plan, drawn), drawn)
     assert folded.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
     for rank in range(plan.config.world_size):
@@ -37,25 +37,25 @@ def assert_alike(plan: Plan, drawn: Drawn) -> None:
 
 
 TROUBLES = (
-    Trouble(Stragglers(0.3, 1.5)),
-    Trouble(degraded=Degraded(0.3, 0.4)),
-    Trouble(Stragglers(0.1, 2.0), degraded=Degraded(0.5, 0.5)),
-    Trouble(flaps=Flaps(1.0, 0.2)),
+    Faults(Stragglers(0.3, 1.5)),
+    Faults(degraded=Degraded(0.3, 0.4)),
+    Faults(Stragglers(0.1, 2.0), degraded=Degraded(0.5, 0.5)),
+    Faults(flaps=Flaps(1.0, 0.2)),
 )
 
 
 @settings(max_examples=40)
 @given(data=st.data(), what=st.sampled_from(TROUBLES), seed=st.integers(0, 9))
-def test_a_disturbed_step_is_the_same_folded_and_unfolded(data: st.DataObject, what: Trouble, seed: int, plans: Make) -> None:
+def test_a_disturbed_step_is_the_same_folded_and_unfolded(data: st.DataObject, what: Faults, seed: int, plans: Make) -> None:
     plan = data.draw(plans())
     plain = simulate(plan).step_s
     if what.flaps is not None:
-        what = Trouble(flaps=Flaps(plain * what.flaps.every, plain * what.flaps.down))
+        what = Faults(flaps=Flaps(plain * what.flaps.every, plain * what.flaps.down))
     assert_alike(plan, draw(what, plan.fleet, seed, plain))
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_sixty_four_ranks_in_trouble_fold_exactly_and_still_fold(
+def test_sixty_four_ranks_with_faults_fold_exactly_and_still_fold(
     seed: int, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
     ethernet = make_nic("ethernet", 3e9, latency=5e-5, overhead=3e-5, efficiency=0.8)
@@ -63,19 +63,19 @@ def test_sixty_four_ranks_in_trouble_fold_exactly_and_still_fold(
     west = make_cluster("west", 4, 8, (make_nic("roce", 2.5e10, 2, latency=1e-5), ethernet))
     machines = make_fleet(east, west, trunks=(Trunk(("east", "west"), "ethernet", 5e9, 1e-3),))
     plan = make_plan(machines, tp=2, pp=2, dp=16, layers=(2, 2), microbatches=4)
-    drawn = draw(Trouble(Stragglers(0.02, 1.5), degraded=Degraded(0.03, 0.5)), machines, seed)
+    drawn = draw(Faults(Stragglers(0.02, 1.5), degraded=Degraded(0.03, 0.5)), machines, seed)
     assert_alike(plan, drawn)
     assert len(fold(plan).representatives) <= len(fold(plan, drawn).representatives) <= 48
 
 
 @given(data=st.data(), seed=st.integers(0, 9))
 @settings(max_examples=10)
-def test_no_trouble_is_the_plain_step_and_a_seed_is_one_timeline(data: st.DataObject, seed: int, plans: Make) -> None:
+def test_no_fault_is_the_plain_step_and_a_seed_is_one_timeline(data: st.DataObject, seed: int, plans: Make) -> None:
     plan = data.draw(plans())
-    nothing = draw(Trouble(Stragglers(0.0, 2.0), 0.0, Degraded(0.0, 0.5)), plan.fleet, seed)
-    assert nothing == faults.NOTHING
+    nothing = draw(Faults(Stragglers(0.0, 2.0), 0.0, Degraded(0.0, 0.5)), plan.fleet, seed)
+    assert nothing == faults.NO_FAULTS
     assert to_json(simulate(plan, drawn=nothing)) == to_json(simulate(plan))
-    jittered = draw(Trouble(jitter=0.1), plan.fleet, seed)
+    jittered = draw(Faults(jitter=0.1), plan.fleet, seed)
     assert to_json(simulate(plan, drawn=jittered)) == to_json(simulate(plan, drawn=jittered))
 
 
@@ -85,7 +85,7 @@ def test_a_slow_device_holds_up_its_pipeline(make_plan: Make, make_fleet: Make, 
     machines = make_fleet(make_cluster("c", 2, 1, (make_nic("infiniband", 1e20),)))
     plan = make_plan(machines, pp=2, layers=(1, 1), microbatches=4)
     plain = {(span.rank, span.name): span.seconds for span in simulate(plan).spans if span.lane == "compute"}
-    slow = simulate(plan, drawn=Drawn(slow=((Device("c", 1, 0), 2.0),)))
+    slow = simulate(plan, drawn=DrawnFaults(slow=((Device("c", 1, 0), 2.0),)))
     found = {(span.rank, span.name): span.seconds for span in slow.spans if span.lane == "compute"}
     assert found == pytest.approx({(rank, name): (rank + 1) * seconds for (rank, name), seconds in plain.items()})
     work = sum(seconds for (rank, name), seconds in found.items() if rank == 1 and name[0] in "FB")
@@ -106,12 +106,12 @@ def one_message(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic:
 def test_a_degraded_nic_sends_more_slowly(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
     plan = one_message(make_plan, make_fleet, make_cluster, make_nic)
     ((begin, end),) = sends(simulate(plan))
-    weak = Drawn(weak=((("nic", "c", 0, "infiniband", 0, "out"), 0.25),))
+    weak = DrawnFaults(weak=((("nic", "c", 0, "infiniband", 0, "out"), 0.25),))
     ((late, later),) = sends(simulate(plan, drawn=weak))
     assert (late, later - late) == pytest.approx((begin, 4 * (end - begin)))
 
 
-def test_what_is_on_a_flapping_link_waits_until_it_is_back(
+def test_transfers_on_a_flapping_link_wait_until_it_is_back(
     make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
     plan = one_message(make_plan, make_fleet, make_cluster, make_nic)
@@ -120,7 +120,7 @@ def test_what_is_on_a_flapping_link_waits_until_it_is_back(
     out = ("nic", "c", 0, "infiniband", 0, "out")
 
     def down(*times: tuple[float, float]) -> tuple[float, float]:
-        ((late, later),) = sends(simulate(plan, drawn=Drawn(down=((out, times),))))
+        ((late, later),) = sends(simulate(plan, drawn=DrawnFaults(down=((out, times),))))
         return late, later
 
     assert down((begin + length / 4, begin + length)) == pytest.approx((begin, end + 0.75 * length))
@@ -131,7 +131,7 @@ def test_what_is_on_a_flapping_link_waits_until_it_is_back(
 
 
 def test_jitter_has_mean_one_and_the_spread_that_was_asked_for() -> None:
-    stream = Drawn(jitter=0.2, seed=3).stream(Device("c", 0, 0))
+    stream = DrawnFaults(jitter=0.2, seed=3).jitter_factors(Device("c", 0, 0))
     factors = [next(stream) for _ in range(20000)]
     mean = sum(factors) / len(factors)
     spread = (sum((factor - mean) ** 2 for factor in factors) / len(factors)) ** 0.5
@@ -139,30 +139,30 @@ def test_jitter_has_mean_one_and_the_spread_that_was_asked_for() -> None:
     assert spread == pytest.approx(0.2, rel=0.05)
 
 
-def test_kinds_of_trouble_do_not_change_each_other(make_fleet: Make, make_cluster: Make) -> None:
+def test_kinds_of_faults_do_not_change_each_other(make_fleet: Make, make_cluster: Make) -> None:
     machines = make_fleet(make_cluster("c", 50, 8))
-    alone = draw(Trouble(Stragglers(0.1, 1.5)), machines, 7)
-    together = draw(Trouble(Stragglers(0.1, 1.5), 0.1, Degraded(0.2, 0.5), Flaps(10.0, 1.0)), machines, 7, 1.0)
+    alone = draw(Faults(Stragglers(0.1, 1.5)), machines, 7)
+    together = draw(Faults(Stragglers(0.1, 1.5), 0.1, Degraded(0.2, 0.5), Flaps(10.0, 1.0)), machines, 7, 1.0)
     assert together.slow == alone.slow
     assert 15 < len(alone.slow) < 65  # 400 devices at 1 in 10: 40, within four standard deviations of 6
-    wider = draw(Trouble(Stragglers(0.2, 1.5)), machines, 7)
+    wider = draw(Faults(Stragglers(0.2, 1.5)), machines, 7)
     assert set(alone.slow) < set(wider.slow)
 
 
 def test_a_seed_draws_the_same_in_every_process(make_fleet: Make, make_cluster: Make) -> None:
     machines = make_fleet(make_cluster("c", 50, 8))
-    slow = draw(Trouble(Stragglers(0.1, 1.5)), machines, 7).slow
+    slow = draw(Faults(Stragglers(0.1, 1.5)), machines, 7).slow
     assert [str(device) for device, _ in slow][:3] == ["c/node0/dev4", "c/node1/dev1", "c/node1/dev6"]
-    weak = draw(Trouble(degraded=Degraded(0.1, 0.5)), machines, 7).weak
+    weak = draw(Faults(degraded=Degraded(0.1, 0.5)), machines, 7).weak
     assert [link[2] for link, _ in weak][:4] == [0, 0, 9, 9]
-    stream = Drawn(jitter=0.1, seed=7).stream(Device("c", 0, 0))
+    stream = DrawnFaults(jitter=0.1, seed=7).jitter_factors(Device("c", 0, 0))
     assert [next(stream), next(stream)] == pytest.approx([1.0478890565, 0.8507147703])
 
 
 def test_both_ways_of_a_port_fail_together(make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
     clusters = make_cluster("a", 1, 1, (make_nic("roce", 1e9, 2),)), make_cluster("b", 1, 1, (make_nic("roce"),))
     machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "roce", 1e9, 0.0),))
-    drawn = draw(Trouble(degraded=Degraded(1.0, 0.5)), machines, 0)
+    drawn = draw(Faults(degraded=Degraded(1.0, 0.5)), machines, 0)
     nics = (("a", 0), ("a", 1), ("b", 0))
     assert [link for link, _ in drawn.weak] == [
         *(("nic", name, 0, "roce", index, way) for name, index in nics for way in ("out", "in")),
@@ -190,7 +190,7 @@ def test_the_text_forms() -> None:
         (faults.flaps, "0s:1s", "--flaps '0s:1s': the time between flaps is above 0; write 100h:5s, say"),
     ],
 )
-def test_a_wrong_text_is_told_in_one_line(read: Callable[[str], object], text: str, said: str) -> None:
+def test_a_wrong_text_is_an_error_of_one_line(read: Callable[[str], object], text: str, said: str) -> None:
     with pytest.raises(HolmesError) as error:
         read(text)
     assert str(error.value) == said
@@ -202,8 +202,8 @@ def test_a_group_whose_collectives_are_measured_with_it_is_as_slow_as_its_slowes
 ) -> None:
     monkeypatch.setattr(durations.compute, "includes_collectives", lambda *asked: measured)
     plan = make_plan(make_fleet(make_cluster("c", 1, 2)), tp=2)
-    plain, slow = Durations(plan), Durations(plan, Drawn(slow=((Device("c", 0, 1), 2.0),)))
+    plain, slow = Durations(plan), Durations(plan, DrawnFaults(slow=((Device("c", 0, 1), 2.0),)))
     forward = Action("F", 0, 0)
     assert [slow.of(rank, forward) / plain.of(rank, forward) for rank in (0, 1)] == factors
-    jittered = Durations(plan, Drawn(jitter=0.1))
+    jittered = Durations(plan, DrawnFaults(jitter=0.1))
     assert (jittered.of(0, forward) == jittered.of(1, forward)) == measured

@@ -12,7 +12,7 @@ import pytest
 
 from sim.analytic import costs
 from sim.engine.engine import simulate
-from sim.engine.folding import unfolded
+from sim.engine.symmetry import unfolded
 from sim.errors import PlanError, TopologyError
 from sim.formats import catalog, planfile, profile, topology
 from sim.formats.documents import parse

@@ -1,4 +1,4 @@
-"""A step that repeats itself is told and not played, and nobody can see it in the timeline."""
+"""Steady-state extrapolation gives the timeline of a full simulation, and events do not grow with the microbatches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from sim.engine.components import components
 from sim.engine.engine import simulate, simulate_at_length
-from sim.engine.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, unfolded
-from sim.engine.steady import Jump, Moment, components, tell
+from sim.engine.steady import Jump, Moment, extrapolate
+from sim.engine.symmetry import fold, unfolded
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
-from sim.network.routes import AlphaBeta
 from sim.plan.groups import groups_of
-from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.results.explain import critical_path
 
@@ -33,18 +32,18 @@ def longer(plan: Plan, times: int) -> Plan:
     return replace(plan, config=replace(plan.config, num_microbatches=numbers), workload=workload)
 
 
-def told(timeline: Timeline) -> list[tuple[Any, ...]]:
-    """What happened, without the times; spans shorter than a billionth of the step are rounding of equal times."""
+def rows(timeline: Timeline) -> list[tuple[Any, ...]]:
+    """Spans, sorted, times last; spans shorter than a billionth of the step are rounding of equal times and left out."""
     long = (span for span in timeline.spans if span.seconds > 1e-9 * timeline.step_s)
     return sorted((s.rank, s.lane, s.kind, s.name, s.stage, s.microbatch, s.group, s.start, s.end) for s in long)
 
 
 def assert_equal(short: Timeline, whole: Timeline) -> None:
-    """All spans are there, at the same times."""
+    """Both timelines have the same spans at the same times."""
     assert short.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
-    ours, theirs = told(short), told(whole)
+    ours, theirs = rows(short), rows(whole)
     assert [row[:-2] for row in ours] == [row[:-2] for row in theirs]
-    at, there = ([time for row in rows for time in row[-2:]] for rows in (ours, theirs))
+    at, there = ([time for row in listed for time in row[-2:]] for listed in (ours, theirs))
     assert at == pytest.approx(there, rel=1e-9, abs=1e-9 * whole.step_s)
 
 
@@ -59,16 +58,16 @@ def assert_is_led(timeline: Timeline) -> None:
 
 
 @given(data=st.data())
-def test_a_step_that_jumps_equals_one_that_is_played_at_length(data: st.DataObject, plans: Make) -> None:
+def test_an_extrapolated_step_equals_a_fully_simulated_one(data: st.DataObject, plans: Make) -> None:
     plan = longer(data.draw(plans(ranks=16)), data.draw(st.integers(8, 12)))
     short, whole = simulate(plan), simulate_at_length(plan)
-    event(f"{plan.config.schedule}: {'jumped' if short.events < whole.events else 'played'}")
+    event(f"{plan.config.schedule}: {'extrapolated' if short.events < whole.events else 'simulated'}")
     assert_equal(short, whole)
     assert_is_led(short)
 
 
 @given(data=st.data())
-def test_ranks_that_are_played_one_by_one_jump_alike(data: st.DataObject, plans: Make) -> None:
+def test_extrapolation_without_symmetry_reduction_is_exact(data: st.DataObject, plans: Make) -> None:
     plan = longer(data.draw(plans(ranks=8)), 8)
     short, whole = simulate(plan, unfolded(plan)), simulate_at_length(plan)
     assert short.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
@@ -101,7 +100,7 @@ def unlike(make_fleet: Make, make_cluster: Make, make_nic: Make, make_device: Ma
 
 
 @given(data=st.data())
-def test_replicas_on_unlike_devices_that_jump_equal_those_played_at_length(
+def test_extrapolated_replicas_on_unlike_devices_equal_fully_simulated_ones(
     data: st.DataObject, make_plan: Make, unlike: Make
 ) -> None:
     def any_of(*values: Any) -> Any:
@@ -122,7 +121,7 @@ def test_replicas_on_unlike_devices_that_jump_equal_those_played_at_length(
     plan = replica_by_replica(plan)
     short, whole = simulate(plan), simulate_at_length(plan)
     parts = len(components(fold(plan), plan.config))
-    event(f"{'several' if parts > 1 else 'one'}: {'jumped' if short.events < whole.events else 'played'}")
+    event(f"{'several' if parts > 1 else 'one'}: {'extrapolated' if short.events < whole.events else 'simulated'}")
     assert_equal(short, whole)
     assert_is_led(short)
 
@@ -142,12 +141,12 @@ SETTLE_SOON += [(schedule, stage) for schedule in ("1f1b", "1f1b-deepspeed", "in
 def test_events_do_not_grow_with_the_number_of_microbatches(
     schedule: str, zero_stage: int, make_plan: Make, nodes: Any
 ) -> None:
-    def played(microbatches: int) -> Timeline:
+    def simulated(microbatches: int) -> Timeline:
         chunks = {"vpp": 2} if schedule == "interleaved" else {}
         plan = make_plan(nodes, tp=2, pp=2, dp=2, microbatches=microbatches, schedule=schedule, zero_stage=zero_stage, **chunks)
         return simulate(plan)
 
-    few, many = played(40), played(400)
+    few, many = simulated(40), simulated(400)
     assert many.events == few.events
     assert len([s for s in many.spans if s.kind == "F"]) == 10 * len([s for s in few.spans if s.kind == "F"])
 
@@ -155,11 +154,11 @@ def test_events_do_not_grow_with_the_number_of_microbatches(
 @pytest.mark.parametrize("overlaps", [True, False])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_replicas_on_unlike_devices_jump_each_for_itself(
+def test_replicas_on_unlike_devices_are_extrapolated_independently(
     schedule: str, zero_stage: int, overlaps: bool, make_plan: Make, unlike: Make
 ) -> None:
-    """Their periods are unlike, and the state of both together never comes again. Events that rounding makes coincide or not
-    come and go; ten times as many do not come."""
+    """Their periods differ, so the state of both together never comes again. Rounding makes a few events coincide or not; the
+    number of events must not grow tenfold."""
 
     def made(microbatches: int) -> Plan:
         chunks = {"vpp": 2} if schedule == "interleaved" else {}
@@ -183,21 +182,21 @@ def test_replicas_that_reduce_in_every_microbatch_stay_together(zero_stage: int,
     assert_equal(simulate(plan), simulate_at_length(plan))
 
 
-def test_uneven_replicas_jump_each_as_far_as_it_repeats(make_plan: Make, nodes: Any) -> None:
-    def played(microbatches: tuple[int, ...]) -> tuple[Timeline, Timeline]:
+def test_uneven_replicas_are_extrapolated_each_as_far_as_it_repeats(make_plan: Make, nodes: Any) -> None:
+    def simulated(microbatches: tuple[int, ...]) -> tuple[Timeline, Timeline]:
         plan = make_plan(nodes, tp=2, pp=2, dp=2, microbatches=microbatches, schedule="1f1b")
         return simulate(plan), simulate_at_length(plan)
 
-    short, whole = played((100, 90))
-    assert short.events == played((40, 30))[0].events == played((1000, 30))[0].events
+    short, whole = simulated((100, 90))
+    assert short.events == simulated((40, 30))[0].events == simulated((1000, 30))[0].events
     assert_equal(short, whole)
 
 
 def test_replicas_that_share_a_trunk_repeat_together_or_not_at_all(
     make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
 ) -> None:
-    """Two pipelines from one cluster to another, over a trunk that is busy most of the time: told apart, each as though the
-    other had gone on beside it to its end, the step would be a fifth longer."""
+    """Two pipelines from one cluster to another, over a trunk that is busy most of the time. Extrapolated independently,
+    each as though the other went on beside it to its end, they would make the step a fifth longer."""
     ends = tuple(make_cluster(name, nodes=2, nics=(make_nic("ethernet"),)) for name in "ab")
     fleet = make_fleet(*ends, trunks=(Trunk(("a", "b"), "ethernet", 2e7, 1e-4),))
     placement = tuple(Device(name, node, 0) for name in "ab" for node in range(2))
@@ -210,52 +209,27 @@ def test_replicas_that_share_a_trunk_repeat_together_or_not_at_all(
     assert_equal(short, whole)
 
 
-def test_only_gradients_leave_ranks_apart() -> None:
-    """Ranks 0 and 1, and 2 and 3, send to each other; what else they share joins them or does not."""
-
-    def parts(*others: tuple[str, tuple[int, ...], tuple[int, ...]], zero_stage: int = 0) -> tuple[tuple[int, ...], ...]:
-        listed = (("message", (0, 1), (0,)), ("message", (2, 3), (1,)), *others)
-        carriers = tuple(
-            Carrier(
-                (FoldedRoute((FoldedLeg(tuple((link, 1.0) for link in links), 1.0, 0.0),), 0.0, AlphaBeta(0.0, 0.0)),),
-                0.0,
-                members,
-            )
-            for _, members, links in listed
-        )
-        of = {(kind, index, "all_reduce"): index for index, (kind, _, _) in enumerate(listed)}
-        folding = Folding((0, 1, 2, 3), (0, 1, 2, 3), (1.0,) * 4, carriers, of)
-        return components(folding, ParallelConfig(pp=2, dp=2, num_microbatches=(1, 1), zero_stage=zero_stage))
-
-    assert parts() == ((0, 1), (2, 3))
-    assert parts(("dp", (0, 2), (2,)), ("dp", (1, 3), (2, 0, 1))) == ((0, 1), (2, 3))
-    assert parts(("dp", (0, 2), (2,)), zero_stage=2) == ((0, 1, 2, 3),)
-    assert parts(("ep", (0, 2), (2,))) == ((0, 1, 2, 3),)
-    assert parts(("message", (0, 1), (1,))) == ((0, 1, 2, 3),), "a shared link"
-    assert parts(("edp", (0, 1), (2,))) == ((0, 1, 2, 3),), "gradients that could travel while 2 and 3 are put off"
-
-
-def test_a_short_step_is_played_to_its_end(make_plan: Make, nodes: Any) -> None:
+def test_a_short_step_is_fully_simulated(make_plan: Make, nodes: Any) -> None:
     plan = make_plan(nodes, pp=4, microbatches=4)
     assert simulate(plan) == simulate_at_length(plan)
 
 
-def test_a_state_repeats_where_everything_happened_equally_long_ago() -> None:
+def test_a_moment_repeats_where_everything_happened_equally_long_ago() -> None:
     earlier = Moment(10.0, 3, 7, (5,), (("busy", 0),), (-1.0, 2.0))
     assert Moment(14.0, 4, 9, (7,), (("busy", 0),), (-1.0, 2.0 + 1e-13)).repeats(earlier)
     assert not Moment(14.0, 4, 9, (7,), (("busy", 0),), (-1.0, 2.0 + 1e-11)).repeats(earlier)
     assert not Moment(14.0, 4, 9, (7,), (("busy", 1),), (-1.0, 2.0)).repeats(earlier)
 
 
-def test_what_repeats_is_told_as_often_as_it_happens() -> None:
-    """F0 and F1 of rank 0, played, each with a collective beside it, and what rank 1 did meanwhile; F1 comes twice more."""
+def test_spans_of_a_period_are_copied_as_often_as_it_repeats() -> None:
+    """F0 and F1 of rank 0, simulated, each with a collective beside it, and F0 of rank 1 between them; F1 is copied twice."""
     spans = [Span(0, "tp", "tp all_reduce", "collective", 0.5, 1.0, -1, -1, "tp")]
     spans.append(Span(0, "compute", "F0", "F", 0.0, 1.0, 0, 0))
     spans.append(Span(1, "compute", "F0", "F", 0.0, 1.5, 0, 0))
     spans.append(Span(0, "tp", "tp all_reduce", "collective", 1.5, 2.0, -1, -1, "tp"))
     spans.append(Span(0, "compute", "F1", "F", 1.0, 2.0, 0, 1, "", 1))
     own = [0, 1, 3, 4]
-    tell(spans, own, {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}, Jump(2, 2, 1.0, 1))
+    extrapolate(spans, own, {3: ("tp all_reduce", 1, None), 4: ("F", 1, "")}, Jump(2, 2, 1.0, 1))
     assert [(s.rank, s.name, s.start, s.end, s.microbatch, s.after) for s in spans[5:]] == [
         (0, "tp all_reduce", 2.5, 3.0, -1, -1),
         (0, "F2", 2.0, 3.0, 2, 4),

@@ -1,131 +1,121 @@
-"""Blocks of replicas that are copies of one another are found, and only those."""
+"""The symmetry reduction is exact: one simulated rank of each class has the timeline of all ranks of the class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.engine import simulate
-from sim.engine.folding import carriers_of, fold, unfolded
-from sim.engine.symmetry import Copies, copies
-from sim.hardware.cluster import Device, Fabric, Trunk
-from sim.network.rings import Sites
+from sim.engine.symmetry import fold, unfolded
+from sim.engine.timeline import Timeline
+from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.plan.plan import Plan
 
 Make = Callable[..., object]
 
 
-def found(plan: Plan) -> Copies:
-    return copies(plan, Sites(plan))
+def history(timeline: Timeline, rank: int) -> list[tuple[str, str, str, int, int]]:
+    """Spans of a rank, sorted, without their times."""
+    return sorted((span.lane, span.name, span.kind, span.stage, span.microbatch) for span in timeline.of(rank))
 
 
-def test_replicas_on_their_own_nodes_are_copies_of_the_first(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    """Two places of four ranks on eight nodes: replica d stands on nodes d and 4 + d."""
-    plan = make_plan(make_fleet(make_cluster(nodes=8, devices=4)), tp=4, pp=2, dp=4)
-    seen = found(plan)
-    assert seen.shown == (0, 1, 2, 3, 16, 17, 18, 19)
-    assert [int(seen.times[rank]) for rank in seen.shown] == [4] * 8
-    assert seen.standing.tolist() == [0, 1, 2, 3] * 4 + [16, 17, 18, 19] * 4
+def times(timeline: Timeline, rank: int) -> list[float]:
+    """Begin and end of every span of a rank, lane by lane."""
+    spans = sorted(timeline.of(rank), key=lambda s: (s.lane, s.name, s.kind, s.stage, s.microbatch, s.start))
+    return [moment for span in spans for moment in (span.start, span.end)]
 
 
-def test_replicas_that_share_a_node_are_one_block(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    plan = make_plan(make_fleet(make_cluster(nodes=4, devices=4)), tp=2, pp=2, dp=4)
-    seen = found(plan)
-    assert seen.shown == (0, 1, 2, 3, 8, 9, 10, 11)
-    assert int(seen.times.sum()) == 2 * 8
+def without_rounding(timeline: Timeline) -> Timeline:
+    """Spans shorter than a billionth of the step are rounding of equal times, and left out."""
+    kept = tuple(span for span in timeline.spans if span.seconds > 1e-9 * timeline.step_s)
+    return Timeline(
+        timeline.name, timeline.origin, timeline.plan_digest, timeline.step_s, timeline.tokens, timeline.flops,
+        timeline.alike, kept, timeline.events,
+    )  # fmt: skip
 
 
-def test_replicas_under_one_leaf_are_one_block(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    plan = make_plan(make_fleet(make_cluster(nodes=8, devices=1, fabric=Fabric(2, 4.0))), dp=8)
-    assert found(plan).shown == (0, 1)
-
-
-def test_leaves_and_nodes_that_overlap_in_a_chain_are_one_block(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    """Replica d stands on nodes d and 3 + d, leaves hold nodes 0-1, 2-3 and 4-5: all three hang together."""
-    plan = make_plan(make_fleet(make_cluster(nodes=6, devices=1, fabric=Fabric(2, 4.0))), pp=2, dp=3)
-    assert found(plan).shown == (0, 1, 2, 3, 4, 5)
-
-
-def test_experts_and_context_join_the_replicas_that_exchange(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    machines = make_fleet(make_cluster(nodes=8, devices=1))
-    shape = {"experts": 12, "experts_per_token": 2}
-    assert found(make_plan(machines, dp=8, ep=2, shape=shape)).shown == (0, 1)
-    assert found(make_plan(machines, dp=4, cp=2)).shown == (0, 1)
-    assert found(make_plan(machines, dp=4, cp=2, ep=4, shape=shape)).shown == (0, 1, 2, 3)
-
-
-@pytest.mark.parametrize("trouble", ["device", "link"])
-def test_a_straggler_and_a_slow_link_break_the_symmetry_only_as_far_as_they_reach(
-    trouble: str, make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make, make_nic: Make
-) -> None:
-    """Replica 5 of eight has its second stage on a slow node. It is shown apart, and so are the two of which one sends its
-    gradients over the trunk to the slow node and one receives them; the five others are copies still."""
-    facts = {"spec": make_device("slow", 5e12)} if trouble == "device" else {"nics": (make_nic(bandwidth=1e9),)}
-    fast, slow = make_cluster("fast", 15), make_cluster("slow", 1, **facts)
-    machines = make_fleet(fast, slow, trunks=(Trunk(("fast", "slow"), "infiniband", 1e11, 0.0),))
-    nodes = [Device("fast", node, 0) for node in range(15)]
-    placement = (*nodes[:13], Device("slow", 0, 0), *nodes[13:])
-    plan = make_plan(machines, pp=2, dp=8, microbatches=3, placement=placement)
-    seen = found(plan)
-    assert [int(seen.times[rank]) for rank in range(8)] == [5, 0, 0, 0, 1, 1, 1, 0]
-    assert seen.shown == (0, 4, 5, 6, 8, 12, 13, 14)
-    assert fold(plan).sizes == (5, 2, 1, 5, 2, 1)  # the neighbours do alike, one out and one in
-    assert simulate(plan).step_s == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
-
-
-def test_a_replica_with_more_microbatches_is_no_copy(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    plan = make_plan(make_fleet(make_cluster(nodes=4, devices=1)), dp=4, microbatches=(2, 2, 3, 2))
-    assert found(plan).shown == (0, 2)
-
-
-def test_a_group_on_another_network_is_no_copy(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
-    nics = (make_nic(), make_nic("ethernet", 1e9))
-    plan = make_plan(make_fleet(make_cluster(nodes=6, devices=1, nics=nics)), pp=2, dp=3)
-    slow = tuple(
-        replace(group, nic="ethernet", transport="tcp") if group.kind == "pp" and 1 in group.ranks else group
-        for group in plan.groups
-    )
-    assert found(replace(plan, groups=slow)).shown == (0, 1, 3, 4)
-
-
-@pytest.mark.parametrize(("collective", "times"), [("tree", {0: 2, 4: 14}), ("hierarchical", {0: 16}), ("ring", {0: 16})])
-def test_nodes_are_copies_where_a_collective_passes_alike(
-    collective: str, times: dict[int, int], make_plan: Make, make_fleet: Make, make_cluster: Make
-) -> None:
-    """In a double tree over sixteen nodes the two roots pass half of what all others pass."""
-    machines = make_fleet(make_cluster(nodes=16, devices=2))
-    plan = make_plan(machines, dp=32, zero_stage=0, collective={"dp": collective})
-    seen = found(plan)
-    assert {rank: int(seen.times[rank]) for rank in seen.shown[::2]} == times
-    assert simulate(plan).step_s == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
+def assert_alike(plan: Plan) -> None:
+    folded, whole = without_rounding(simulate(plan, fold(plan))), without_rounding(simulate(plan, unfolded(plan)))
+    assert folded.step_s == pytest.approx(whole.step_s, rel=1e-9, abs=0)
+    for rank in range(plan.config.world_size):
+        assert history(folded, rank) == history(whole, rank)
+        assert times(folded, rank) == pytest.approx(times(whole, rank), rel=1e-9, abs=1e-9 * whole.step_s)
 
 
 @given(data=st.data())
-def test_shown_links_and_trunks_see_of_gradients_what_they_see_when_all_are_looked_at(data: st.DataObject, plans: Make) -> None:
-    """The routes of every gradient collective, link by link, against those that every rank was looked at for."""
-    plan = data.draw(plans())
-    sites = Sites(plan)
-    seen = copies(plan, sites)
-    few, many = carriers_of(plan, sites, seen), carriers_of(plan)
-    for key, carried in few.items():
-        whole = many[key]
-        assert [(p.latency, p.per_byte) for p in carried.paces] == [
-            (pytest.approx(p.latency, rel=1e-9), pytest.approx(p.per_byte, rel=1e-9)) for p in whole.paces
-        ]
-        for leg, full in zip(carried.legs, whole.legs, strict=True):
-            assert {type(number) for number in (leg.share, leg.latency, *dict(leg.use).values())} <= {float, int}
-            assert (leg.share, leg.latency) == (pytest.approx(full.share), pytest.approx(full.latency))
-            everywhere = dict(full.use)
-            for link, weight in leg.use:
-                assert weight == pytest.approx(everywhere[link], rel=1e-9)
+def test_folded_and_unfolded_timelines_are_equal_for_every_rank(data: st.DataObject, plans: Make) -> None:
+    assert_alike(data.draw(plans()))
 
 
-def test_what_is_shown_does_not_grow_with_the_number_of_replicas(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    for replicas in (16, 256):
-        plan = make_plan(make_fleet(make_cluster(nodes=2 * replicas, devices=4)), tp=4, pp=2, dp=replicas)
-        assert len(found(plan).shown) == 8
-        assert fold(plan).sizes == (4 * replicas, 4 * replicas)
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved"])
+def test_sixty_four_ranks_on_two_clusters_fold_exactly(
+    schedule: str, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    ethernet = make_nic("ethernet", 3e9, latency=5e-5, overhead=3e-5, efficiency=0.8)
+    east = make_cluster("east", 4, 8, (make_nic("infiniband", 2.5e10, 4, latency=1e-5), ethernet), fabric=Fabric(2, 2.0))
+    west = make_cluster("west", 4, 8, (make_nic("roce", 2.5e10, 2, latency=1e-5), ethernet))
+    machines = make_fleet(east, west, trunks=(Trunk(("east", "west"), "ethernet", 5e9, 1e-3),))
+    assert_alike(make_plan(machines, tp=4, pp=4, dp=4, microbatches=4, schedule=schedule, shape={"tied_embeddings": True}))
+
+
+def test_a_uniform_cluster_folds_to_one_class_a_pipeline_place(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=8, devices=8)), tp=4, pp=4, dp=4, microbatches=4)
+    folding = fold(plan)
+    assert folding.sizes == (16, 16, 16, 16)
+    assert folding.representatives == (0, 16, 32, 48)
+
+
+def test_without_folding_every_rank_is_a_class(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=2, devices=4)), tp=2, pp=2, dp=2)
+    assert unfolded(plan).classes == (0, 1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_replica_with_more_microbatches_is_in_a_class_of_its_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    plan = make_plan(make_fleet(make_cluster(nodes=4, devices=1)), pp=1, dp=4, microbatches=(2, 2, 3, 2))
+    assert fold(plan).classes[2] not in {fold(plan).classes[rank] for rank in (0, 1, 3)}
+
+
+def test_a_replica_on_another_device_is_in_a_class_of_its_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
+) -> None:
+    fast, slow = make_cluster("fast", 2, 2), make_cluster("slow", 1, 2, spec=make_device("slow", 1e12))
+    trunk = Trunk(("fast", "slow"), "infiniband", 1e11, 0.0)
+    plan = make_plan(make_fleet(fast, slow, trunks=(trunk,)), tp=2, dp=3)
+    assert [len(set(fold(plan).classes[2 * r : 2 * r + 2])) for r in range(3)] == [1, 1, 1]
+    assert fold(plan).classes[4] not in fold(plan).classes[:4]
+
+
+def test_ranks_behind_a_narrower_leaf_are_in_classes_of_their_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """Nodes 0 and 1 share a leaf; node 2 has the next one to itself. Pipelines 0 -> 1 stay under one leaf, 2 -> 3 do not."""
+    machines = make_fleet(make_cluster(nodes=4, devices=1, fabric=Fabric(3, 8.0)))
+    assert len(fold(make_plan(machines, pp=2, dp=2)).representatives) == 4
+
+
+def test_a_fleet_of_a_thousand_alike_ranks_has_two_classes(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+    machines: Fleet = make_fleet(make_cluster(nodes=128, devices=8))
+    assert fold(make_plan(machines, tp=8, pp=2, dp=64)).sizes == (512, 512)
+
+
+def test_a_replica_whose_messages_cross_a_trunk_is_in_a_class_of_its_own(
+    make_plan: Make, make_fleet: Make, make_cluster: Make
+) -> None:
+    """Replica 0 stays on its node, replica 1 sends its activations over the trunk: the same program, another route."""
+    machines = make_fleet(make_cluster("a", 1, 3), make_cluster("b", 1, 1), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),))
+    crossing = (Device("a", 0, 0), Device("a", 0, 2), Device("a", 0, 1), Device("b", 0, 0))
+    assert len(fold(make_plan(machines, pp=2, dp=2, placement=crossing)).representatives) == 4
+
+
+def test_a_trunk_as_wide_as_a_nic_is_not_in_its_class(
+    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
+) -> None:
+    """Two nodes a side: a NIC carries the messages of its node's two ranks, the trunk those of all four."""
+    nics = (make_nic("infiniband"), make_nic("ethernet", 1e9))
+    sides = [make_cluster(name, 2, 2, nics) for name in "ab"]
+    assert_alike(make_plan(make_fleet(*sides, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),)), pp=2, dp=4))

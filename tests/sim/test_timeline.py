@@ -1,4 +1,4 @@
-"""timeline.json is a Chrome trace that says what happened when, and what a report needs to know beside it."""
+"""timeline.json is a Chrome trace of all spans, with the facts that reports need in its metadata."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_processes_and_threads_have_names_for_people() -> None:
     assert [named["thread_name", 0, tid]["name"] for tid in range(len(LANES))] == list(LANES)
 
 
-def test_a_rank_that_is_not_shown_has_the_spans_of_the_one_that_stands_for_it() -> None:
+def test_a_rank_that_is_not_shown_has_the_spans_of_its_representative() -> None:
     assert [span.name for span in TINY.of(2)] == ["F0", "recv B0"]
 
 

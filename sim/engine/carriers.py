@@ -1,0 +1,155 @@
+"""Carriers of a plan: every collective and every pipeline message that its programs can ask for, with routes over links.
+
+A carrier is one operation of one communication group (such as the all_gather of a dp group) or the messages of one rank to
+one pipeline neighbour. It has one route for each protocol that its links offer (`sim.network.routes`) and picks the fastest
+one for each payload. A route is a sequence of legs (rounds); all flows of a leg have one rate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from sim import collectives
+from sim.engine.replica_blocks import Copies
+from sim.network.rings import GradientRoutes, Shown, Sites, gradient_operations
+from sim.network.routes import AlphaBeta, Capacities, Leg, Route, group_ways, message_route, pace
+from sim.plan.derived_groups import embedding_groups, gradient_groups
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
+
+Key: TypeAlias = tuple[str | int, ...]
+"""Name of a carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
+
+GRADIENTS = ("dp", "edp")
+"""Kinds of groups that reduce gradients and gather weights."""
+
+OPERATIONS = {"cp": "send_recv", "ep": "all_to_all"}
+"""Kind of group -> the only operation that it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Routes, the alpha-beta cost of each on an idle network, the ranks that take part, and how many carriers it counts for.
+
+    Where only shown ranks have carriers, those of a gradient collective are its shown ranks, and it counts once."""
+
+    routes: tuple[Route, ...]
+    paces: tuple[AlphaBeta, ...]
+    ranks: tuple[int, ...]
+    times: int = 1
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Legs of all routes, one route after the other."""
+        return tuple(leg for route in self.routes for leg in route.legs)
+
+
+def carriers_of(plan: Plan, sites: Sites | None = None, found: Copies | None = None) -> dict[Key, Carrier]:
+    """All carriers of a plan; with `sites` and `found`, only those of shown ranks.
+
+    Their routes then contain trunks and the links of shown ranks, and `times` counts the copies of a carrier."""
+    config, capacities = plan.config, Capacities(plan.fleet)
+    carriers: dict[Key, Carrier] = {}
+
+    def times(group: Group) -> int:
+        return int(found.times[group.ranks[0]]) if found else 1
+
+    listed = tuple(group for group in plan.groups if times(group))
+    tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
+    operations = {"tp": tensor} | {kind: (operation,) for kind, operation in OPERATIONS.items()}
+    for groups in _concurrent(plan, tuple(group for group in listed if group.kind in operations)):
+        for operation in operations[groups[0].kind]:
+            carriers |= _collectives(plan, groups, operation, capacities, times)
+    for group in listed:
+        if group.kind == "pp":
+            carriers |= _messages(plan, group, capacities, times(group))
+    if plan.workload.model.tied_embeddings and config.pp > 1:
+        tied = embedding_groups(listed)
+        carriers |= _collectives(plan, tied, "all_reduce", capacities, times)
+    if sites is not None and found is not None:
+        return carriers | _gradients(plan, sites, found, capacities)
+    for groups in _concurrent(plan, gradient_groups(plan)):
+        for operation in gradient_operations(config):
+            carriers |= _collectives(plan, groups, operation, capacities, times)
+    return carriers
+
+
+def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) -> dict[Key, Carrier]:
+    """Gradient collectives, with routes over trunks and the links of shown ranks."""
+    listed = gradient_groups(plan)
+    of_size: dict[int, list[int]] = {}
+    for number, group in enumerate(listed):
+        of_size.setdefault(len(group.ranks), []).append(number)
+    rounds: dict[int, int] = {}
+    for numbers in of_size.values():
+        for ring, members in sites.rings(np.array([listed[number].ranks for number in numbers])):
+            for number in (numbers[member] for member in members.tolist()):
+                rounds[number] = ring.rounds(listed[number].collective, "all_gather")
+    concurrent: dict[Key, list[Group]] = {}
+    for number, group in enumerate(listed):
+        place = plan.config.place(group.ranks[0])[2]
+        concurrent.setdefault((group.kind, place, group.collective, rounds[number]), []).append(group)
+    shown = Shown(plan, sites, found.shown)
+    carriers: dict[Key, Carrier] = {}
+    for groups in concurrent.values():
+        for operation in gradient_operations(plan.config):
+            seen = GradientRoutes(plan, sites, shown, groups, operation)
+            of_protocol = tuple(seen.under(protocol) for protocol in seen.protocols())
+            paces = tuple(pace(routes, capacities) for routes in of_protocol)
+            for index, group in enumerate(groups):
+                ranks = tuple(rank for rank in group.ranks if found.times[rank])
+                routes = tuple(routes[index] for routes in of_protocol)
+                carriers[group.kind, min(group.ranks), operation] = Carrier(routes, paces, ranks)
+    return carriers
+
+
+def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]]:
+    """Groups whose collectives run at the same time and choose one protocol together; each tensor-parallel group is alone.
+
+    Concurrent are the gradient groups of one pipeline place, and groups of kind cp or ep over one block of ranks
+    (`sim.network.collective_costs`), with the same collective and number of rounds."""
+    concurrent: dict[Key, list[Group]] = {}
+    width = {"cp": plan.config.cp, "ep": plan.config.ep}
+    for group in listed:
+        _, index, place = plan.config.place(min(group.ranks))
+        if group.kind == "tp":
+            concurrent["tp", min(group.ranks)] = [group]
+        else:
+            operation = OPERATIONS.get(group.kind, "all_gather")
+            rounds = len(collectives.rounds(group.collective, operation, plan.hosts(group.ranks)))
+            block = index // width.get(group.kind, plan.config.dp_cp)
+            concurrent.setdefault((group.kind, place, block, group.collective, rounds), []).append(group)
+    return [tuple(groups) for groups in concurrent.values()]
+
+
+def _collectives(
+    plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: Callable[[Group], int]
+) -> dict[Key, Carrier]:
+    many = tuple(times(group) for group in groups)
+    ways = group_ways(plan, groups, operation, capacities, many)
+    paces = tuple(way.pace for way in ways)
+    return {
+        (group.kind, min(group.ranks), operation): Carrier(
+            tuple(way.routes[index] for way in ways), paces, group.ranks, many[index]
+        )
+        for index, group in enumerate(groups)
+    }
+
+
+def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> dict[Key, Carrier]:
+    """Messages between neighbours of a pipeline, both ways; with virtual stages also between its last and its first rank."""
+    carriers: dict[Key, Carrier] = {}
+    ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
+    pairs = list(itertools.pairwise(ranks))
+    if plan.config.vpp > 1:
+        pairs.append((ranks[-1], ranks[0]))
+    for pair in [*pairs, *((b, a) for a, b in pairs)]:
+        source, target = (plan.placement[rank] for rank in pair)
+        nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
+        route = message_route(plan.fleet, source, target, nic)
+        carriers[("message", *pair)] = Carrier((route,), (pace((route,), capacities),), pair, times)
+    return carriers

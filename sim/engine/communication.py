@@ -1,0 +1,210 @@
+"""Communication in a simulation: messages and collectives as transfers on the flow network.
+
+A transfer takes the legs of its carrier's route one after the other: first the latency of a leg, then its bytes as a flow,
+which shares the links max-min fairly (`sim.network.sharing`). Transfers of one lane run one at a time in the order of
+issue. Lanes are carriers; gradient collectives of one group share a lane, whatever their operation, since they go
+over one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from sim.engine.carriers import GRADIENTS, Key
+from sim.engine.spans import Label, SpanLog
+from sim.engine.state import Rank, Steps, Transfer, elapse
+from sim.engine.symmetry import Folding
+from sim.network.sharing import Network, Use
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.program import Action
+from sim.units import Bytes, Seconds
+
+
+def gradient_lanes(folding: Folding) -> dict[int, int]:
+    """Gradient carrier -> its lane, which is the first carrier of the same group."""
+    of_group: dict[Key, int] = {}
+    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in GRADIENTS}
+
+
+class Communication:
+    """The network, its transfers under way, and what ranks do to send, receive and run collectives."""
+
+    def __init__(self, env: simpy.Environment, config: ParallelConfig, folding: Folding, ranks: list[Rank], log: SpanLog):
+        self.env, self.config, self.folding, self.log = env, config, folding, log
+        self.network = Network(env, folding.capacities)
+        self.members = [[ranks[member] for member in carrier.members] for carrier in folding.carriers]
+        self.transfers: dict[tuple[Any, ...], Transfer] = {}
+        self._lane_ends: dict[int, Transfer] = {}
+        self._gradient_lanes = gradient_lanes(folding)
+        self._carriers: dict[tuple[int, str, str | int], int] = {}
+        self._legs: dict[tuple[int, Bytes, float], tuple[tuple[Seconds, Use, Bytes], ...]] = {}
+
+    def close(self, link: int, begin: Seconds, until: Seconds) -> Steps:
+        """An outage: a link carries nothing for a while."""
+        yield self.env.timeout(begin)
+        self.network.set_capacity(link, 0.0)
+        yield self.env.timeout(until - begin)
+        self.network.set_capacity(link, self.folding.capacities[link])
+
+    def _transfer(self, key: tuple[Any, ...]) -> Transfer:
+        """The transfer of a key, made for the first rank that arrives at it."""
+        transfer = self.transfers.get(key)
+        if transfer is None:
+            transfer = self.transfers[key] = Transfer(key)
+        return transfer
+
+    def _carry(self, transfer: Transfer, action: Action) -> Steps:
+        """Run a transfer over the legs of its route."""
+        for leg, (delay, use, nbytes) in enumerate(self._route(transfer.key[0], action)):
+            transfer.leg = leg
+            if delay:
+                yield from elapse(self.env, transfer, delay)
+            transfer.flow = self.network.start(use, nbytes)
+            yield transfer.flow
+            transfer.flow = None
+
+    def _route(self, carrier: int, action: Action) -> tuple[tuple[Seconds, Use, Bytes], ...]:
+        """(latency, links, bytes) of every leg that a payload takes; the first latency includes the overhead."""
+        key = carrier, action.nbytes, action.times
+        if key not in self._legs:
+            route, count = self.folding.carriers[carrier].route(action.nbytes), action.times
+            delays = [count * leg.latency for leg in route.legs]
+            delays[0] += count * route.overhead
+            sizes = (count * action.nbytes * leg.share for leg in route.legs)
+            self._legs[key] = tuple(zip(delays, (leg.use for leg in route.legs), sizes, strict=True))
+        return self._legs[key]
+
+    def _queue(self, transfer: Transfer, lane: int, after: int) -> Steps:
+        """Put a transfer at the end of its lane, and wait until the one before it has ended."""
+        previous = self._lane_ends.get(lane)
+        self._lane_ends[lane] = transfer
+        transfer.ready, transfer.after = self.env.now, after
+        if previous is not None and not previous.has_ended:
+            transfer.previous = previous
+            transfer.after = yield previous.ended(self.env)
+        transfer.begun = self.env.now
+
+    # messages
+
+    def _message(self, rank: Rank, action: Action) -> Transfer:
+        """The message of a send or recv."""
+        key = rank.index, action.kind, action.peer
+        if key not in self._carriers:
+            tp, dp_cp, _ = self.config.place(rank.rank)
+            ends = rank.rank, self.config.rank(tp, dp_cp, action.peer)
+            self._carriers[key] = self.folding.of["message", *(ends if action.kind == "send" else ends[::-1])]
+        return self._transfer((self._carriers[key], action.operation, action.stage, action.microbatch))
+
+    def send(self, rank: Rank, action: Action) -> Generator[simpy.Event, Any, int]:
+        """Send a message; returns the span that ends with its arrival."""
+        transfer = self._message(rank, action)
+        yield from self._queue(transfer, transfer.key[0], rank.last)
+        yield from self._carry(transfer, action)
+        lane = "send" if action.operation == "F" else "return"
+        last = self.log.add(rank, lane, "send", transfer.begun, self.env.now, Label(action, "pp"), transfer.after)
+        transfer.end(last)
+        return last
+
+    def receive(self, rank: Rank, action: Action) -> Steps:
+        """Wait for a message: for its sender (a bubble), then for the network (exposed)."""
+        transfer = self._message(rank, action)
+        if not transfer.has_ended:
+            rank.last = yield transfer.ended(self.env)
+        del self.transfers[transfer.key]
+        issued = min(max(rank.since, transfer.ready), self.env.now)
+        if issued > rank.since:
+            awaited = Label(Action(action.operation, action.stage, action.microbatch), "pp", "wait ")
+            self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
+        self.log.add(rank, "wait", "exposed", issued, self.env.now, Label(action, "pp"))
+
+    # collectives
+
+    def _carrier(self, rank: Rank, action: Action) -> int:
+        operation = "send_recv" if action.kind == "ring" else action.operation
+        key = rank.index, action.group, operation
+        if key not in self._carriers:
+            config, (tp, dp_cp, place) = self.config, self.config.place(rank.rank)
+            first = {
+                "tp": config.rank(0, dp_cp, place),
+                "cp": config.rank(tp, dp_cp - dp_cp % config.cp, place),
+                "ep": config.rank(tp, dp_cp - dp_cp % config.ep, place),
+                "dp": config.rank(tp, 0, place),
+                "edp": config.rank(tp, dp_cp % config.ep, place),
+                "embedding": config.rank(tp, dp_cp, 0),
+            }[action.group]
+            self._carriers[key] = self.folding.of[action.group, first, operation]
+        return self._carriers[key]
+
+    def _arrive(self, rank: Rank, action: Action) -> tuple[Transfer, bool]:
+        """Arrive at the next collective of a carrier; whether this rank is the last one that it needs."""
+        carrier = self._carrier(rank, action)
+        number = rank.arrived.get(carrier, 0)
+        rank.arrived[carrier] = number + 1
+        transfer = self._transfer((carrier, number))
+        transfer.arrivals += 1
+        return transfer, transfer.arrivals == len(self.members[carrier])
+
+    def run(self, rank: Rank, action: Action) -> Steps:
+        """Run a blocking collective: the last rank to arrive carries it, all wait for its end."""
+        transfer, is_last = self._arrive(rank, action)
+        if is_last:
+            rank.last = yield from self._collective(transfer, action, rank, rank.last)
+        yield from self.wait(rank, action, transfer)
+
+    def start(self, rank: Rank, action: Action) -> Transfer:
+        """Arrive at a collective that runs beside the compute of its ranks."""
+        rank.overlapped += 1
+        transfer, is_last = self._arrive(rank, action)
+        if is_last:
+            self.env.process(self._collective(transfer, action, rank, rank.last))
+        return transfer
+
+    def wait(self, rank: Rank, action: Action, transfer: Transfer) -> Steps:
+        """Wait for the end of a collective: for its last rank (a bubble), then for the network (exposed)."""
+        if not transfer.has_ended:
+            rank.last = yield transfer.ended(self.env)
+        issued, group = min(max(rank.since, transfer.ready), self.env.now), action.group
+        awaited, exposed = (Label(action, group, prefix, has_microbatch=False) for prefix in ("wait ", ""))
+        self.log.add(rank, "wait", "bubble", rank.since, issued, awaited)
+        self.log.add(rank, "wait", "exposed", issued, self.env.now, exposed)
+
+    def _collective(self, transfer: Transfer, action: Action, latest: Rank, after: int) -> Generator[simpy.Event, Any, int]:
+        """Carry a collective whose last rank, `latest`, has arrived; returns the span of that rank that ends with it."""
+        carrier = transfer.key[0]
+        yield from self._queue(transfer, self._gradient_lanes.get(carrier, carrier), after)
+        is_overlapped = action.kind != "collective"
+        if is_overlapped:
+            self._slow_down(carrier)
+        yield from self._carry(transfer, action)
+        if is_overlapped:
+            self._speed_up(carrier)
+        last = transfer.after
+        lane = "dp" if action.group == "embedding" else action.group
+        label = Label(action, action.group, has_microbatch=action.group in ("tp", "cp", "ep"))
+        for rank in self.members[carrier]:
+            span = self.log.add(rank, lane, "collective", transfer.begun, self.env.now, label, transfer.after)
+            last = span if rank is latest else last
+        del self.transfers[transfer.key]
+        transfer.end(last)
+        return last
+
+    def _slow_down(self, carrier: int) -> None:
+        """A collective beside the compute of its ranks goes onto the network and slows their compute."""
+        for rank in self.members[carrier]:
+            rank.slowdowns.append(self.folding.carriers[carrier].interference)
+            _interrupt(rank)
+
+    def _speed_up(self, carrier: int) -> None:
+        """A collective beside the compute of its ranks has left the network."""
+        for rank in self.members[carrier]:
+            rank.slowdowns.remove(self.folding.carriers[carrier].interference)
+            rank.overlapped -= 1
+            _interrupt(rank)
+
+
+def _interrupt(rank: Rank) -> None:
+    """Let a computing rank take notice of its slowdowns."""
+    if rank.changed is not None and not rank.changed.triggered:
+        rank.changed.succeed()

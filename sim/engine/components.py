@@ -1,0 +1,32 @@
+"""Components: ranks whose steady states are independent of one another, because only gradient collectives join them."""
+
+from __future__ import annotations
+
+from networkx.utils import UnionFind
+
+from sim.engine.carriers import GRADIENTS
+from sim.engine.symmetry import Folding
+from sim.plan.parallel_config import ParallelConfig
+
+
+def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...], ...]:
+    """Classes of ranks by connected component, found by union-find over the carriers and links that join them.
+
+    Gradient collectives and their links do not join: between the begin and the end of a step, replicas run independently. All
+    classes are one component where gradients are reduced in every microbatch, or where some gradient collective lacks ranks of
+    a component: it could run while that component is postponed, and would take bandwidth from the others at a false time."""
+    together = (tuple(range(len(folding.representatives))),)
+    if config.reduces_each_microbatch:
+        return together
+    joined: UnionFind[int] = UnionFind()  # classes of ranks have numbers from 0, links below 0
+    gradients = {index for key, index in folding.of.items() if key[0] in GRADIENTS}
+    for index, carrier in enumerate(folding.carriers):
+        if index not in gradients:
+            links = [~link for route in carrier.routes for leg in route.legs for link, _ in leg.use]
+            joined.union(*carrier.members, *links)
+    found: dict[int, list[int]] = {}
+    for member in together[0]:
+        found.setdefault(joined[member], []).append(member)
+    if any(len({joined[member] for member in folding.carriers[index].members}) < len(found) for index in gradients):
+        return together
+    return tuple(tuple(part) for part in found.values())

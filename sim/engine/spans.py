@@ -1,0 +1,46 @@
+"""The log of a simulation: spans of all ranks, in the order in which they end or are extrapolated."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from sim.engine.state import Rank
+from sim.engine.timeline import Span
+from sim.plan.program import Action
+from sim.units import Seconds
+
+Name: TypeAlias = tuple[str, int, str | None]
+"""Name of a span in parts: text before its microbatch, the microbatch, text behind it (None: the name has no microbatch)."""
+
+
+class Label(NamedTuple):
+    """What a span belongs to: the action that names it, the kind of group, and whether it is of one microbatch."""
+
+    action: Action
+    group: str = ""
+    prefix: str = ""
+    has_microbatch: bool = True
+
+
+class SpanLog:
+    """Spans by index, and the names of those that were simulated."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.names: dict[int, Name] = {}
+
+    def add(
+        self, rank: Rank, lane: str, kind: str, start: Seconds, end: Seconds, label: Label, after: int = -1
+    ) -> int:  # fmt: skip
+        """Log a span and return its index; a span without duration is left out, and `after` is returned in its place."""
+        if end <= start:
+            return after
+        action, group, prefix, has_microbatch = label
+        index, number = len(self.spans), action.microbatch + rank.component.skipped
+        stage, microbatch = (action.stage, number) if has_microbatch else (-1, -1)
+        head, tail = action.text
+        name = f"{prefix}{head}" if tail is None else f"{prefix}{head}{number}{tail}"
+        self.spans.append(Span(rank.rank, lane, name, kind, start, end, stage, microbatch, group, after))
+        self.names[index] = prefix + head, number, tail
+        rank.component.spans.append(index)
+        return index
