@@ -1,4 +1,4 @@
-"""Measured seconds of a model's parts on a device: what a profile says in place of the formulas of `sim.kernels.compute`.
+"""Measured seconds of a model's parts on a device: what a profile says in place of the formulas of `sim.kernels.formulas`.
 
 A profile holds for what it was measured with: the model's shape, sequence length, precision, tensor-parallel degree, and the
 attention kernel and fusions of the stack that was profiled. Between two profiled microbatch sizes seconds are linear in the

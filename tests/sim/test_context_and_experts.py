@@ -16,7 +16,8 @@ from sim.engine.folding import fold, unfolded
 from sim.errors import PlanError
 from sim.formats import catalog, planfile
 from sim.kernels import lowering, memory
-from sim.kernels.compute import attention_seconds, rank_kernels
+from sim.kernels.compute import rank_kernels
+from sim.kernels.formulas import attention_seconds
 from sim.plan.plan import ParallelConfig, Plan, gradient_groups, group_ranks
 from sim.plan.program import text
 from sim.workload.model import Attention, Gemm, Model, Workload, layer_kernels
