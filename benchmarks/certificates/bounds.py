@@ -17,7 +17,7 @@ from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, trunk_path
 from sim.kernels import memory
-from sim.kernels.lowering import message_bytes, tied_bytes
+from sim.kernels.payloads import message_bytes, tied_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities, member, ways

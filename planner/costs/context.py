@@ -17,7 +17,7 @@ from planner.space.shapes import Shape, slot, slots, splitting, spread, uneven
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import HolmesError, Infeasible, NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet, common_transport, joint_nics
-from sim.kernels.lowering import message_bytes, tied_bytes
+from sim.kernels.payloads import message_bytes, tied_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import AlphaBeta, Capacities, member, message_route, ways

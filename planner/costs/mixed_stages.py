@@ -14,7 +14,7 @@ from planner.space.shapes import Shape, slot
 from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.hardware.cluster import Device, DeviceSpec, common_transport
 from sim.kernels import memory
-from sim.kernels.lowering import message_bytes
+from sim.kernels.payloads import message_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.routes import AlphaBeta
 from sim.plan import schedules

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sim.analytic import costs
 from sim.analytic.costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
-from sim.kernels import lowering
+from sim.kernels import payloads
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import Capacities, capacity, member, path, protocols, ways
@@ -170,7 +170,7 @@ class SpineCosts(costs.PlanCosts):
             self._messages[key] = costs.messages_pace(self.flat, pairs, self.idle)
         found = self._messages[key]
         spine = self.loads.ahead[source] if source < target else self.loads.back[target]
-        nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)
+        nbytes = payloads.message_bytes(self.plan.workload, self.plan.config)
         return max(found.seconds(nbytes), found.latency + float(spine))
 
     def _lies(self, place: int) -> tuple[object, ...]:
@@ -182,17 +182,17 @@ class SpineCosts(costs.PlanCosts):
         """All transfers between nodes."""
         config, workload = self.plan.config, self.plan.workload
         places = np.arange(config.pp)
-        nbytes = config.tp * lowering.message_bytes(workload, config)
+        nbytes = config.tp * payloads.message_bytes(workload, config)
         self._ahead = self._between(places[:-1], places[1:], "send_recv", nbytes)
         self._back = self._between(places[1:], places[:-1], "send_recv", nbytes)
-        self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * lowering.tied_bytes(workload, config))
+        self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * payloads.tied_bytes(workload, config))
         ends = np.array([self._volumes(place) for place in range(config.pp)])
         self._reduce, self._gather = (self._around(ends[:, way], way) for way in (0, 1))
         self._tied_idle = self._tied_without_spine()
 
     def _tied_without_spine(self) -> Seconds:
         """Seconds of the tied embedding's sum on the first node, which stands for all: only trunks are shared."""
-        plan, nbytes = self.plan, lowering.tied_bytes(self.plan.workload, self.plan.config)
+        plan, nbytes = self.plan, payloads.tied_bytes(self.plan.workload, self.plan.config)
         if not nbytes:
             return 0.0
         replicas = int(np.count_nonzero(self.node[0] == self.node[0, 0]))

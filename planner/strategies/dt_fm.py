@@ -40,7 +40,7 @@ from sim.analytic.costs import StageCosts, messages_pace
 from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Device, common_transport
 from sim.kernels import memory
-from sim.kernels.lowering import gradient_bytes, message_bytes
+from sim.kernels.payloads import gradient_bytes, message_bytes
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
 from sim.network.routes import AlphaBeta

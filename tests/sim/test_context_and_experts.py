@@ -15,7 +15,7 @@ from sim.engine.engine import simulate
 from sim.engine.folding import fold, unfolded
 from sim.errors import PlanError
 from sim.formats import catalog, planfile
-from sim.kernels import lowering, memory
+from sim.kernels import lowering, memory, payloads
 from sim.kernels.compute import rank_kernels
 from sim.kernels.formulas import attention_seconds
 from sim.plan.plan import ParallelConfig, Plan, gradient_groups, group_ranks
@@ -261,9 +261,9 @@ def test_messages_are_slices_of_a_slice_and_experts_get_the_whole_of_it(nodes: M
     """b 1, s 64, h 96, 2 bytes on cp 2, tp 2: without sequence parallelism both tensor-parallel ranks hold all tokens."""
     plan = nodes(tp=2, cp=2, pp=2, dp=2, ep=2, shape=EXPERTS)
     workload, config = plan.workload, plan.config
-    assert lowering.message_bytes(workload, config) == 64 / 2 * 96 * 2 / 2
-    assert lowering.gathered_bytes(workload, config) == 64 / 2 * 96 * 2
-    assert lowering.expert_collectives(workload, config, 1, False) == (("all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
+    assert payloads.message_bytes(workload, config) == 64 / 2 * 96 * 2 / 2
+    assert payloads.gathered_bytes(workload, config) == 64 / 2 * 96 * 2
+    assert payloads.expert_collectives(workload, config, 1, False) == (("all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
 
 
 def test_payloads_of_ring_and_experts(nodes: Make) -> None:
@@ -272,12 +272,12 @@ def test_payloads_of_ring_and_experts(nodes: Make) -> None:
     plan = nodes(tp=2, cp=2, dp=2, ep=2, layers=(3,), shape=EXPERTS, sequence_parallel=True)
     workload, config = plan.workload, plan.config
     keys_and_values, tokens = 2 * 64 * (96 / 2) * 2, 64 / 2 / 2 * 2 * 96 * 2
-    assert lowering.ring_exchanges(workload, config, 3, False) == (("F", keys_and_values, 3.0),)
-    assert lowering.ring_exchanges(workload, config, 3, True) == (("B", 2 * keys_and_values, 3.0),)
-    assert lowering.expert_collectives(workload, config, 3, False) == (("all_to_all", tokens, 6.0),)
+    assert payloads.ring_exchanges(workload, config, 3, False) == (("F", keys_and_values, 3.0),)
+    assert payloads.ring_exchanges(workload, config, 3, True) == (("B", 2 * keys_and_values, 3.0),)
+    assert payloads.expert_collectives(workload, config, 3, False) == (("all_to_all", tokens, 6.0),)
     full = replace(config, recompute="full")
-    assert lowering.ring_exchanges(workload, full, 3, True) == (("R", keys_and_values, 3.0), ("B", 2 * keys_and_values, 3.0))
-    assert lowering.expert_collectives(workload, full, 3, True) == (("all_to_all", tokens, 12.0),)
+    assert payloads.ring_exchanges(workload, full, 3, True) == (("R", keys_and_values, 3.0), ("B", 2 * keys_and_values, 3.0))
+    assert payloads.expert_collectives(workload, full, 3, True) == (("all_to_all", tokens, 12.0),)
 
 
 def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them(nodes: Make) -> None:
@@ -287,7 +287,7 @@ def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them(nodes: Mak
     once, twice = 64 * 96 * 2.0, 2 * 64 * 96 * 2.0
     routed = (("all_gather", twice, 3.0), ("reduce_scatter", twice, 3.0))
     for asked, count in ((plan, 3.0), (shared, 6.0)):
-        found = lowering.tensor_collectives(asked.workload, asked.config, 3, False, False, False)
+        found = payloads.tensor_collectives(asked.workload, asked.config, 3, False, False, False)
         assert found == (("all_gather", once, count), ("reduce_scatter", once, count), *routed)
 
 

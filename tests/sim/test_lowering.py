@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernels import lowering, memory
+from sim.kernels import lowering, memory, payloads
 from sim.plan.plan import Plan
 from sim.plan.program import Action, text
 
@@ -106,29 +106,29 @@ def test_virtual_stages_stand_before_the_letter(pair: Make) -> None:
 def test_a_layer_takes_two_collectives_each_way_and_the_ends_one_more(pair: Make) -> None:
     plan = pair(tp=2, layers=(3,))
     workload, config = plan.workload, plan.config
-    assert lowering.tensor_collectives(workload, config, 3, True, True, False) == (("all_reduce", 64 * 96 * 2.0, 7.0),)
-    assert lowering.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
+    assert payloads.tensor_collectives(workload, config, 3, True, True, False) == (("all_reduce", 64 * 96 * 2.0, 7.0),)
+    assert payloads.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
 
 
 def test_full_recomputation_repeats_the_collectives_of_the_forward(pair: Make) -> None:
     plan = pair(tp=2, recompute="full")
-    ((_, _, count),) = lowering.tensor_collectives(plan.workload, plan.config, 3, False, False, True)
+    ((_, _, count),) = payloads.tensor_collectives(plan.workload, plan.config, 3, False, False, True)
     assert count == 12.0
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_ranks_send_their_slice(sequence_parallel: bool, pair: Make) -> None:
     plan = pair(tp=2, pp=2, sequence_parallel=sequence_parallel)
-    assert lowering.message_bytes(plan.workload, plan.config) == 64 * 96
+    assert payloads.message_bytes(plan.workload, plan.config) == 64 * 96
 
 
 def test_slices_are_gathered_before_they_are_used_where_the_sequence_is_whole(pair: Make) -> None:
     plan, slices, alone = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True), pair(pp=2)
-    assert lowering.gathered_bytes(plan.workload, plan.config) == 64 * 96 * 2
+    assert payloads.gathered_bytes(plan.workload, plan.config) == 64 * 96 * 2
     assert program(plan, 1) == "recv F0 tp all_gather F0 tp all_reduce B0 tp all_reduce send B0 optimizer"
     assert program(plan, 0) == "F0 tp all_reduce send F0 recv B0 tp all_gather B0 tp all_reduce optimizer"
-    assert lowering.gathered_bytes(slices.workload, slices.config) == 0.0
-    assert lowering.gathered_bytes(alone.workload, alone.config) == 0.0
+    assert payloads.gathered_bytes(slices.workload, slices.config) == 0.0
+    assert payloads.gathered_bytes(alone.workload, alone.config) == 0.0
 
 
 def test_under_deepspeed_a_forward_of_the_steady_state_leaves_behind_the_next_gradient(pair: Make) -> None:
