@@ -16,7 +16,9 @@ from pathlib import Path
 from holmes_sim.lab import Lab, as_wired
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
-from sim.network.routes import Capacities, Route, by_host, collective_route, message_route, pace
+from sim.network.alpha_beta import alpha_beta_cost
+from sim.network.paths import Capacities
+from sim.network.routes import Route, by_host, collective_route, message_route
 from sim.plan.plan import MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 SCALE = 1000.0
@@ -108,7 +110,9 @@ def modelled(given: Plan, case: Case) -> float:
             return message_route(given.fleet, *places, case.nic)
         return collective_route(given.fleet, by_host(places), case.nic, "ring", case.operation)
 
-    return pace(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet)).seconds(case.nbytes, case.times)
+    return alpha_beta_cost(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet)).seconds(
+        case.nbytes, case.times
+    )
 
 
 def measure(cases: tuple[Case, ...] = CASES, scale: float = SCALE, repeats: int = REPEATS) -> list[Row]:

@@ -18,9 +18,11 @@ from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, trunk_path
 from sim.kernels import memory
 from sim.kernels.payloads import message_bytes, tied_bytes
+from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
+from sim.network.paths import Capacities
 from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities, member, ways
+from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.plan import ParallelConfig
 from sim.units import Bytes, Seconds
@@ -196,8 +198,8 @@ class Bounds:
         with suppress(PlanError):
             if operation == "send_recv":
                 return messages_pace(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
-            found = ways(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
-            return min(way.pace.seconds(nbytes) for way in found)
+            found = protocol_costs(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
+            return min(way.cost.seconds(nbytes) for way in found)
         return math.inf
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.network.rings import gradient_operations, gradient_parts
+from sim.network.gradient_routes import gradient_operations, gradient_parts
 from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sim.hardware.cluster import Cluster, Fleet, LinkSpec, Trunk
-from sim.network.routes import near_nics
+from sim.network.paths import near_nics
 from sim.plan.plan import Plan, gradient_groups
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
 

@@ -15,8 +15,8 @@ from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.hardware.cluster import Device, DeviceSpec, common_transport
 from sim.kernels import memory
 from sim.kernels.payloads import message_bytes
+from sim.network.alpha_beta import AlphaBeta
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.routes import AlphaBeta
 from sim.plan import schedules
 from sim.plan.plan import ParallelConfig
 

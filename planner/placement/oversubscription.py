@@ -21,9 +21,12 @@ from sim.analytic import costs
 from sim.analytic.costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.kernels import payloads
+from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
+from sim.network.paths import Capacities, End, Traffic, capacity, path
+from sim.network.protocols import protocols
 from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities, capacity, member, path, protocols, ways
+from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.plan import Plan, embedding_groups
 from sim.units import Seconds
@@ -199,8 +202,8 @@ class SpineCosts(costs.PlanCosts):
         here, copies = plan.config.tp * replicas, -(-plan.config.dp // replicas)
         listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
         members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
-        found = ways(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
-        return min(way.pace.seconds(nbytes) for way in found)
+        found = protocol_costs(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
+        return min(way.cost.seconds(nbytes) for way in found)
 
     def _volumes(self, place: int) -> tuple[float, float]:
         """Bytes that all rings of a place hand on over each of their edges: to reduce gradients, and to gather weights."""
@@ -249,7 +252,8 @@ def _uplink(fleet: Fleet, name: str, nic: str, operation: str) -> float:
     cluster = fleet.cluster(name)
     if cluster.fabric is None or nic in ("", "intra_node"):
         return 0.0
-    ends = Device(name, 0, 0), Device(name, cluster.fabric.nodes_per_leaf, 0)
-    offers = protocols(fleet, (member(ends, nic, "ring"),), operation)
-    routes = (path(fleet, nic, *ends, operation, (0,), (0,), 1, 2, protocol) for protocol in offers)
+    devices = Device(name, 0, 0), Device(name, cluster.fabric.nodes_per_leaf, 0)
+    offers = protocols(fleet, (member(devices, nic, "ring"),), operation)
+    source, target = (End(device, (0,)) for device in devices)
+    routes = (path(fleet, source, target, Traffic(nic, operation, 1, 2, protocol)) for protocol in offers)
     return min(w / capacity(fleet, link) for found in routes for link, w in found.use if link[0] == "leaf" and link[-1] == "up")

@@ -22,8 +22,8 @@ from sim.analytic import costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Device
 from sim.network.collective_costs import CollectiveCosts
+from sim.network.paths import Capacities
 from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities
 from sim.plan.plan import Group, MadeBy, ParallelConfig, Plan, Stage, groups_of
 
 

@@ -41,9 +41,9 @@ from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Device, common_transport
 from sim.kernels import memory
 from sim.kernels.payloads import gradient_bytes, message_bytes
+from sim.network.alpha_beta import AlphaBeta
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.replica_rows import Rows
-from sim.network.routes import AlphaBeta
 from sim.plan.plan import Plan
 from sim.units import Seconds
 

@@ -13,11 +13,14 @@ import numpy as np
 
 from sim.hardware.cluster import Device, DeviceSpec, Fleet
 from sim.kernels import compute, memory, payloads
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.p2p_load import Pairs
+from sim.network.p2p_load import P2PLoad
+from sim.network.paths import Capacities
+from sim.network.protocols import protocols
 from sim.network.replica_rows import Rows
 from sim.network.rings import Sites
-from sim.network.routes import AlphaBeta, Capacities, member, message_route, pace, protocols
+from sim.network.routes import member, message_route
 from sim.plan import schedules
 from sim.plan.plan import ParallelConfig, Plan, embedding_groups, gradient_groups
 from sim.units import Bytes, Seconds
@@ -350,8 +353,8 @@ class PlanCosts:
             width = config.tp * config.dp_cp
             chains = (config.tp * np.array(alike)[:, None] + np.arange(config.tp)).ravel()
             nics = [self._nics[chain] for chain in chains.tolist()]
-            pairs = Pairs(plan, self._sites, chains + source * width, chains + target * width, nics)
-            self._messages[key] = pairs.pace("send_recv", self.capacities)
+            pairs = P2PLoad(plan, self._sites, chains + source * width, chains + target * width, nics)
+            self._messages[key] = pairs.alpha_beta_cost("send_recv", self.capacities)
         return self._messages[key].seconds(payloads.message_bytes(plan.workload, config))
 
     def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
@@ -384,13 +387,13 @@ def messages_pace(
 ) -> AlphaBeta:
     """AlphaBeta of one message between each (source, target, NIC), side by side on an idle network.
 
-    `times` tells how often each is there, on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
+    `times` tells how often each is there, on trunks (`sim.network.alpha_beta`). Two devices of one node use the node's
     interconnect, whatever NIC their pipeline group has.
     """
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic in pairs
     ]
-    return pace(tuple(routes), capacities, times)
+    return alpha_beta_cost(tuple(routes), capacities, times)
 
 
 def tied_seconds(plan: Plan) -> Seconds:
@@ -401,7 +404,7 @@ def tied_seconds(plan: Plan) -> Seconds:
     groups, capacities = embedding_groups(plan.groups), Capacities(plan.fleet)
     ends = np.array([group.ranks for group in groups])
     nics = [group.nic for group in groups for _ in range(2)]
-    pairs = Pairs(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
+    pairs = P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
     kinds = dict.fromkeys((pairs.firsts // 2).tolist())
     members = (member(tuple(plan.placement[rank] for rank in groups[one].ranks), groups[one].nic, "ring") for one in kinds)
     found = []

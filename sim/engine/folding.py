@@ -23,8 +23,11 @@ import numpy as np
 from sim import collectives
 from sim.engine.faults import NOTHING, Drawn
 from sim.engine.symmetry import Copies, copies
-from sim.network.rings import GradientRoutes, Shown, Sites, gradient_operations
-from sim.network.routes import AlphaBeta, Capacities, Leg, LinkName, Route, group_ways, message_route, pace
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost, group_costs
+from sim.network.gradient_routes import GradientRoutes, Shown, gradient_operations
+from sim.network.paths import Capacities, LinkName
+from sim.network.rings import Sites
+from sim.network.routes import Leg, Route, message_route
 from sim.plan.plan import Group, Plan, embedding_groups, gradient_groups
 from sim.units import Bytes, BytesPerSecond, Seconds
 
@@ -149,7 +152,7 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
     for numbers in lengths.values():
         for ring, members in sites.rings(np.array([listed[number].ranks for number in numbers])):
             for number in (numbers[member] for member in members.tolist()):
-                rounds[number] = ring.rounds(listed[number].collective, "all_gather")
+                rounds[number] = ring.num_rounds(listed[number].collective, "all_gather")
     sides: dict[Key, list[Group]] = {}
     for number, group in enumerate(listed):
         place = plan.config.place(group.ranks[0])[2]
@@ -160,7 +163,7 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
         for operation in gradient_operations(plan.config):
             seen = GradientRoutes(plan, sites, shown, side, operation)
             ways = tuple(seen.under(protocol) for protocol in seen.protocols())
-            paces = tuple(pace(routes, capacities) for routes in ways)
+            paces = tuple(alpha_beta_cost(routes, capacities) for routes in ways)
             for index, group in enumerate(side):
                 ranks = tuple(rank for rank in group.ranks if found.times[rank])
                 carriers[group.kind, min(group.ranks), operation] = Carried(tuple(way[index] for way in ways), paces, ranks)
@@ -191,8 +194,8 @@ def _collectives(
     plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: Callable[[Group], int]
 ) -> dict[Key, Carried]:
     many = tuple(times(group) for group in groups)
-    ways = group_ways(plan, groups, operation, capacities, many)
-    paces = tuple(way.pace for way in ways)
+    ways = group_costs(plan, groups, operation, capacities, many)
+    paces = tuple(way.cost for way in ways)
     return {
         (group.kind, min(group.ranks), operation): Carried(
             tuple(w.routes[index] for w in ways), paces, group.ranks, many[index]
@@ -211,7 +214,7 @@ def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> d
         source, target = (plan.placement[rank] for rank in pair)
         nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
         route = message_route(plan.fleet, source, target, nic)
-        found[("message", *pair)] = Carried((route,), (pace((route,), capacities),), pair, times)
+        found[("message", *pair)] = Carried((route,), (alpha_beta_cost((route,), capacities),), pair, times)
     return found
 
 

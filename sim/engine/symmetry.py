@@ -18,7 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.engine.faults import NOTHING, Drawn
-from sim.network.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
+from sim.network.gradient_routes import gradient_operations, gradient_parts
+from sim.network.hashes import Hashes, hash_arrays, hash_facts
+from sim.network.rings import Integers, Sites
 from sim.plan.plan import Group, Plan, gradient_groups
 
 
@@ -58,16 +60,16 @@ def _looks(plan: Plan, sites: Sites) -> Hashes:
     """What tells a rank apart by itself: where it stands, its microbatches, its groups, and how gradients pass over it."""
     config = plan.config
     microbatches = np.array(config.num_microbatches)[np.arange(config.world_size) // config.tp % config.dp_cp // config.cp]
-    looks = mixed(sites.cluster, sites.index, microbatches)
+    looks = hash_arrays(sites.cluster, sites.index, microbatches)
     alike: dict[tuple[str, int], list[Group]] = {}
     for group in plan.groups:
         alike.setdefault((group.kind, len(group.ranks)), []).append(group)
     for (kind, _), groups in alike.items():
         if kind != "dp":
             ranks = np.array([group.ranks for group in groups])
-            words = np.array([word(kind, group.nic, group.collective) for group in groups])
+            words = np.array([hash_facts(kind, group.nic, group.collective) for group in groups])
             order = ranks.T - ranks[:, 0] if kind != "pp" else ()
-            looks[ranks] += mixed(words, *order)[:, None]
+            looks[ranks] += hash_arrays(words, *order)[:, None]
     together: dict[tuple[str, str, str, int], list[Group]] = {}
     for group in gradient_groups(plan):
         together.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
@@ -75,11 +77,11 @@ def _looks(plan: Plan, sites: Sites) -> Hashes:
         for does in gradient_operations(config):
             for part, (rows, operation, _) in enumerate(gradient_parts(groups, does, config.shards)):
                 for ring, _ in sites.rings(rows):
-                    for turn, passes in enumerate(ring.passes(groups[0].collective, operation)):
-                        fact = np.array([word(*facts, does, part, turn)])
-                        out = mixed(passes.kind, passes.share.view(np.uint64), fact)
+                    for turn, passes in enumerate(ring.rounds(groups[0].collective, operation)):
+                        fact = np.array([hash_facts(*facts, does, part, turn)])
+                        out = hash_arrays(passes.kind, passes.share.view(np.uint64), fact)
                         np.add.at(looks, ring.ranks[passes.source], out)
-                        np.add.at(looks, ring.ranks[passes.target], mixed(out))
+                        np.add.at(looks, ring.ranks[passes.target], hash_arrays(out))
     return looks
 
 
@@ -91,7 +93,7 @@ def _mark(looks: Hashes, plan: Plan, drawn: Drawn) -> None:
     for rank, device in enumerate(plan.placement) if marks else ():
         for index, said in marks.get((device.cluster, device.node), ()):
             if index in (-1, device.index):
-                looks[rank : rank + 1] += mixed(np.array([word(*said)]))
+                looks[rank : rank + 1] += hash_arrays(np.array([hash_facts(*said)]))
 
 
 def _blocks(leaf: Integers) -> Iterator[Integers]:

@@ -36,12 +36,12 @@ before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB for a commun
 OPTIMIZER_BYTES = 12
 """Bytes of Adam's state per parameter: fp32 weight, first and second moment."""
 GATHERED_AHEAD = 2
-"""Number of layers whose weights are gathered while another one computes: PyTorch's FullyShardedDataParallel lets two all_gathers be
-in flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
+"""Number of layers whose weights are gathered while another one computes: PyTorch's FullyShardedDataParallel lets two
+all_gathers be in flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
 SCORE_BYTES = {2: 5.0, 4: 4.0}
-"""Bytes of a value -> bytes that an unfused attention core keeps per score. At 2: softmax 2, mask 1, dropped scores 2
-(arXiv 2205.05198, section 4.1). At 4: the softmax alone, as in the one fp32 stack that was profiled (eth-easl/sailor cf2c8e3,
-sailor/Planner/llm_info.json), which has no dropout; with dropout they would be 9. Whether a run uses dropout is not modelled."""
+"""Bytes of a value -> bytes that an unfused attention core keeps per score. At 2: softmax 2, mask 1, dropped scores 2 (arXiv
+2205.05198, section 4.1). At 4: the softmax alone, as in the one fp32 stack that was profiled (eth-easl/sailor cf2c8e3,
+sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Whether a run uses dropout is not modelled."""
 
 
 @functools.lru_cache(maxsize=65536)

@@ -15,8 +15,10 @@ from dataclasses import replace
 from sim import collectives
 from sim.errors import PlanError
 from sim.hardware.cluster import Device, Fleet, common_transport
+from sim.network.alpha_beta import AlphaBeta, protocol_costs
+from sim.network.paths import Capacities
 from sim.network.replica_rows import Again, Rows
-from sim.network.routes import AlphaBeta, Capacities, Devices, Hosts, Member, member, ways
+from sim.network.routes import Devices, Hosts, Member, member
 from sim.plan.plan import ParallelConfig
 from sim.units import Bytes, Seconds
 
@@ -117,8 +119,8 @@ class CollectiveCosts:
                 blocks[short] = self._blocks(kind, short)
             joined = [[replace(group, collective=name) for group in block] for block in blocks[short]]
             together = [side for block in joined for side in _side_by_side(block, operation)]
-            sides = [ways(self._fleet, side, operation, self._capacities) for side in together]
-            options = [tuple(way.pace for way in side) for side in sides]
+            sides = [protocol_costs(self._fleet, side, operation, self._capacities) for side in together]
+            options = [tuple(way.cost for way in side) for side in sides]
             self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
             found[name] = max(options, key=lambda paces: min((p.per_byte, p.latency) for p in paces))
         return found

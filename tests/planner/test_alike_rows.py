@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from planner.space.device_slots import Run, rows
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.network.collective_costs import CollectiveCosts
+from sim.network.paths import Capacities
 from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities
 from sim.plan.plan import ParallelConfig
 
 Make = Callable[..., Any]

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from sim.engine.engine import simulate
 from sim.formats import catalog
 from sim.hardware.cluster import Cluster, Device, Fleet, LinkSpec, Nic, Node, Protocol
-from sim.network.routes import AlphaBeta, Capacities, Member, Way, protocols, ways
+from sim.network.alpha_beta import AlphaBeta, ProtocolCost, protocol_costs
+from sim.network.paths import Capacities
+from sim.network.protocols import protocols
+from sim.network.routes import Member
 
 Make = Callable[..., Any]
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -63,15 +66,15 @@ def node(link: str | LinkSpec, nodes: int = 1) -> Fleet:
     return Fleet("f", (Cluster("a", nodes, Node(catalog.device("h100-sxm5-80gb"), 8, spec, nics)),))
 
 
-def found(fleet: Fleet, nodes: int, ranks: int, operation: str, name: str = "ring") -> tuple[Way, ...]:
+def found(fleet: Fleet, nodes: int, ranks: int, operation: str, name: str = "ring") -> tuple[ProtocolCost, ...]:
     """Ways of a collective over the first `ranks` devices of every node."""
     hosts = tuple(tuple(Device("a", number, index) for index in range(ranks)) for number in range(nodes))
     group = Member(hosts, "intra_node" if nodes == 1 else "infiniband", name)
-    return ways(fleet, (group,), operation, Capacities(fleet))
+    return protocol_costs(fleet, (group,), operation, Capacities(fleet))
 
 
 def seconds(link: str | LinkSpec, ranks: int, operation: str, nbytes: float, nodes: int = 1, name: str = "ring") -> float:
-    return min(way.pace.seconds(nbytes) for way in found(node(link, nodes), nodes, ranks, operation, name))
+    return min(way.cost.seconds(nbytes) for way in found(node(link, nodes), nodes, ranks, operation, name))
 
 
 def busbw(link: str, ranks: int, nbytes: float) -> float:
@@ -106,7 +109,7 @@ def test_the_switch_reduces_for_five_devices_and_more(ranks: int, measured: floa
     has no number by rank count."""
     assert busbw("nvlink4", ranks, 8 * GIB) == pytest.approx(measured, rel=0.05)
     switched = found(node("nvlink4"), 1, ranks, "all_reduce")[-1]
-    assert (switched.pace.seconds(8 * GIB) < 2 * (ranks - 1) / ranks * 8 * GIB / 370e9) == (ranks > 4)
+    assert (switched.cost.seconds(8 * GIB) < 2 * (ranks - 1) / ranks * 8 * GIB / 370e9) == (ranks > 4)
 
 
 @pytest.mark.parametrize(("ranks", "measured"), [(2, 22.6), (3, 45.1), (4, 85.4), (5, 37.2), (6, 45.7), (7, 87.0), (8, 134.5)])
@@ -166,8 +169,8 @@ def test_links_without_a_protocol_that_others_have_leave_it_out() -> None:
 def test_a_protocol_is_overhead_steps_and_bytes_over_its_share(make_wire: Make) -> None:
     """A ring of four: 6 steps, 1.5 of the payload over a wire of 100 GB/s; in the switch 5/4 of it."""
     offered = (Protocol("quick", 1e-6, 2e-6, 0.1), Protocol("wide", 2e-5, 5e-6, 1.0), Protocol("switch", 4e-5, 0.0, 0.8, True))
-    paces = [way.pace for way in found(node(make_wire(protocols=offered)), 1, 4, "all_reduce")]
-    assert paces == [
+    costs = [way.cost for way in found(node(make_wire(protocols=offered)), 1, 4, "all_reduce")]
+    assert costs == [
         AlphaBeta(pytest.approx(13e-6), pytest.approx(1.5e-10)),
         AlphaBeta(pytest.approx(50e-6), pytest.approx(1.5e-11)),
         AlphaBeta(pytest.approx(40e-6), pytest.approx(1.25 / 0.8e11)),
@@ -204,10 +207,10 @@ def test_more_bytes_take_longer_and_none_less_than_the_wire_needs(
 
 @pytest.mark.parametrize("hidden", [96, 960, 3072, 24576])
 def test_engine_and_closed_form_choose_one_protocol(hidden: int, make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    """One layer's tensor-parallel all_reduces, from 12 KiB to 3 MiB: their spans are what the pace says."""
+    """One layer's tensor-parallel all_reduces, from 12 KiB to 3 MiB: their spans are what the cost says."""
     machines = make_fleet(make_cluster("a", 1, 8, intra_node=catalog.link("nvlink4")))
     plan = make_plan(machines, tp=8, layers=(1,), shape={"hidden": hidden, "ffn_hidden": 4 * hidden})
     spans = [span for span in simulate(plan).of(0) if span.lane == "tp"]
     payload = 64 * hidden * 2
-    alone = min(way.pace.seconds(payload) for way in found(machines, 1, 8, "all_reduce"))
+    alone = min(way.cost.seconds(payload) for way in found(machines, 1, 8, "all_reduce"))
     assert sum(span.seconds for span in spans) == pytest.approx((2 + 1 + 2 + 1) * alone, rel=1e-9)

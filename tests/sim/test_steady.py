@@ -16,7 +16,7 @@ from sim.engine.folding import Carrier, FoldedLeg, FoldedRoute, Folding, fold, u
 from sim.engine.steady import Jump, Moment, components, tell
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
-from sim.network.routes import AlphaBeta
+from sim.network.alpha_beta import AlphaBeta
 from sim.plan.plan import ParallelConfig, Plan, groups_of
 from sim.results.explain import critical_path
 
