@@ -110,9 +110,8 @@ def modelled(given: Plan, case: Case) -> float:
             return message_route(given.fleet, *places, case.nic)
         return collective_route(given.fleet, by_host(places), case.nic, "ring", case.operation)
 
-    return alpha_beta_cost(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet)).seconds(
-        case.nbytes, case.times
-    )
+    cost = alpha_beta_cost(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet))
+    return cost.seconds(case.nbytes, case.times)
 
 
 def measure(cases: tuple[Case, ...] = CASES, scale: float = SCALE, repeats: int = REPEATS) -> list[Row]:

@@ -21,7 +21,7 @@ from sim.kernels.payloads import message_bytes, tied_bytes
 from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.paths import Capacities
-from sim.network.replica_rows import Rows
+from sim.network.replica_rows import ReplicaRows
 from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.plan import ParallelConfig
@@ -149,7 +149,7 @@ class Bounds:
         if key not in self._costs:
             config, where = self._config(key[0]), (key[1], shape.tp, shape.dp)
             if where not in self._paces:  # the same for every microbatch size, schedule and ZeRO stage
-                rows = Rows.of(self.fleet, self._devices(shape, key[1]))
+                rows = ReplicaRows.of(self.fleet, self._devices(shape, key[1]))
                 self._paces[where] = CollectiveCosts(self.fleet, config, rows, self._capacities)
             self._costs[key] = StageCosts(self.workload, config, self._paces[where])
         return self._costs[key]

@@ -21,7 +21,7 @@ from sim.kernels.payloads import message_bytes, tied_bytes
 from sim.network.alpha_beta import AlphaBeta, protocol_costs
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.paths import Capacities
-from sim.network.replica_rows import Rows
+from sim.network.replica_rows import ReplicaRows
 from sim.network.routes import member, message_route
 from sim.plan.plan import Plan
 
@@ -102,7 +102,7 @@ class PlanningContext:
         config = splitting(shape).config(self.request.workload, 2)
         key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
         if key not in self._paces:
-            rows = Rows.of(self.fleet, spread(cluster, shape.tp, shape.slots))
+            rows = ReplicaRows.of(self.fleet, spread(cluster, shape.tp, shape.slots))
             self._paces[key] = (CollectiveCosts(self.fleet, config, rows, self.capacities),)
         return StageCosts(self.request.workload, config, *self._paces[key])
 

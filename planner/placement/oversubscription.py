@@ -25,7 +25,7 @@ from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.paths import Capacities, End, Traffic, capacity, path
 from sim.network.protocols import protocols
-from sim.network.replica_rows import Rows
+from sim.network.replica_rows import ReplicaRows
 from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.plan import Plan, embedding_groups
@@ -142,7 +142,7 @@ class SpineCosts(costs.PlanCosts):
         """Costs of stages on the devices of a place, with no spine."""
         key = self._lies(place)
         if key not in self._idle_paces:
-            rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
+            rows = ReplicaRows.of(self.flat, costs.place_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 

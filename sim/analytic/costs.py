@@ -18,7 +18,7 @@ from sim.network.collective_costs import CollectiveCosts
 from sim.network.p2p_load import P2PLoad
 from sim.network.paths import Capacities
 from sim.network.protocols import protocols
-from sim.network.replica_rows import Rows
+from sim.network.replica_rows import ReplicaRows
 from sim.network.rings import Sites
 from sim.network.routes import member, message_route
 from sim.plan import schedules
@@ -334,7 +334,7 @@ class PlanCosts:
 
     def _paces_of(self, place: int) -> CollectiveCosts:
         if place not in self._paces:
-            rows = Rows.of(self.plan.fleet, place_devices(self.plan, place))
+            rows = ReplicaRows.of(self.plan.fleet, place_devices(self.plan, place))
             facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[place], self._rings
             self._paces[place] = CollectiveCosts(*facts)
         return self._paces[place]
@@ -442,7 +442,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _alone(config, width)
-        paces = CollectiveCosts(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
+        paces = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate

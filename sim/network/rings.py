@@ -62,7 +62,7 @@ class Sites:
 
 @dataclass(frozen=True, slots=True)
 class RingRound:
-    """One round of a collective on rings: its transfers (`sim.collectives.Transfer`) as arrays; ends are positions in `Ring.ranks`.
+    """One round of a collective on rings: transfers (`sim.collectives.Transfer`) as arrays; ends are positions in `Ring.ranks`.
 
     Transfers of equal `kind` are between equivalent ranks: over equivalent links, with equal weights and latencies.
     """

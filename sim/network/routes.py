@@ -16,7 +16,7 @@ from sim import collectives
 from sim.collectives import ring
 from sim.hardware.cluster import Device, Fleet
 from sim.network.paths import End, LinkName, Traffic, Use, path
-from sim.network.replica_rows import Again
+from sim.network.replica_rows import Unlisted
 from sim.units import Seconds
 
 Devices: TypeAlias = tuple[Device, ...]
@@ -52,7 +52,7 @@ class Member:
 
     Where blocks of the group share state (`zero_shard_size`), `blocks` are these blocks, and `copies` are the groups of devices
     that hold the same shard: a gradient is reduce_scattered in each block, then all_reduced among copies; weights are gathered
-    in each block. In a long ring `hosts` may list only some hosts; `again` says which of them stand for unlisted ones
+    in each block. In a long ring `hosts` may list only some hosts; `unlisted` says which of them stand for unlisted ones
     (`sim.network.replica_rows`).
     """
 
@@ -61,7 +61,7 @@ class Member:
     collective: str
     blocks: tuple[Hosts, ...] = ()
     copies: tuple[Hosts, ...] = ()
-    again: Again = ()
+    unlisted: Unlisted = ()
 
 
 def member(ring: Devices, nic: str, collective: str, ranked: Devices = (), shards: int = 0) -> Member:
@@ -112,13 +112,13 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
     return Route(tuple(legs), overhead, interference)
 
 
-def ring_route(fleet: Fleet, hosts: Hosts, again: Again, nic: str, operation: str, protocol: str = "") -> Route:
+def ring_route(fleet: Fleet, hosts: Hosts, unlisted: Unlisted, nic: str, operation: str, protocol: str = "") -> Route:
     """`collective_route` of a ring of which only some hosts are listed; it has the links of the listed hosts only."""
     flat = [device for members in hosts for device in members]
     near = [tuple(device.index for device in members) for members in hosts]
     firsts = list(itertools.accumulate((len(members) for members in hosts), initial=0))
     of = [host for host, members in enumerate(hosts) for _ in members]
-    ranks = len(flat) + sum((firsts[b] - firsts[a]) * times for a, b, times in again)
+    ranks = len(flat) + sum((firsts[b] - firsts[a]) * times for a, b, times in unlisted)
     traffic = [Traffic(nic, operation, len(members), ranks, protocol) for members in hosts]
     share, steps, repeats = ring.edge(operation, ranks)
     use, overhead, interference = dict[LinkName, float](), 0.0, 0.0
@@ -132,7 +132,7 @@ def ring_route(fleet: Fleet, hosts: Hosts, again: Again, nic: str, operation: st
         overhead = max(overhead, step.overhead)
         interference = max(interference, step.interference)
     parts, done = [], 0
-    for a, b, times in again:
+    for a, b, times in unlisted:
         parts += [latencies[done : firsts[b]], np.tile(latencies[firsts[a] : firsts[b]], times)]
         done = firsts[b]
     latency = float(np.cumsum(np.concatenate([*parts, latencies[done:]]))[-1])  # same order of additions as `collective_route`
@@ -141,8 +141,8 @@ def ring_route(fleet: Fleet, hosts: Hosts, again: Again, nic: str, operation: st
 
 def member_route(fleet: Fleet, group: Member, operation: str, protocol: str) -> Route:
     """Route of a collective of a group under a protocol; in its blocks and then among its copies where it has blocks."""
-    if group.again:
-        return ring_route(fleet, group.hosts, group.again, group.nic, operation, protocol)
+    if group.unlisted:
+        return ring_route(fleet, group.hosts, group.unlisted, group.nic, operation, protocol)
     if not group.blocks:
         return collective_route(fleet, group.hosts, group.nic, group.collective, operation, protocol)
 
