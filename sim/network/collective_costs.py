@@ -57,10 +57,10 @@ class CollectiveCosts:
         """Costs for some dp_cp indices: the tp, cp and ep groups that contain them, and the gradient groups over all."""
         if len(rows) == len(self._rows):
             return self
-        found = copy.copy(self)
-        found._some = rows
-        found._known = self._known | {kind: {} for kind in INSIDE}
-        return found
+        some_costs = copy.copy(self)
+        some_costs._some = rows
+        some_costs._known = self._known | {kind: {} for kind in INSIDE}
+        return some_costs
 
     def _blocks(self, kind: str, short: bool) -> list[list[Member]]:
         """Groups that run side by side, block by block, each as a ring; one block of each set of equivalent ones.
@@ -89,14 +89,14 @@ class CollectiveCosts:
 
     def _distinct_blocks(self, width: int, kind: str) -> list[list[Member]]:
         """Groups of the blocks of `width` rows that are needed; one block of each pattern of devices and leaf switches."""
-        rows, found = self._rows.all(), dict[object, list[Member]]()
+        rows, blocks = self._rows.all(), dict[object, list[Member]]()
         for first in dict.fromkeys(row - row % width for row in (self._some or range(len(rows)))):
             block = rows[first : first + width]
             flat = tuple(itertools.chain.from_iterable(block)) if width > 1 else ()
             key = _pattern(flat), self._leaves(flat)
-            if key not in found:
-                found[key] = [self._member(column, kind) for column in _columns(block)]
-        return list(found.values())
+            if key not in blocks:
+                blocks[key] = [self._member(column, kind) for column in _columns(block)]
+        return list(blocks.values())
 
     def _leaves(self, devices: Devices) -> tuple[int, ...]:
         """Leaf switch of each device, numbered in order of appearance."""
@@ -117,7 +117,7 @@ class CollectiveCosts:
         whole = self._shards.get(kind, len(self._rows)) == len(self._rows)
         cuts_rows = kind == "dp" and whole and not self._rings and bool(self._rows.unlisted)
         blocks = {short: self._blocks(kind, short) for short in (cuts_rows,)}
-        found = {}
+        by_name = {}
         for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, blocks[cuts_rows][0][0].hosts):
             short = cuts_rows and collectives.doer(name, operation) == "ring"
             if short not in blocks:
@@ -127,8 +127,8 @@ class CollectiveCosts:
             sides = [protocol_costs(self._fleet, side, operation, self._capacities) for side in together]
             options = [tuple(under.cost for under in side) for side in sides]
             self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
-            found[name] = max(options, key=lambda costs: min((p.per_byte, p.latency) for p in costs))
-        return found
+            by_name[name] = max(options, key=lambda costs: min((p.per_byte, p.latency) for p in costs))
+        return by_name
 
     def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
         """Seconds of `count` collectives of `nbytes`, under the fastest collective and protocol that may be chosen."""

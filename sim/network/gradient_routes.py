@@ -126,8 +126,8 @@ class GradientRoutes:
                 latency = np.zeros(len(self.groups))
                 for summary in side:
                     there, paths = summary.there, [self._path(summary.ring, t, operation, protocol) for t in summary.kinds]
-                    for index, found in enumerate(paths):
-                        trunks = [(link, weight) for link, weight in found.use if link[0] == "trunk"]
+                    for index, one in enumerate(paths):
+                        trunks = [(link, weight) for link, weight in one.use if link[0] == "trunk"]
                         for group in np.flatnonzero(there[:, index]) if trunks else ():
                             _add(uses[group], trunks, float(summary.share[group, index] / largest[group]))
                     for transfer in summary.shown:
@@ -135,15 +135,15 @@ class GradientRoutes:
                         use = self._path(summary.ring, transfer, operation, protocol).use
                         own = [(link, weight) for link, weight in use if _home(link) in self.homes]
                         _add(uses[group], own, share / float(largest[group]))
-                    np.maximum.at(latency, summary.of, summary.steps @ [found.latency for found in paths])
-                    highest = np.maximum(highest, (there * [found.overhead for found in paths]).max(axis=1))
-                    interference = np.maximum(interference, (there * [found.interference for found in paths]).max(axis=1))
+                    np.maximum.at(latency, summary.of, summary.steps @ [one.latency for one in paths])
+                    highest = np.maximum(highest, (there * [one.overhead for one in paths]).max(axis=1))
+                    interference = np.maximum(interference, (there * [one.interference for one in paths]).max(axis=1))
                 shares = largest * side[0].repeats * scale
-                for mine, total, share, late in zip(legs, uses, shares.tolist(), latency.tolist(), strict=True):
-                    mine.append(Leg(tuple(total.items()), share, late))
+                for own_legs, total, share, late in zip(legs, uses, shares.tolist(), latency.tolist(), strict=True):
+                    own_legs.append(Leg(tuple(total.items()), share, late))
             overhead += highest
         numbers = zip(legs, overhead.tolist(), interference.tolist(), strict=True)
-        return tuple(Route(tuple(mine), over, slows) for mine, over, slows in numbers)
+        return tuple(Route(tuple(own_legs), over, slows) for own_legs, over, slows in numbers)
 
     def _path(self, ring: Ring, transfer: tuple[int, int, int, float], operation: str, protocol: str) -> Path:
         group, a, b, _ = transfer

@@ -45,16 +45,16 @@ class P2PLoad:
         sites, width = self.sites, int(max(self.sites.node.max(), self.sites.leaf.max())) + 1
         links, weights, order_keys = [], [], []
         for kind, first in enumerate(self.firsts.tolist()):
-            mine = np.flatnonzero(self._kind == kind)
+            pairs = np.flatnonzero(self._kind == kind)
             for position, (link, weight) in enumerate(self.path(first, operation, protocol).use):
                 of = sites.leaf if link[0] == "leaf" else sites.node
-                at = 0 if link[0] == "trunk" else of[(self.source if link[-1] in ("out", "up") else self.target)[mine]]
+                at = 0 if link[0] == "trunk" else of[(self.source if link[-1] in ("out", "up") else self.target)[pairs]]
                 number = numbers.setdefault(_without_number(link), len(numbers))
                 if number == len(rates):
                     rates.append(capacities(link))
-                links.append(number * width + at + np.zeros_like(mine))
-                weights.append(np.full(len(mine), weight))
-                order_keys.append(mine * MAX_LINKS + position)
+                links.append(number * width + at + np.zeros_like(pairs))
+                weights.append(np.full(len(pairs), weight))
+                order_keys.append(pairs * MAX_LINKS + position)
         order = np.argsort(np.concatenate(order_keys), kind="stable")
         named, which = np.unique(np.concatenate(links)[order], return_inverse=True)
         load = np.bincount(which, np.concatenate(weights)[order])

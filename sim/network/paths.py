@@ -93,10 +93,10 @@ def near_nics(node_devices: int, nics: int, index: int) -> tuple[int, ...]:
 
 def nic_of(fleet: Fleet, device: Device, kind: str) -> Nic:
     """The NICs of one type on a device's node; raises NoRoute where it has none."""
-    found = fleet.cluster(device.cluster).node.nic(kind)
-    if found is None:
+    nic = fleet.cluster(device.cluster).node.nic(kind)
+    if nic is None:
         raise NoRoute(f"{device} has no {kind} NIC")
-    return found
+    return nic
 
 
 @functools.lru_cache(maxsize=65536)  # stages of equal shape have equal neighbours

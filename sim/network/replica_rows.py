@@ -60,12 +60,12 @@ class ReplicaRows:
     @functools.cached_property
     def like(self) -> tuple[int, ...]:
         """For each of all rows the index of the row of `kept` that it is or that it is equivalent to."""
-        found: list[int] = []
+        indices: list[int] = []
         at = 0
         for first, past, times in self.unlisted:
-            found += [*range(at, past), *(index for _ in range(times) for index in range(first, past))]
+            indices += [*range(at, past), *(index for _ in range(times) for index in range(first, past))]
             at = past
-        return (*found, *range(at, len(self.kept)))
+        return (*indices, *range(at, len(self.kept)))
 
 
 def _blocks(fleet: Fleet, rows: tuple[Row, ...]) -> Iterator[tuple[tuple[object, ...], int, object]]:
@@ -79,10 +79,10 @@ def _blocks(fleet: Fleet, rows: tuple[Row, ...]) -> Iterator[tuple[tuple[object,
         return keys.pop() if len(keys) == 1 else ()
 
     for one, together in itertools.groupby(rows, key=key):
-        mine = list(together)
+        on_block = list(together)
         hosts: dict[int, int] = {}
-        pattern = tuple((hosts.setdefault(device.node, len(hosts)), device.index) for row in mine for device in row)
-        yield one, len(mine), (mine[0][0].cluster, len(mine), pattern)
+        pattern = tuple((hosts.setdefault(device.node, len(hosts)), device.index) for row in on_block for device in row)
+        yield one, len(on_block), (on_block[0][0].cluster, len(on_block), pattern)
 
 
 def joined(parts: Iterable[ReplicaRows]) -> ReplicaRows:

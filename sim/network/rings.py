@@ -151,8 +151,8 @@ def _transfers(
     """Rounds of a collective over hosts of `sizes` ranks: (source, target, share, steps as arrays over transfers, repeats)."""
     starts = _starts(np.array(sizes)).tolist()
     hosts = tuple(tuple(range(first, first + size)) for first, size in zip(starts, sizes, strict=True))
-    found = []
+    rounds = []
     for one in collectives.rounds(collective, operation, hosts):
         rows = np.array([(t.source, t.target, t.share, t.steps) for t in one.transfers])
-        found.append((rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3], one.repeats))
-    return tuple(found)
+        rounds.append((rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3], one.repeats))
+    return tuple(rounds)

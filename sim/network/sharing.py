@@ -56,8 +56,8 @@ class Network:
         for link, weight in use:
             self._on[link][flow] = weight
         if is_alone:
-            self._go(flow, level)
-            self._wake()
+            self._set_rate(flow, level)
+            self._set_timer()
         else:
             self._share([flow], level)
         return flow
@@ -74,14 +74,14 @@ class Network:
         flow.since += seconds
         flow.until += seconds
         heapq.heappush(self._next, (flow.until, next(self._number), flow))
-        self._wake()
+        self._set_timer()
 
     def load(self, link: int) -> BytesPerSecond:
         """Wire rate in use on a link now; at most its capacity."""
         return sum(flow.rate * weight for flow, weight in self._on[link].items())
 
     def _arrive(self, timer: simpy.Event) -> None:
-        """Complete the flows that are due; a flow whose rate has changed has a newer entry in `_next`, and the old one is void."""
+        """Complete the flows that are due; a flow whose rate has changed has a newer entry in `_next`, the old one is void."""
         due = cast(float, timer.value)
         self._timers.discard(due)
         arrived: list[Flow] = []
@@ -95,9 +95,9 @@ class Network:
         if any(self._on[link] for flow in arrived for link, _ in flow.use):
             self._share(arrived, min([flow.rate for flow in arrived]))
         else:
-            self._wake()
+            self._set_timer()
 
-    def _wake(self) -> None:
+    def _set_timer(self) -> None:
         """Set a timer for the next completion."""
         while self._next and (self._next[0][2].until != self._next[0][0] or self._next[0][2].triggered):
             heapq.heappop(self._next)
@@ -119,19 +119,19 @@ class Network:
 
     def _share(self, changed: list[Flow], level: BytesPerSecond) -> None:
         """Recompute the rates that depend on flows that start or have ended; only rates of at least `level` can change."""
-        joined = self._joined(changed, level)
+        connected = self._connected(changed, level)
         left: dict[int, BytesPerSecond] = {}
-        for flow in joined:
+        for flow in connected:
             for link, _ in flow.use:
                 if link not in left:
                     on = self._on[link].items()
-                    left[link] = self.capacities[link] - sum([kept.rate * w for kept, w in on if kept not in joined])
-        for flow, rate in fair_rates(joined, left, level).items():
+                    left[link] = self.capacities[link] - sum([kept.rate * w for kept, w in on if kept not in connected])
+        for flow, rate in fair_rates(connected, left, level).items():
             if rate != flow.rate:
-                self._go(flow, rate)
-        self._wake()
+                self._set_rate(flow, rate)
+        self._set_timer()
 
-    def _go(self, flow: Flow, rate: BytesPerSecond) -> None:
+    def _set_rate(self, flow: Flow, rate: BytesPerSecond) -> None:
         """Continue a flow at another rate."""
         now = self.env.now
         flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
@@ -140,22 +140,22 @@ class Network:
         if rate:
             heapq.heappush(self._next, (flow.until, next(self._number), flow))
 
-    def _joined(self, changed: list[Flow], level: BytesPerSecond) -> dict[Flow, None]:
+    def _connected(self, changed: list[Flow], level: BytesPerSecond) -> dict[Flow, None]:
         """Flows connected to the changed ones through shared links and flows that are not slower than `level`.
 
         The filling is as before up to the level of the first changed flow; slower flows keep their rates.
         """
         slowest = level * (1 - ROUNDING)
-        found = {flow: None for flow in changed if not flow.triggered}
+        connected = {flow: None for flow in changed if not flow.triggered}
         todo, seen = list(changed), set()
         while todo:
             for link, _ in todo.pop().use:
                 if link not in seen:
                     seen.add(link)
-                    new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in found]
+                    new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in connected]
                     todo += new
-                    found.update(dict.fromkeys(new))
-        return found
+                    connected.update(dict.fromkeys(new))
+        return connected
 
 
 def fair_rates(
