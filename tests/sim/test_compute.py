@@ -109,8 +109,8 @@ def test_products_dominate_a_layer_at_peak_and_cost_twice_as_much_backward(make_
 
 
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb", "v100-sxm2-32gb"])
-def test_a_layer_of_a_real_device_lies_between_its_peak_and_a_quarter_of_it(name: str) -> None:
-    """GPT-3 layers at fp16 on one rank of eight: published utilisations of single GPUs lie at 30 to 60 % of peak."""
+def test_a_layer_of_a_real_device_takes_its_time_at_peak_to_four_times_that(name: str) -> None:
+    """GPT-3 layers at fp16 on one rank of eight: published utilisations of single GPUs are 30 to 60 % of peak."""
     device, workload = device_of(name), Workload(model_of("gpt-175b"), 1, 2048, "fp16")
     forward, backward = compute.layer_seconds(device, workload, ParallelConfig(tp=8))
     h, s = 12288, 2048

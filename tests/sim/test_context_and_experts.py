@@ -40,8 +40,8 @@ def nodes(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make,
     """Plans on nodes of four ideal devices whose wires are a parameter of the test."""
 
     def of(bandwidth: float = 1e9, latency: float = 1e-6, count: int = 4, **facts: object) -> Plan:
-        way = {"latency": latency, "overhead": latency}
-        node = {"nics": (make_nic(bandwidth=bandwidth, **way),), "intra_node": make_wire(bandwidth=4 * bandwidth, **way)}
+        delays = {"latency": latency, "overhead": latency}
+        node = {"nics": (make_nic(bandwidth=bandwidth, **delays),), "intra_node": make_wire(bandwidth=4 * bandwidth, **delays)}
         return make_plan(make_fleet(make_cluster(nodes=count, devices=4, **node)), **facts)
 
     return of
@@ -195,7 +195,7 @@ def test_activations_fall_with_cp_and_weights_with_ep(mixtral: Model) -> None:
         assert memory.layer_activation_bytes(workload, config(cp)) == (whole / cp, 0.0)
     bytes_of = [memory.place_bytes(workload, config(ep=ep), 4, 1, True, True) for ep in (1, 2, 4, 8)]
     assert bytes_of == sorted(bytes_of, reverse=True)
-    saved = 4 * mixtral.expert_parameters * (1 - 1 / 8) * (2 + 4)  # their optimizer state is shared by 8 ranks either way
+    saved = 4 * mixtral.expert_parameters * (1 - 1 / 8) * (2 + 4)  # their optimizer state is shared by 8 ranks in both cases
     assert bytes_of[0] - bytes_of[3] == pytest.approx(saved, rel=1e-12)
 
 
@@ -293,8 +293,8 @@ def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them(nodes: Mak
 
 def test_an_all_to_all_of_three_ranks_as_a_round() -> None:
     (only,) = rounds("all_to_all", "all_to_all", ((0, 1), (2,)))
-    ways = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
-    assert only.transfers == tuple(Transfer(a, b, 1 / 3, float((a, b) == (0, 2))) for a, b in ways)
+    pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
+    assert only.transfers == tuple(Transfer(a, b, 1 / 3, float((a, b) == (0, 2))) for a, b in pairs)
     assert rounds("ring", "all_to_all", ((0, 1), (2,))) == (only,), "a ring leaves it to those who can"
 
 

@@ -1,4 +1,4 @@
-"""Which links a transfer uses, and how hard: automatic NIC selection, rails, leaves, trunks, and what a message takes."""
+"""Paths, routes and alpha-beta costs: automatic NIC selection, rails, leaves, trunks, and the seconds of messages."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_each_direction_of_a_trunk_has_its_own_bandwidth(build: Build, make_flee
     assert alpha_beta_cost((there, back), Capacities(fleet)).per_byte == pytest.approx(1e-8)
 
 
-def test_the_way_over_a_third_cluster_is_taken_where_it_is_shorter(build: Build, make_fleet: Make) -> None:
+def test_the_path_over_a_third_cluster_is_taken_where_it_is_shorter(build: Build, make_fleet: Make) -> None:
     clusters = tuple(build(name) for name in "abc")
     detour = (Trunk(("a", "c"), "ethernet", 1e9, 1e-3), Trunk(("c", "b"), "ethernet", 1e9, 1e-3))
     slow = Trunk(("a", "b"), "ethernet", 1e9, 5e-3)

@@ -1,4 +1,4 @@
-"""Rings through many alike nodes cost what they cost with every node looked at."""
+"""Replica rows: rings through many equivalent nodes cost the same from the few that are kept as from all nodes."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_a_ring_costs_what_it_costs_node_by_node(
             assert few.interference(kind, operation, 1e6) == full.interference(kind, operation, 1e6)
 
 
-def test_of_many_nodes_three_are_looked_at(make_cluster: Make) -> None:
-    """Slots 1 to 41 of nodes of two: half a node, twenty nodes, of which the first two and the last stand for all."""
+def test_three_of_many_equivalent_nodes_are_kept(make_cluster: Make) -> None:
+    """Slots 1 to 41 of nodes of two: half a node, twenty nodes, of which the first two and the last are kept."""
     short = rows((Run(make_cluster(nodes=40, devices=4), 1, 41),), 2)
     assert [row[0].node for row in short.kept] == [0, 1, 1, 2, 2, 20, 20]
     assert (short.unlisted, len(short)) == (((3, 5, 17),), 41)
 
 
-def test_nodes_that_are_left_and_entered_again_are_all_looked_at(make_fleet: Make, make_cluster: Make) -> None:
+def test_nodes_that_a_ring_visits_twice_are_all_kept(make_fleet: Make, make_cluster: Make) -> None:
     fleet = make_fleet(make_cluster(nodes=6, devices=2))
     zigzag = tuple((Device("c", node, index),) for index in range(2) for node in range(6))
     assert ReplicaRows.of(fleet, zigzag).unlisted == ()
@@ -75,7 +75,7 @@ def test_nodes_that_are_left_and_entered_again_are_all_looked_at(make_fleet: Mak
 
 
 @pytest.mark.parametrize("shards", [2, 24])
-def test_blocks_that_share_state_are_all_looked_at(make_fleet: Make, make_cluster: Make, shards: int) -> None:
+def test_blocks_that_share_state_are_all_evaluated(make_fleet: Make, make_cluster: Make, shards: int) -> None:
     """What ZeRO shards in blocks of two goes round in small rings, and their copies; in one block it is one ring."""
     cluster = make_cluster(nodes=12, devices=2)
     fleet = make_fleet(cluster)
