@@ -40,8 +40,8 @@ class ProtocolCost:
 def alpha_beta_cost(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ...] = ()) -> AlphaBeta:
     """Cost of collectives with equally many legs that run side by side, one over each of `routes`, and share links.
 
-    A leg takes as long as its busiest link. `times` counts how often each route exists: its copies load the same trunks, but
-    other links (`sim.engine.symmetry`).
+    A leg takes as long as its busiest link; latency and shares are those of the first route. `times` counts how often each
+    route exists: its copies load the same trunks, but other links (`sim.engine.symmetry`).
     """
     per_byte = 0.0
     for legs in zip(*(route.legs for route in routes), strict=True):
