@@ -17,7 +17,9 @@ from holmes_sim.lab.goodput import as_wired
 from holmes_sim.lab.lab import Lab
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
-from sim.network.routes import Capacities, Route, by_host, collective_route, message_route, pace
+from sim.network.alpha_beta import alpha_beta_cost
+from sim.network.paths import Capacities
+from sim.network.routes import Route, by_host, collective_route, message_route
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
@@ -111,7 +113,8 @@ def modelled(given: Plan, case: Case) -> float:
             return message_route(given.fleet, *places, case.nic)
         return collective_route(given.fleet, by_host(places), case.nic, "ring", case.operation)
 
-    return pace(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet)).seconds(case.nbytes, case.times)
+    cost = alpha_beta_cost(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet))
+    return cost.seconds(case.nbytes, case.times)
 
 
 def measure(cases: tuple[Case, ...] = CASES, scale: float = SCALE, repeats: int = REPEATS) -> list[Row]:

@@ -18,10 +18,12 @@ from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.transport import trunk_path
 from sim.kernels import memory
-from sim.kernels.lowering import message_bytes, tied_bytes
+from sim.kernels.payloads import message_bytes, tied_bytes
+from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities, member, ways
+from sim.network.paths import Capacities
+from sim.network.replica_rows import ReplicaRows
+from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
@@ -148,7 +150,7 @@ class Bounds:
         if key not in self._costs:
             config, where = self._config(key[0]), (key[1], shape.tp, shape.dp)
             if where not in self._paces:  # the same for every microbatch size, schedule and ZeRO stage
-                rows = Rows.of(self.fleet, self._devices(shape, key[1]))
+                rows = ReplicaRows.of(self.fleet, self._devices(shape, key[1]))
                 self._paces[where] = CollectiveCosts(self.fleet, config, rows, self._capacities)
             self._costs[key] = StageCosts(self.workload, config, self._paces[where])
         return self._costs[key]
@@ -197,8 +199,8 @@ class Bounds:
         with suppress(PlanError):
             if operation == "send_recv":
                 return messages_pace(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
-            found = ways(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
-            return min(way.pace.seconds(nbytes) for way in found)
+            found = protocol_costs(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
+            return min(way.cost.seconds(nbytes) for way in found)
         return math.inf
 
 

@@ -19,7 +19,7 @@ from planner.search.mixed import is_mixed
 from planner.space.shapes import Shape
 from sim.errors import Infeasible
 from sim.hardware.cluster import Node
-from sim.kernels import lowering
+from sim.kernels import payloads
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -169,7 +169,7 @@ def _binds(request: Request, bounds: Bounds, every: list[Shape]) -> bool:
 def _buckets(request: Request, shape: Shape) -> bool:
     """Whether a stage of two layers reduces its gradients in several buckets."""
     config = shape.config(request.workload, 2)
-    return shape.dp > 1 and lowering.buckets(request.workload, config, 2, False, False) > 1
+    return shape.dp > 1 and payloads.buckets(request.workload, config, 2, False, False) > 1
 
 
 def _slow_inside(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.network.rings import gradient_operations, gradient_parts
+from sim.network.gradient_routes import gradient_operations, gradient_parts
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group
 from sim.plan.plan import Plan

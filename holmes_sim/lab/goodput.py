@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sim.hardware.cluster import Cluster, Fleet, Trunk
 from sim.hardware.link_spec import LinkSpec
-from sim.network.routes import near_nics
+from sim.network.paths import near_nics
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.plan import Plan
 from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds

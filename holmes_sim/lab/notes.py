@@ -8,7 +8,7 @@ from itertools import pairwise
 from holmes_sim.lab.goodput import Goodput
 from holmes_sim.lab.wiring import Host, Wiring, rail
 from sim.hardware.cluster import Device
-from sim.network.routes import near_nics
+from sim.network.paths import near_nics
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import Group
 from sim.plan.plan import Plan

@@ -20,7 +20,7 @@ from holmes_sim.lab.goodput import Goodput
 from sim.errors import HolmesError
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import trunk_between, trunk_path
-from sim.network.routes import capacity, near_nics
+from sim.network.paths import capacity, near_nics
 from sim.plan.plan import Plan
 from sim.units import BytesPerSecond, Seconds
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from holmes_sim.distribution import Troubled
 from holmes_sim.printing.tables import grid
 from sim.engine.faults import DrawnFaults
-from sim.network.routes import LinkName
+from sim.network.paths import LinkName
 from sim.units import time_text
 
 T = TypeVar("T")

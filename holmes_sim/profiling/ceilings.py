@@ -20,7 +20,7 @@ from holmes_sim.profiling.curve import Product
 from holmes_sim.profiling.machine import Machine, timed
 from holmes_sim.torch_backend.buckets import PRECISIONS
 from sim.hardware.device_spec import GemmCurve
-from sim.kernels.compute import FLASH_BACKWARD
+from sim.kernels.formulas import FLASH_BACKWARD
 from sim.units import MEBI, BytesPerSecond, FlopsPerSecond, Seconds
 from sim.workload.kernels import Attention
 
@@ -99,7 +99,7 @@ def _host(machine: Machine, nbytes: int, budget: Seconds) -> BytesPerSecond:
 
 
 def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget: Seconds) -> tuple[float, float]:
-    """Shares of the peak of the causal core's forward and backward, FLOPs as `sim.kernels.compute` counts them."""
+    """Shares of the peak of the causal core's forward and backward, FLOPs as `sim.kernels.formulas` counts them."""
     shape = CORE.batch, CORE.heads, CORE.seq_len, CORE.head_dim
     q, k, v = (torch.randn(shape, device=machine.torch_device).to(kind).requires_grad_() for _ in range(3))
     grad = _filled(machine, kind, *shape)

@@ -1,6 +1,6 @@
 """Weights in flat buffers, bucket by bucket: gradients gathered up, reduced over data-parallel ranks, stepped by Adam.
 
-A bucket holds the weights of some layers of a stage (as many buckets as `sim.kernels.lowering.buckets` says). With ZeRO 1 and
+A bucket holds the weights of some layers of a stage (as many buckets as `sim.kernels.payloads.buckets` says). With ZeRO 1 and
 above a rank keeps the optimizer state of its shard alone (Rajbhandari et al., arXiv 1910.02054, section 5): gradients are
 reduce_scattered, weights all_gathered. Whole weights stay in memory also under ZeRO 3, which is played but saves none here.
 """

@@ -18,10 +18,12 @@ from sim.analytic.costs import StageCost, StageCosts, messages_pace
 from sim.errors import HolmesError, Infeasible, NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import common_transport, joint_nics
-from sim.kernels.lowering import message_bytes, tied_bytes
+from sim.kernels.payloads import message_bytes, tied_bytes
+from sim.network.alpha_beta import AlphaBeta, protocol_costs
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.replica_rows import Rows
-from sim.network.routes import AlphaBeta, Capacities, member, message_route, ways
+from sim.network.paths import Capacities
+from sim.network.replica_rows import ReplicaRows
+from sim.network.routes import member, message_route
 from sim.plan.plan import Plan
 
 SOON = 5.0
@@ -101,7 +103,7 @@ class PlanningContext:
         config = splitting(shape).config(self.request.workload, 2)
         key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
         if key not in self._paces:
-            rows = Rows.of(self.fleet, spread(cluster, shape.tp, shape.slots))
+            rows = ReplicaRows.of(self.fleet, spread(cluster, shape.tp, shape.slots))
             self._paces[key] = (CollectiveCosts(self.fleet, config, rows, self.capacities),)
         return StageCosts(self.request.workload, config, *self._paces[key])
 
@@ -312,8 +314,8 @@ class PlanningContext:
             pairs = _hop(a, 0, b, index, shape, nic)
             ends = tuple(member((x, y), nic, "ring") for x, y, *_ in pairs)
             times = tuple(many for *_, many in pairs)
-            found = ways(self.open, ends, "all_reduce", self.open_capacities, times)
-            self._tied[key] = tuple(replace(way.pace, latency=min(route.latency for route in way.routes)) for way in found)
+            found = protocol_costs(self.open, ends, "all_reduce", self.open_capacities, times)
+            self._tied[key] = tuple(replace(way.cost, latency=min(route.latency for route in way.routes)) for way in found)
         return self._tied[key]
 
 

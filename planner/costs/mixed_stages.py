@@ -16,9 +16,9 @@ from sim.hardware.cluster import Device
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.transport import common_transport
 from sim.kernels import memory
-from sim.kernels.lowering import message_bytes
+from sim.kernels.payloads import message_bytes
+from sim.network.alpha_beta import AlphaBeta
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.routes import AlphaBeta
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 

@@ -31,8 +31,9 @@ from planner.space.shapes import Shape, slot
 from sim.analytic.costs import messages_pace
 from sim.errors import PlanError
 from sim.hardware.transport import common_transport
-from sim.kernels.lowering import gradient_bytes, message_bytes
-from sim.network.routes import AlphaBeta, Capacities
+from sim.kernels.payloads import gradient_bytes, message_bytes
+from sim.network.alpha_beta import AlphaBeta
+from sim.network.paths import Capacities
 from sim.units import Seconds
 
 REFINED = 64

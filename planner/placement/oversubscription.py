@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 from sim.analytic import costs
 from sim.analytic.costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
-from sim.kernels import lowering
+from sim.kernels import payloads
+from sim.network.alpha_beta import protocol_costs
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities, capacity, member, path, protocols, ways
+from sim.network.paths import Capacities, End, Traffic, capacity, path
+from sim.network.protocols import protocols
+from sim.network.replica_rows import ReplicaRows
+from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups
 from sim.plan.plan import Plan
@@ -141,7 +144,7 @@ class OversubscriptionCosts(costs.PlanCosts):
         """Costs of a stage on its devices, without a spine."""
         key = self._geometry(place)
         if key not in self._idle_paces:
-            rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
+            rows = ReplicaRows.of(self.flat, costs.place_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
@@ -172,7 +175,7 @@ class OversubscriptionCosts(costs.PlanCosts):
             self._messages[key] = costs.messages_pace(self.flat, pairs, self.idle)
         found = self._messages[key]
         spine = self.loads.ahead[source] if source < target else self.loads.back[target]
-        nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)
+        nbytes = payloads.message_bytes(self.plan.workload, self.plan.config)
         return max(found.seconds(nbytes), found.latency + float(spine))
 
     def _geometry(self, place: int) -> tuple[object, ...]:
@@ -184,25 +187,25 @@ class OversubscriptionCosts(costs.PlanCosts):
         """Compute the transfers between nodes of all messages and rings."""
         config, workload = self.plan.config, self.plan.workload
         places = np.arange(config.pp)
-        nbytes = config.tp * lowering.message_bytes(workload, config)
+        nbytes = config.tp * payloads.message_bytes(workload, config)
         self._ahead = self._between(places[:-1], places[1:], "send_recv", nbytes)
         self._back = self._between(places[1:], places[:-1], "send_recv", nbytes)
-        self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * lowering.tied_bytes(workload, config))
+        self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * payloads.tied_bytes(workload, config))
         ends = np.array([self._volumes(place) for place in range(config.pp)])
         self._reduce, self._gather = (self._around(ends[:, way], way) for way in (0, 1))
         self._tied_idle = self._tied_without_spine()
 
     def _tied_without_spine(self) -> Seconds:
         """Seconds of the tied embedding's all-reduce on the first node, representative of all: nodes share trunks only."""
-        plan, nbytes = self.plan, lowering.tied_bytes(self.plan.workload, self.plan.config)
+        plan, nbytes = self.plan, payloads.tied_bytes(self.plan.workload, self.plan.config)
         if not nbytes:
             return 0.0
         replicas = int(np.count_nonzero(self.node[0] == self.node[0, 0]))
         here, copies = plan.config.tp * replicas, -(-plan.config.dp // replicas)
         listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
         members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
-        found = ways(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
-        return min(way.pace.seconds(nbytes) for way in found)
+        found = protocol_costs(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
+        return min(way.cost.seconds(nbytes) for way in found)
 
     def _volumes(self, place: int) -> tuple[float, float]:
         """Bytes over each edge of all rings of a stage: (to reduce gradients, to gather weights)."""
@@ -251,7 +254,8 @@ def _uplink(fleet: Fleet, name: str, nic: str, operation: str) -> float:
     cluster = fleet.cluster(name)
     if cluster.fabric is None or nic in ("", "intra_node"):
         return 0.0
-    ends = Device(name, 0, 0), Device(name, cluster.fabric.nodes_per_leaf, 0)
-    offers = protocols(fleet, (member(ends, nic, "ring"),), operation)
-    routes = (path(fleet, nic, *ends, operation, (0,), (0,), 1, 2, protocol) for protocol in offers)
+    devices = Device(name, 0, 0), Device(name, cluster.fabric.nodes_per_leaf, 0)
+    offers = protocols(fleet, (member(devices, nic, "ring"),), operation)
+    source, target = (End(device, (0,)) for device in devices)
+    routes = (path(fleet, source, target, Traffic(nic, operation, 1, 2, protocol)) for protocol in offers)
     return min(w / capacity(fleet, link) for found in routes for link, w in found.use if link[0] == "leaf" and link[-1] == "up")

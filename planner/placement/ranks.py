@@ -22,8 +22,8 @@ from sim.analytic import costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Device
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities
+from sim.network.paths import Capacities
+from sim.network.replica_rows import ReplicaRows
 from sim.plan.groups import Group, groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
@@ -105,7 +105,7 @@ def _with_collectives(plan: Plan) -> Plan:
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = CollectiveCosts(plan.fleet, config, Rows.of(plan.fleet, costs.place_devices(plan, place)), capacities)
+        paces = CollectiveCosts(plan.fleet, config, ReplicaRows.of(plan.fleet, costs.place_devices(plan, place)), capacities)
         stage_costs = costs.StageCosts(plan.workload, config, paces)
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:

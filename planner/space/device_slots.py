@@ -19,7 +19,7 @@ from planner.space.shapes import slot, slots
 from sim.errors import NotModelled
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.device_spec import DeviceSpec
-from sim.network.replica_rows import KEPT, Rows, block_nodes, joined
+from sim.network.replica_rows import KEPT_BLOCKS, ReplicaRows, block_nodes, joined
 
 ORDERS = 24
 """Maximum number of orders of the device types along a line: all orders of four types (a guess). More cost time only."""
@@ -72,23 +72,23 @@ def devices(stages: Iterable[StageSlots], tp: int) -> tuple[Device, ...]:
     return tuple(d for run in runs for index in range(run.first, run.first + run.count) for d in slot(run.cluster, tp, index))
 
 
-def rows(stage: StageSlots, tp: int) -> Rows:
+def rows(stage: StageSlots, tp: int) -> ReplicaRows:
     """The slots of a stage as rows, one per slot. Of a long run only three of its identical blocks of nodes are listed."""
     return joined(_rows(run, tp) for run in stage)
 
 
-def _rows(run: Run, tp: int) -> Rows:
+def _rows(run: Run, tp: int) -> ReplicaRows:
     block = block_nodes(run.cluster) * (run.cluster.node.count // tp)
     head = min(-run.first % block, run.count)
     many = (run.count - head) // block
-    left = max(many - KEPT, 0)
-    cut = head + (KEPT - 1) * block
+    left = max(many - KEPT_BLOCKS, 0)
+    cut = head + (KEPT_BLOCKS - 1) * block
     listed = [*range(cut), *range(cut + left * block, run.count)] if left else range(run.count)
 
     def slots_of(indices: Iterable[int]) -> tuple[tuple[Device, ...], ...]:
         return tuple(slot(run.cluster, tp, run.first + index) for index in indices)
 
-    return Rows(slots_of(listed), ((head + block, cut, left),) if left else (), lambda: slots_of(range(run.count)))
+    return ReplicaRows(slots_of(listed), ((head + block, cut, left),) if left else (), lambda: slots_of(range(run.count)))
 
 
 def types(request: Request) -> dict[DeviceSpec, list[Cluster]]:

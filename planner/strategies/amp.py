@@ -30,7 +30,7 @@ from planner.request import Request
 from planner.space.device_slots import StageSlots, cut, devices, level, ring, thinned
 from planner.space.shapes import Shape, shapes, slots
 from sim.errors import Infeasible, PlanError
-from sim.kernels.lowering import gradient_bytes
+from sim.kernels.payloads import gradient_bytes
 from sim.plan.plan import Plan
 
 RANKED = 8

@@ -26,7 +26,7 @@ from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.kernels import memory
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.replica_rows import Rows
+from sim.network.replica_rows import ReplicaRows
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -86,7 +86,7 @@ def _tuned(request: Request, context: PlanningContext) -> Iterator[tuple[Seconds
 def _layer_seconds(request: Request, context: PlanningContext, shape: Shape, cluster: Cluster) -> Seconds:
     """Seconds of a microbatch on a layer, forward and backward, with its tensor-parallel collectives."""
     config = shape.config(request.workload, 2)
-    rows = Rows.of(request.topology.fleet, (slot(cluster, shape.tp, 0),))
+    rows = ReplicaRows.of(request.topology.fleet, (slot(cluster, shape.tp, 0),))
     paces = CollectiveCosts(request.topology.fleet, config, rows, context.capacities)
     two, one = (StageCosts(request.workload, config, paces).work(layers, False, False) for layers in (2, 1))
     return sum(two) - sum(one)

@@ -13,12 +13,15 @@ import numpy as np
 
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute, lowering, memory
+from sim.kernels import compute, memory, payloads
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.p2p_load import Pairs
-from sim.network.replica_rows import Rows
+from sim.network.p2p_load import P2PLoad
+from sim.network.paths import Capacities
+from sim.network.protocols import protocols
+from sim.network.replica_rows import ReplicaRows
 from sim.network.rings import Sites
-from sim.network.routes import AlphaBeta, Capacities, member, message_route, pace, protocols
+from sim.network.routes import member, message_route
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.parallel_config import ParallelConfig
@@ -185,7 +188,7 @@ class StageCosts:
         )
         reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
-        buckets = lowering.buckets(*shape)
+        buckets = payloads.buckets(*shape)
         received = self.received(first, last, False)
         return StageCost(
             times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
@@ -195,7 +198,7 @@ class StageCosts:
         """(forward, backward) seconds of a stage for one microbatch: `alone`, and the exchange of tokens with experts."""
         forward, backward = self.alone(layers, first, last, specs)
         experts = [
-            sum(self.paces.seconds("ep", *one) for one in lowering.expert_collectives(self.workload, self.config, layers, way))
+            sum(self.paces.seconds("ep", *one) for one in payloads.expert_collectives(self.workload, self.config, layers, way))
             for way in (False, True)
         ]
         return forward + experts[0], backward + experts[1]
@@ -210,8 +213,8 @@ class StageCosts:
         return forward, backward
 
     def received(self, first: bool, last: bool, backward: bool) -> Seconds:
-        """What a stage does with a message before it computes: the gather of its slices (`lowering.gathered_bytes`)."""
-        whole = 0.0 if (last if backward else first) else lowering.gathered_bytes(self.workload, self.config)
+        """What a stage does with a message before it computes: the gather of its slices (`payloads.gathered_bytes`)."""
+        whole = 0.0 if (last if backward else first) else payloads.gathered_bytes(self.workload, self.config)
         return self.paces.seconds("tp", "all_gather", whole, 1) if whole else 0.0
 
     def work(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
@@ -222,7 +225,7 @@ class StageCosts:
         included = [compute.includes_collectives(spec, self.workload, self.config) for spec in specs]
 
         def seconds(backward: bool) -> Seconds:
-            work = lowering.tensor_collectives(*shape, backward)
+            work = payloads.tensor_collectives(*shape, backward)
             tensor = sum(self.paces.seconds("tp", *one) for one in work) if not all(included) else 0.0
             return max(pair[backward] + (0.0 if inside else tensor) for pair, inside in zip(pairs, included, strict=True))
 
@@ -230,7 +233,7 @@ class StageCosts:
 
     def _ring(self, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
         """What the attention of the slowest of `specs` does not hide of the exchange around the cp ring."""
-        exchanges = lowering.ring_exchanges(self.workload, self.config, layers, backward)
+        exchanges = payloads.ring_exchanges(self.workload, self.config, layers, backward)
         windows = [ring_windows(spec, self.workload, self.config, layers) for spec in specs] if exchanges else []
         exposed = 0.0
         for way, nbytes, count in exchanges:
@@ -243,7 +246,7 @@ class StageCosts:
         shape = (self.workload, self.config, layers, first, last)
         if kind == "tp":
             both = (False, True)
-            return self.paces.best("tp", [work for way in both for work in lowering.tensor_collectives(*shape, way)])
+            return self.paces.best("tp", [work for way in both for work in payloads.tensor_collectives(*shape, way)])
         return self.paces.best("dp", [work[1:] for work in synchronisation(*shape) if work[0] == "dp"])
 
 
@@ -255,14 +258,14 @@ def synchronisation(
     By bucket where overlapped: then groups of two kinds reduce side by side, and the later of them decides, at least.
     """
     shape = (workload, config, layers, first, last)
-    buckets = lowering.buckets(*shape)
+    buckets = payloads.buckets(*shape)
     reduced = buckets if config.reduces_behind else config.vpp
-    gradients = lowering.gradient_bytes(*shape)
+    gradients = payloads.gradient_bytes(*shape)
     if config.zero_stage == 0:
         return tuple((group, "all_reduce", nbytes / reduced, reduced) for group, nbytes in gradients)
     gathered = buckets if config.gathers_ahead else config.vpp
     work = [(group, "reduce_scatter", nbytes / reduced, float(reduced)) for group, nbytes in gradients]
-    work += [(group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in lowering.parameter_bytes(*shape)]
+    work += [(group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in payloads.parameter_bytes(*shape)]
     return tuple(work)
 
 
@@ -334,7 +337,7 @@ class PlanCosts:
 
     def _paces_of(self, place: int) -> CollectiveCosts:
         if place not in self._paces:
-            rows = Rows.of(self.plan.fleet, place_devices(self.plan, place))
+            rows = ReplicaRows.of(self.plan.fleet, place_devices(self.plan, place))
             facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[place], self._rings
             self._paces[place] = CollectiveCosts(*facts)
         return self._paces[place]
@@ -353,9 +356,9 @@ class PlanCosts:
             width = config.tp * config.dp_cp
             chains = (config.tp * np.array(alike)[:, None] + np.arange(config.tp)).ravel()
             nics = [self._nics[chain] for chain in chains.tolist()]
-            pairs = Pairs(plan, self._sites, chains + source * width, chains + target * width, nics)
-            self._messages[key] = pairs.pace("send_recv", self.capacities)
-        return self._messages[key].seconds(lowering.message_bytes(plan.workload, config))
+            pairs = P2PLoad(plan, self._sites, chains + source * width, chains + target * width, nics)
+            self._messages[key] = pairs.alpha_beta_cost("send_recv", self.capacities)
+        return self._messages[key].seconds(payloads.message_bytes(plan.workload, config))
 
     def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
         """Closed form of a step for a class of replicas: its latest stage, fed by the stages before it."""
@@ -387,24 +390,24 @@ def messages_pace(
 ) -> AlphaBeta:
     """AlphaBeta of one message between each (source, target, NIC), side by side on an idle network.
 
-    `times` tells how often each is there, on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
+    `times` tells how often each is there, on trunks (`sim.network.alpha_beta`). Two devices of one node use the node's
     interconnect, whatever NIC their pipeline group has.
     """
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic in pairs
     ]
-    return pace(tuple(routes), capacities, times)
+    return alpha_beta_cost(tuple(routes), capacities, times)
 
 
 def tied_seconds(plan: Plan) -> Seconds:
     """Seconds of the sum of a tied embedding's gradient between the end stages, all chains side by side."""
-    nbytes = lowering.tied_bytes(plan.workload, plan.config)
+    nbytes = payloads.tied_bytes(plan.workload, plan.config)
     if not nbytes:
         return 0.0
     groups, capacities = embedding_groups(plan.groups), Capacities(plan.fleet)
     ends = np.array([group.ranks for group in groups])
     nics = [group.nic for group in groups for _ in range(2)]
-    pairs = Pairs(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
+    pairs = P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
     kinds = dict.fromkeys((pairs.firsts // 2).tolist())
     members = (member(tuple(plan.placement[rank] for rank in groups[one].ranks), groups[one].nic, "ring") for one in kinds)
     found = []
@@ -442,7 +445,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
         alone = _alone(config, width)
-        paces = CollectiveCosts(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
+        paces = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate

@@ -23,7 +23,7 @@ from sim.analytic.costs import PlanCosts, StageCosts
 from sim.analytic.recurrence import steps
 from sim.errors import NotModelled
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import lowering, shards
+from sim.kernels import payloads, shards
 from sim.kernels.shards import Bucket
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -63,7 +63,7 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     """A candidate for each class of replicas of a plan. Raises NotModelled (`check`)."""
     check(plan.config)
     found = PlanCosts(plan)
-    tied = costs.tied_seconds(plan) if lowering.tied_bytes(plan.workload, plan.config) else UNTIED
+    tied = costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config) else UNTIED
     return tuple(_of_replicas(found, alike, tied) for alike in costs.replicas(plan))
 
 
@@ -133,15 +133,15 @@ def _sharded(
 ) -> tuple[Seconds, Seconds, Seconds]:
     """(F, B, stream behind B) under ZeRO 3, from when place and stream are free; B reduces where it closes a microbatch."""
     reduce, gather = (Bucket(whole.seconds / parts, whole.slows) for whole in (reduce, gather))
-    forward, _ = shards.turn(parts, compute[0], turns[0], gather, None)
-    return forward, *shards.turn(parts, compute[1], turns[1], gather, reduce if closes else None)
+    forward, _ = shards.sharded_pass(parts, compute[0], turns[0], gather, None)
+    return forward, *shards.sharded_pass(parts, compute[1], turns[1], gather, reduce if closes else None)
 
 
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
     """Compute of a stage and a microbatch, but for the attention behind which keys and values go around the cp ring."""
     shape = at.workload, at.config, layers
     seconds = costs.compute_seconds(spec, *shape, first, last)[backward]
-    for way, _, _ in lowering.ring_exchanges(*shape, backward):
+    for way, _, _ in payloads.ring_exchanges(*shape, backward):
         seconds -= costs.ring_windows(spec, *shape)[way]
     return seconds
 

@@ -1,9 +1,10 @@
-"""Collectives as rounds of transfers: who sends how much to whom, and how often.
+"""Collective algorithms as rounds of transfers between ranks: source, target, share of the buffer.
 
-One file, one algorithm: a module with `OPERATIONS` (what it can do), `IN_LIBRARY` (whether NCCL and its kin do it by
-themselves; what they do not, a planner must not count on) and `rounds(operation, hosts)`. `hosts` are the ranks of the group,
-host by host in ring order. Sizes are shares of the collective's buffer, so a round fits any payload. Costs add the rounds up
-on an idle network, the engine plays them on the busy one. The folder is the registry."""
+One module is one algorithm. It has `OPERATIONS` (the operations it can do), `IN_LIBRARY` (whether NCCL and similar libraries
+choose it by themselves; a planner must not rely on any other) and `rounds(operation, hosts)`. `hosts` are the ranks of the
+group, host by host in ring order. Sizes are shares of the collective's buffer, so rounds do not depend on the payload. Closed
+forms add up the rounds on an idle network, and the engine simulates them on the shared one. The modules of this folder are the
+registry."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Hosts: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`share` of the buffer goes from one rank to another; `steps` times the longest chain of waiting passes over it."""
+    """A transfer of `share` of the buffer between two ranks; the longest dependency chain crosses it `steps` times."""
 
     source: int
     target: int
@@ -28,14 +29,14 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Transfers that go on together at one pace, `repeats` times."""
+    """Transfers that run at the same time and share one rate, `repeats` times."""
 
     transfers: tuple[Transfer, ...]
     repeats: int = 1
 
 
 class Collective(Protocol):
-    """What every module of this folder offers."""
+    """The interface of every module of this folder."""
 
     IN_LIBRARY: bool
     OPERATIONS: tuple[str, ...]
@@ -58,13 +59,13 @@ def get(name: str) -> Collective:
     return REGISTRY.get(name)
 
 
-@functools.lru_cache(maxsize=1024)  # every protocol, operation and stage of a shape asks for the same ones
+@functools.lru_cache(maxsize=1024)  # protocols and stages of a shape use the same rounds
 def rounds(name: str, operation: str, hosts: Hosts) -> tuple[Round, ...]:
-    """Rounds of an operation; a collective that cannot do it leaves it to the ring, as NCCL does, or else to all_to_all."""
+    """Rounds of an operation under a collective, or under its substitute (`doer`)."""
     return get(doer(name, operation)).rounds(operation, hosts)
 
 
 @functools.cache
 def doer(name: str, operation: str) -> str:
-    """The collective that does an operation where one is chosen."""
+    """The collective that runs an operation where `name` is chosen: the first able of `name`, ring (as in NCCL), all_to_all."""
     return next(one for one in (name, "ring", "all_to_all") if operation in get(one).OPERATIONS)

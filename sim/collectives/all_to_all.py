@@ -1,4 +1,4 @@
-"""All-to-all: every rank sends each other rank its own part of its buffer, all at once.
+"""All-to-all: every rank sends a different part of its buffer to each other rank, all at the same time.
 
 NCCL has no other algorithm for it: it is a group of sends and receives (NCCL user guide, point-to-point communication)."""
 
@@ -11,7 +11,7 @@ OPERATIONS = ("all_to_all",)
 
 
 def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
-    """One round of n (n - 1) transfers of 1/n of a rank's buffer; nothing is handed on: the longest way's latency is paid."""
+    """One round of n (n - 1) transfers of 1/n of a rank's buffer. None waits for another: one latency, first to last."""
     ranks = [rank for host in hosts for rank in host]
     longest = ranks[0], ranks[-1]
     pairs = [(a, b) for a in ranks for b in ranks if a != b]

@@ -1,7 +1,7 @@
 """Hierarchical: reduce-scatter inside each host, rings across the hosts, all-gather inside.
 
-Each host's devices share the traffic to the network, so a host sends 1/g of what g single rings would send. NCCL does not do
-this by itself: a framework must (HSDP, or several distributed-optimizer instances)."""
+The g devices of a host share its traffic to the network, so a host sends 1/g of what g single rings would send. NCCL does not
+choose this by itself; a framework must (HSDP, or several distributed-optimizer instances)."""
 
 from __future__ import annotations
 

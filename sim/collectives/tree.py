@@ -1,8 +1,8 @@
-"""Double binary tree between hosts, a chain inside each: log-many latencies instead of one per rank.
+"""Double binary tree between hosts, a chain inside each: a logarithmic number of latencies instead of one per rank.
 
 Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 2009; the
-tree algorithm of NCCL. Each tree carries half of the buffer and a host is an inner node of at most one of them. Pieces
-are pipelined, so the depth is paid in latency only.
+tree algorithm of NCCL. Each tree carries half of the buffer, and a host is an inner node of at most one tree. Pieces are
+pipelined, so the depth adds latency only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ OPERATIONS = ("all_reduce",)
 
 
 def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
-    """One round: reduce up the chains and both trees, broadcast down again, all pipelined."""
+    """One round: reduce up the chains and both trees, broadcast down again, all pipelined.
+
+    The longest chain and the deepest path of the first tree carry the latency.
+    """
     heads = [host[0] for host in hosts]
     n = len(heads)
     edges = _parents(n)
@@ -29,24 +32,24 @@ def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
 
 
 def _parents(n: int) -> list[tuple[int, int]]:
-    """(child, parent) of the binary tree in which place r stands at the height of its lowest set bit; 0 is the root."""
+    """(child, parent) of the binary tree over 0 to n - 1 in which the height of a node is that of its lowest set bit."""
     edges = []
-    for place in range(1, n):
-        bit = place & -place
-        parent = (place ^ bit) | (bit << 1)
-        edges.append((place, parent if parent < n else place ^ bit))
+    for node in range(1, n):
+        bit = node & -node
+        parent = (node ^ bit) | (bit << 1)
+        edges.append((node, parent if parent < n else node ^ bit))
     return edges
 
 
-def _path(edges: list[tuple[int, int]], place: int) -> set[int]:
-    """Places from one up to the root, the root left out: the children of the edges on the way."""
+def _path(edges: list[tuple[int, int]], node: int) -> set[int]:
+    """Nodes from `node` up to the root, without the root: the children of the edges on the path."""
     parents = dict(edges)
     path = set()
-    while place in parents:
-        path.add(place)
-        place = parents[place]
+    while node in parents:
+        path.add(node)
+        node = parents[node]
     return path
 
 
-def _depth(edges: list[tuple[int, int]], place: int) -> int:
-    return len(_path(edges, place))
+def _depth(edges: list[tuple[int, int]], node: int) -> int:
+    return len(_path(edges, node))

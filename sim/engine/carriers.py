@@ -15,8 +15,11 @@ import numpy as np
 
 from sim import collectives
 from sim.engine.replica_blocks import Copies
-from sim.network.rings import GradientRoutes, Shown, Sites, gradient_operations
-from sim.network.routes import AlphaBeta, Capacities, Leg, Route, group_ways, message_route, pace
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost, group_costs
+from sim.network.gradient_routes import GradientRoutes, Shown, gradient_operations
+from sim.network.paths import Capacities
+from sim.network.rings import Sites
+from sim.network.routes import Leg, Route, message_route
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group
 from sim.plan.plan import Plan
@@ -88,7 +91,7 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
     for numbers in of_size.values():
         for ring, members in sites.rings(np.array([listed[number].ranks for number in numbers])):
             for number in (numbers[member] for member in members.tolist()):
-                rounds[number] = ring.rounds(listed[number].collective, "all_gather")
+                rounds[number] = ring.num_rounds(listed[number].collective, "all_gather")
     concurrent: dict[Key, list[Group]] = {}
     for number, group in enumerate(listed):
         place = plan.config.place(group.ranks[0])[2]
@@ -99,7 +102,7 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
         for operation in gradient_operations(plan.config):
             seen = GradientRoutes(plan, sites, shown, groups, operation)
             of_protocol = tuple(seen.under(protocol) for protocol in seen.protocols())
-            paces = tuple(pace(routes, capacities) for routes in of_protocol)
+            paces = tuple(alpha_beta_cost(routes, capacities) for routes in of_protocol)
             for index, group in enumerate(groups):
                 ranks = tuple(rank for rank in group.ranks if found.times[rank])
                 routes = tuple(routes[index] for routes in of_protocol)
@@ -130,8 +133,8 @@ def _collectives(
     plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: Callable[[Group], int]
 ) -> dict[Key, Carrier]:
     many = tuple(times(group) for group in groups)
-    ways = group_ways(plan, groups, operation, capacities, many)
-    paces = tuple(way.pace for way in ways)
+    ways = group_costs(plan, groups, operation, capacities, many)
+    paces = tuple(way.cost for way in ways)
     return {
         (group.kind, min(group.ranks), operation): Carrier(
             tuple(way.routes[index] for way in ways), paces, group.ranks, many[index]
@@ -151,5 +154,5 @@ def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> d
         source, target = (plan.placement[rank] for rank in pair)
         nic = "intra_node" if (source.cluster, source.node) == (target.cluster, target.node) else group.nic
         route = message_route(plan.fleet, source, target, nic)
-        carriers[("message", *pair)] = Carrier((route,), (pace((route,), capacities),), pair, times)
+        carriers[("message", *pair)] = Carrier((route,), (alpha_beta_cost((route,), capacities),), pair, times)
     return carriers

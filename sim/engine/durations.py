@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sim.analytic import costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
-from sim.kernels import compute, lowering
+from sim.kernels import compute, payloads
 from sim.plan.plan import Plan
 from sim.plan.program import Action
 from sim.units import Seconds
@@ -67,7 +67,7 @@ class Durations:
         if action.kind == "W":
             return weight
         forward, backward = costs.compute_seconds(device, workload, config, layers, action.stage == 0, last)
-        exchanges = lowering.ring_exchanges(workload, config, layers, action.kind == "B")
+        exchanges = payloads.ring_exchanges(workload, config, layers, action.kind == "B")
         return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
 
     def include(self, rank: int, action: Action) -> bool:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from sim import units
 from sim.errors import HolmesError
 from sim.hardware.cluster import Device, Fleet
-from sim.network.routes import LinkName
+from sim.network.paths import LinkName
 from sim.units import Seconds
 
 Port: TypeAlias = tuple[LinkName, ...]

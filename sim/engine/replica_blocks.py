@@ -20,7 +20,9 @@ import numpy as np
 from networkx.utils import UnionFind
 
 from sim.engine.faults import NO_FAULTS, DrawnFaults
-from sim.network.rings import Hashes, Integers, Sites, gradient_operations, gradient_parts, mixed, word
+from sim.network.gradient_routes import gradient_operations, gradient_parts
+from sim.network.hashes import Hashes, hash_arrays, hash_facts
+from sim.network.rings import Integers, Sites
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import Group
 from sim.plan.plan import Plan
@@ -61,16 +63,16 @@ def _features(plan: Plan, sites: Sites) -> Hashes:
     """A hash for each rank of its site, its microbatches, its groups, and the gradient transfers from and to it."""
     config = plan.config
     microbatches = np.array(config.num_microbatches)[np.arange(config.world_size) // config.tp % config.dp_cp // config.cp]
-    features = mixed(sites.cluster, sites.index, microbatches)
+    features = hash_arrays(sites.cluster, sites.index, microbatches)
     alike: dict[tuple[str, int], list[Group]] = {}
     for group in plan.groups:
         alike.setdefault((group.kind, len(group.ranks)), []).append(group)
     for (kind, _), groups in alike.items():
         if kind != "dp":
             ranks = np.array([group.ranks for group in groups])
-            words = np.array([word(kind, group.nic, group.collective) for group in groups])
+            words = np.array([hash_facts(kind, group.nic, group.collective) for group in groups])
             order = ranks.T - ranks[:, 0] if kind != "pp" else ()
-            features[ranks] += mixed(words, *order)[:, None]
+            features[ranks] += hash_arrays(words, *order)[:, None]
     gradient_kinds: dict[tuple[str, str, str, int], list[Group]] = {}
     for group in gradient_groups(plan):
         gradient_kinds.setdefault((group.kind, group.nic, group.collective, len(group.ranks)), []).append(group)
@@ -78,11 +80,11 @@ def _features(plan: Plan, sites: Sites) -> Hashes:
         for collective in gradient_operations(config):
             for part, (rows, operation, _) in enumerate(gradient_parts(groups, collective, config.shards)):
                 for ring, _ in sites.rings(rows):
-                    for turn, passes in enumerate(ring.passes(groups[0].collective, operation)):
-                        fact = np.array([word(*facts, collective, part, turn)])
-                        out = mixed(passes.kind, passes.share.view(np.uint64), fact)
+                    for turn, passes in enumerate(ring.rounds(groups[0].collective, operation)):
+                        fact = np.array([hash_facts(*facts, collective, part, turn)])
+                        out = hash_arrays(passes.kind, passes.share.view(np.uint64), fact)
                         np.add.at(features, ring.ranks[passes.source], out)
-                        np.add.at(features, ring.ranks[passes.target], mixed(out))
+                        np.add.at(features, ring.ranks[passes.target], hash_arrays(out))
     return features
 
 
@@ -94,7 +96,7 @@ def _mark_faults(features: Hashes, plan: Plan, drawn: DrawnFaults) -> None:
     for rank, device in enumerate(plan.placement) if marks else ():
         for index, fault in marks.get((device.cluster, device.node), ()):
             if index in (-1, device.index):
-                features[rank : rank + 1] += mixed(np.array([word(*fault)]))
+                features[rank : rank + 1] += hash_arrays(np.array([hash_facts(*fault)]))
 
 
 def _blocks(leaf: Integers) -> Iterator[Integers]:

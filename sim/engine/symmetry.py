@@ -25,8 +25,9 @@ import numpy as np
 from sim.engine.carriers import Carrier, Key, carriers_of
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.replica_blocks import Copies, copies
+from sim.network.alpha_beta import AlphaBeta
+from sim.network.paths import Capacities, LinkName
 from sim.network.rings import Sites
-from sim.network.routes import AlphaBeta, Capacities, LinkName
 from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Seconds
 

@@ -1,1 +1,1 @@
-"""Seconds and bytes of one rank's work: kernels, memory, and the lowering of stages to kernels and collectives."""
+"""Seconds and bytes of one rank's work: kernels, layers, memory, payloads, and the lowering of a plan to programs."""

@@ -1,13 +1,15 @@
-"""Bytes on a rank: parameters, gradients, optimizer state, activations in flight; what torch and the driver add.
+"""Memory of a rank in bytes: parameters, gradients, optimizer state, activations in flight, and the overhead of torch and CUDA.
 
 Mixed-precision Adam keeps 2-byte weights, gradients (4 bytes as in Megatron-LM, 2 where `gradient_precision` says so) and 12
-bytes of fp32 weight and moments, 18 bytes a parameter in all; ZeRO 1 shares the 12 among the ranks that hold the same weights:
-dp x cp of them or `zero_shard_size`, of experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). Activations are
-what `sim.workload.kernels.layer_kernels` saves, for as many microbatches as the schedule holds at that place
-(`schedules.in_flight`); full recomputation keeps each layer's input and one layer at work. ZeRO 2 also shares the gradients and
-ZeRO 3 the weights, but for the layers that are gathered at the time. Where weight gradients are split off, what their products
-need stays from B to W: the inputs of the products and the gradients of their outputs, 32 s b h bytes a layer of a GPT (Qi et
-al., arXiv 2401.10241, table 1); all else that the forward kept is free after B."""
+bytes of fp32 weight and moments: 18 bytes a parameter in all. ZeRO 1 shards the 12 over the ranks that hold the same weights:
+dp x cp of them or `zero_shard_size`, for experts 1/ep of that (Rajbhandari et al., arXiv 1910.02054, section 5). ZeRO 2 also
+shards the gradients, and ZeRO 3 the weights, except for the layers that are gathered at the time.
+
+Activations are what the kernels of `sim.workload.model.layer_kernels` save, for as many microbatches as the schedule keeps in
+flight at the stage (`schedules.in_flight`); full recomputation keeps each layer's input and one layer in full. Where schedules
+split off weight gradients, the operands of their products stay from B to W: the inputs of the products and the gradients of
+their outputs, 32 s b h bytes a layer of a GPT (Qi et al., arXiv 2401.10241, table 1); all else that the forward kept is free
+after B."""
 
 from __future__ import annotations
 
@@ -22,29 +24,31 @@ from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels, hea
 from sim.workload.workload import Workload
 
 WORKSPACE: Bytes = 1.0 * GIBI
-"""What torch reserves beyond the tensors that are counted: gradients at work, GEMM workspace, blocks cut to other sizes. For a
-4B GPT 0.8 to 2.2 GiB in seven runs, 1.8 to 4.6 in eight older ones (sail-sg/VocabularyParallelism 6191c3b, artifact/, reserved
-less allocated). Most of it is given back before torch would fail, so the least is taken, rounded."""
+"""Bytes that torch reserves beyond the tensors that are counted: temporary gradients, GEMM workspace, fragmentation. A 4B GPT
+has 0.8 to 2.2 GiB in seven runs, 1.8 to 4.6 in eight older ones (sail-sg/VocabularyParallelism 6191c3b, artifact/, reserved
+less allocated). torch gives most of it back before it runs out of memory, so the value is the least of these, rounded."""
 OUTSIDE: Bytes = 2.0 * GIGA
 OUTSIDE_TP: Bytes = 3.0 * GIGA
-"""What nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
+"""Bytes that nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
 buffers (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py, check_config_fits). The parts agree: 1.06 GB
-before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB a communicator of two ranks and 0.69 of more (A100, issue
-964), and a rank is in two at least, that of all ranks and its own. It depends on the platform: 5.06 GB on GH200 (same file)."""
+before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB for a communicator of two ranks and 0.69 for a larger one
+(A100, issue 964), and a rank is in two at least, that of all ranks and its own. It depends on the platform: 5.06 GB on GH200
+(same file)."""
 
 OPTIMIZER_BYTES = 12
+"""Bytes of Adam's state per parameter: fp32 weight, first and second moment."""
 GATHERED_AHEAD = 2
-"""Layers whose weights are gathered while another computes: PyTorch's FullyShardedDataParallel lets two all_gathers be in
-flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
+"""Number of layers whose weights are gathered while another one computes: PyTorch's FullyShardedDataParallel lets two
+all_gathers be in flight (limit_all_gathers; Zhao et al., arXiv 2304.11277, section 3.4)."""
 SCORE_BYTES = {2: 5.0, 4: 4.0}
-"""Bytes kept per attention score by an unfused core, by bytes of a value. At 2: softmax 2, mask 1, dropped scores 2 (arXiv
+"""Bytes of a value -> bytes that an unfused attention core keeps per score. At 2: softmax 2, mask 1, dropped scores 2 (arXiv
 2205.05198, section 4.1). At 4: the softmax alone, as in the one fp32 stack that was profiled (eth-easl/sailor cf2c8e3,
-sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Whether a run drops scores is not told apart."""
+sailor/Planner/llm_info.json), which has no dropout; with it they would be 9. Whether a run uses dropout is not modelled."""
 
 
 @functools.lru_cache(maxsize=65536)
 def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, sharing: int | None = None) -> Bytes:
-    """Weights, gradients and optimizer state of `parameters` whose state so many ranks share (dense: all who can)."""
+    """Weights, gradients and optimizer state of `parameters`, sharded over `sharing` ranks (default: `config.shards`)."""
     optimizer = OPTIMIZER_BYTES - (4 if workload.bytes_per_value == 4 else 0)  # fp32 weights are their own master copy
     shared = sharing or config.shards
     gradient = max(GRADIENT_BYTES[config.gradient_precision], workload.bytes_per_value)
@@ -55,7 +59,8 @@ def state_bytes(parameters: float, workload: Workload, config: ParallelConfig, s
 
 
 def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Whole weights and gradients of the layers at work under ZeRO 2 and 3: those gathered ahead, one gradient."""
+    """Unsharded weights and gradients under ZeRO 2 and 3: weights of the current layer and of those gathered ahead (ZeRO 3),
+    gradients of one layer."""
     if not config.reduces_each_microbatch:
         return 0.0
     layer = sum(parameters for _, parameters, sharing in by_sharing(workload, config, 1, False, False) if sharing > 1)
@@ -65,7 +70,7 @@ def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 
 @functools.lru_cache(maxsize=65536)
 def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[Bytes, Bytes]:
-    """(kept, at work): bytes that one layer keeps for one microbatch, and bytes of what is recomputed of the one at work."""
+    """(kept, recomputed): bytes that one layer keeps for one microbatch, and bytes that it recomputes during its backward."""
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
     kernels = rank_kernels(workload, config)
     everything = sum(kernel.saved for kernel in kernels)
@@ -83,7 +88,7 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
 
 
 def deferred_bytes(kernels: tuple[Kernel, ...], nbytes: int) -> Bytes:
-    """What products keep between B and W: their inputs, as the forward saves them, and the gradients of their outputs."""
+    """Bytes that products keep between B and W: their inputs, as the forward saves them, and the gradients of their outputs."""
     return sum(k.saved + float(k.count * k.m * k.n * nbytes) for k in kernels if isinstance(k, Gemm))
 
 
@@ -103,7 +108,7 @@ def stage_parameters(workload: Workload, config: ParallelConfig, layers: int, fi
 def by_sharing(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, float, int], ...]:
-    """(kind of gradient group, parameters on one rank, ranks that share their state) of one stage: experts apart under ep."""
+    """(kind of gradient group, parameters on one rank, ranks that shard their state) of one stage; two kinds under ep."""
     everything = stage_parameters(workload, config, layers, first, last)
     if config.ep == 1:
         return (("dp", everything, config.shards),)
@@ -112,16 +117,17 @@ def by_sharing(
 
 
 def outside_torch(config: ParallelConfig) -> Bytes:
-    """Bytes that a rank takes of its device beside what torch reserves."""
+    """Bytes that a rank takes on its device in addition to what torch reserves."""
     return OUTSIDE_TP if config.tp > 1 else OUTSIDE
 
 
 def place_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
-    """Bytes that torch reserves on a rank that holds `layers` layers and keeps `in_flight` microbatches for B.
+    """Bytes that torch reserves on a rank with `layers` layers, `first` with the embedding, `last` with the head.
 
-    They are counted in stages of layers / vpp; `deferred` microbatches more wait for W.
+    `in_flight` counts activations of microbatches that wait for B, in units of one virtual stage (layers / vpp layers), and
+    `deferred` the microbatches that wait for W.
     """
     b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
     kept, working = layer_activation_bytes(workload, config)
@@ -140,13 +146,13 @@ def place_bytes(
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
-    """Peak bytes that a device must have at every pipeline place, the fullest replica counted: torch's and those outside it."""
+    """Peak bytes of a device at every pipeline place, torch's and those outside it; the replica that needs most counts."""
     outside = outside_torch(plan.config)
     return tuple(inside + outside for inside in torch_bytes(plan))
 
 
 def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
-    """Peak bytes that torch reserves at every pipeline place, the fullest replica counted."""
+    """Peak bytes that torch reserves at every pipeline place; the replica that needs most counts."""
     config = plan.config
     peaks = []
     for place in range(config.pp):
@@ -163,7 +169,7 @@ def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
 
 
 def limits(plan: Plan) -> tuple[Bytes, ...]:
-    """Memory of the smallest device at every pipeline place."""
+    """Memory in bytes of the smallest device at every pipeline place."""
     config = plan.config
     smallest = [float("inf")] * config.pp
     for rank, device in enumerate(plan.placement):

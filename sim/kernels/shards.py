@@ -1,7 +1,9 @@
-"""Turns of a stage under ZeRO 3: weights gathered layer by layer ahead of it, gradients reduced behind it, over one stream.
+"""Time of a sharded pass (ZeRO 3): a forward or backward of one stage whose weights are gathered layer by layer ahead of the
+compute, and whose gradients are reduced behind it, with all collectives on one stream in order.
 
-The first gather of a turn begins when its place and its stream are free, and no layer begins before it: what went before has
-ended by then. So a turn takes the same from then on whatever went before, and is reckoned once.
+The first gather of a pass starts when both its rank and its stream are free, and no layer starts before that gather has ended:
+by then all earlier work has ended. So the time of a pass from that start on does not depend on what ran before, and is computed
+once.
 """
 
 from __future__ import annotations
@@ -13,39 +15,41 @@ from sim.units import Seconds
 
 
 class Bucket(NamedTuple):
-    """A collective of one layer's weights or gradients: its seconds, and by what share it slows compute beside it."""
+    """A collective of one layer's weights or gradients: its seconds, and the share by which it slows compute beside it."""
 
     seconds: Seconds
     slows: float
 
 
 class _Stream:
-    """Collectives of a place, one behind the other."""
+    """The collectives of a rank, one after the other."""
 
     def __init__(self) -> None:
         self.end: Seconds = 0.0
-        self._under_way: list[tuple[Seconds, float]] = []
+        self._running: list[tuple[Seconds, float]] = []
 
     def start(self, now: Seconds, bucket: Bucket) -> Seconds:
-        """Put a collective behind those that are there; when it ends."""
+        """Queue a collective at `now`; returns when it ends."""
         self.end = max(self.end, now) + bucket.seconds
-        self._under_way.append((self.end, bucket.slows))
+        self._running.append((self.end, bucket.slows))
         return self.end
 
     def beside(self, now: Seconds, compute: Seconds) -> Seconds:
-        """The end of compute that begins now, slowed by each collective as long as it goes on."""
-        self._under_way = [(end, slows) for end, slows in self._under_way if end > now]
-        for end, slows in self._under_way:
+        """The end of `compute` seconds of work that starts at `now`, slowed by each collective until that one ends."""
+        self._running = [(end, slows) for end, slows in self._running if end > now]
+        for end, slows in self._running:
             taken = min(end - now, compute * (1.0 + slows))
             now, compute = now + taken, compute - taken / (1.0 + slows)
         return now + max(compute, 0.0)
 
 
-def turn(parts: int, compute: Seconds, seconds: Seconds, gather: Bucket, reduce: Bucket | None) -> tuple[Seconds, Seconds]:
-    """(end of a turn, end of its stream) from when its place and its stream are free, as `sim.kernels.lowering` cuts it.
+def sharded_pass(
+    parts: int, compute: Seconds, seconds: Seconds, gather: Bucket, reduce: Bucket | None
+) -> tuple[Seconds, Seconds]:
+    """(end of the pass, end of its stream), counted from when rank and stream are free; actions as in `sim.kernels.lowering`.
 
-    `seconds` in all, of which `compute` can be slowed, are cut in `parts`; before each a bucket is gathered, `GATHERED_AHEAD`
-    parts ahead, and behind each one is reduced unless the turn reduces nothing.
+    The pass takes `seconds`, of which collectives can slow `compute`, and is cut into `parts`. Each part waits for its gather,
+    which starts `GATHERED_AHEAD` parts earlier, and starts a reduction behind it unless `reduce` is None.
     """
     stream, now = _Stream(), 0.0
     gathered = [stream.start(now, gather) for _ in range(min(GATHERED_AHEAD, parts))]

@@ -1,1 +1,1 @@
-"""How data moves: routes, max-min fair sharing, the costs of collectives and of point-to-point messages."""
+"""The network: paths and routes, max-min fair sharing, alpha-beta costs of collectives and point-to-point messages."""

@@ -1,9 +1,11 @@
-"""Flows on links: who gets how much of the network, and until when.
+"""Max-min fair sharing of links among flows, by progressive filling, in simulated time.
 
-All flows on a link share it max-min fairly: rates grow together until a link is full, its flows keep their rate, the others
-grow on (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A flow takes rate x weight of each of its
-links. Rates change only when a flow starts or ends, and only for flows that share a link with it, directly or through others,
-and are not slower than it: until the filling comes to its rate, all goes as it would without it.
+Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): the rates of all flows grow together until a link is
+full; its flows keep their rate, and the others grow on. A flow of a given rate takes rate x weight of each of its links.
+
+Rates change only when a flow starts or ends or a capacity changes, and only for flows that share a link with it, directly or
+through others, and are not slower than it. Invariant: up to the rate of the changed flow, the filling is the same with and
+without it, so that slower flows keep their rates.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ import simpy
 from sim.units import Bytes, BytesPerSecond, Seconds
 
 Use: TypeAlias = tuple[tuple[int, float], ...]
-"""Links by number, each with its weight."""
+"""(link number, weight) of each link that a flow uses."""
 
 ROUNDING = 1e-12
-"""Rates that differ by less than this part are equal."""
+"""Relative difference below which two rates count as equal: some thousand times the precision of a float."""
 
 
 class Flow(simpy.Event):
-    """Bytes on their way, and the event of their arrival; `until` is when they will have arrived at their present rate."""
+    """A transfer in progress, and the event of its completion; `until` is the time of completion at the current rate."""
 
     def __init__(self, env: simpy.Environment, use: Use, nbytes: Bytes):
         super().__init__(env)
@@ -36,7 +38,7 @@ class Flow(simpy.Event):
 
 
 class Network:
-    """Links with capacities, and the flows on them."""
+    """Links with capacities, and the flows on them, in a SimPy environment."""
 
     def __init__(self, env: simpy.Environment, capacities: Iterable[BytesPerSecond]):
         self.env = env
@@ -47,39 +49,39 @@ class Network:
         self._timers: set[float] = set()
 
     def start(self, use: Use, nbytes: Bytes) -> Flow:
-        """Put bytes on their way; the event that comes back happens when the last one has arrived."""
+        """Start a flow of `nbytes` over links; the returned event succeeds when the last byte has arrived."""
         flow = Flow(self.env, use, nbytes)
         is_alone = not any(self._on[link] for link, _ in use)
         level = min([self._level(link, weight) for link, weight in use])
         for link, weight in use:
             self._on[link][flow] = weight
         if is_alone:
-            self._go(flow, level)
-            self._wake()
+            self._set_rate(flow, level)
+            self._set_timer()
         else:
             self._share([flow], level)
         return flow
 
     def set_capacity(self, link: int, capacity: BytesPerSecond) -> None:
-        """A link has another capacity from now on; at 0 what is on it stands still until it has one again."""
+        """Change the capacity of a link from now on; at 0 its flows stop until it is above 0 again."""
         self.capacities[link] = capacity
         flows = [*self._on[link]]
         if flows:
             self._share(flows, 0.0)
 
     def put_off(self, flow: Flow, seconds: Seconds) -> None:
-        """A flow rests and goes on so much later. Until then nothing else may start or end on links that it shares."""
+        """Pause a flow for `seconds`. Until then no flow may start or end on links that it shares (not checked)."""
         flow.since += seconds
         flow.until += seconds
         heapq.heappush(self._next, (flow.until, next(self._number), flow))
-        self._wake()
+        self._set_timer()
 
     def load(self, link: int) -> BytesPerSecond:
-        """Wire rate in use on a link now; never above its capacity."""
+        """Wire rate in use on a link now; at most its capacity."""
         return sum(flow.rate * weight for flow, weight in self._on[link].items())
 
     def _arrive(self, timer: simpy.Event) -> None:
-        """Flows that have come to their end arrive; flows with another rate since then have another entry in `_next`."""
+        """Complete the flows that are due; a flow whose rate has changed has a newer entry in `_next`, the old one is void."""
         due = cast(float, timer.value)
         self._timers.discard(due)
         arrived: list[Flow] = []
@@ -93,10 +95,10 @@ class Network:
         if any(self._on[link] for flow in arrived for link, _ in flow.use):
             self._share(arrived, min([flow.rate for flow in arrived]))
         else:
-            self._wake()
+            self._set_timer()
 
-    def _wake(self) -> None:
-        """Have a timer for the next arrival."""
+    def _set_timer(self) -> None:
+        """Set a timer for the next completion."""
         while self._next and (self._next[0][2].until != self._next[0][0] or self._next[0][2].triggered):
             heapq.heappop(self._next)
         if self._next and (until := self._next[0][0]) not in self._timers:
@@ -105,7 +107,7 @@ class Network:
             timer.callbacks.append(self._arrive)
 
     def _level(self, link: int, weight: float) -> BytesPerSecond:
-        """The rate at which a link is full when one more flow comes to it."""
+        """The rate at which a link is full if one more flow of a given weight is added."""
         if not self._on[link]:
             return self.capacities[link] / weight
         left, weight = self.capacities[link], weight + sum(self._on[link].values())
@@ -116,21 +118,21 @@ class Network:
         return left / weight
 
     def _share(self, changed: list[Flow], level: BytesPerSecond) -> None:
-        """Give new rates to the flows for which it makes a difference that some start or have ended, at `level` or faster."""
-        joined = self._joined(changed, level)
+        """Recompute the rates that depend on flows that start or have ended; only rates of at least `level` can change."""
+        connected = self._connected(changed, level)
         left: dict[int, BytesPerSecond] = {}
-        for flow in joined:
+        for flow in connected:
             for link, _ in flow.use:
                 if link not in left:
                     on = self._on[link].items()
-                    left[link] = self.capacities[link] - sum([kept.rate * w for kept, w in on if kept not in joined])
-        for flow, rate in fair_rates(joined, left, level).items():
+                    left[link] = self.capacities[link] - sum([kept.rate * w for kept, w in on if kept not in connected])
+        for flow, rate in fair_rates(connected, left, level).items():
             if rate != flow.rate:
-                self._go(flow, rate)
-        self._wake()
+                self._set_rate(flow, rate)
+        self._set_timer()
 
-    def _go(self, flow: Flow, rate: BytesPerSecond) -> None:
-        """A flow goes on at another rate."""
+    def _set_rate(self, flow: Flow, rate: BytesPerSecond) -> None:
+        """Continue a flow at another rate."""
         now = self.env.now
         flow.remaining = max(flow.remaining - flow.rate * (now - flow.since), 0.0)
         flow.since, flow.rate = now, rate
@@ -138,28 +140,32 @@ class Network:
         if rate:
             heapq.heappush(self._next, (flow.until, next(self._number), flow))
 
-    def _joined(self, changed: list[Flow], level: BytesPerSecond) -> dict[Flow, None]:
-        """Flows joined to some that start or have ended, by links and flows that are not slower than `level`.
+    def _connected(self, changed: list[Flow], level: BytesPerSecond) -> dict[Flow, None]:
+        """Flows connected to the changed ones through shared links and flows that are not slower than `level`.
 
-        Filling goes as before until the first flow that changed is at its level; who is slower keeps its rate.
+        The filling is as before up to the level of the first changed flow; slower flows keep their rates.
         """
         slowest = level * (1 - ROUNDING)
-        found = {flow: None for flow in changed if not flow.triggered}
+        connected = {flow: None for flow in changed if not flow.triggered}
         todo, seen = list(changed), set()
         while todo:
             for link, _ in todo.pop().use:
                 if link not in seen:
                     seen.add(link)
-                    new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in found]
+                    new = [flow for flow in self._on[link] if flow.rate >= slowest and flow not in connected]
                     todo += new
-                    found.update(dict.fromkeys(new))
-        return found
+                    connected.update(dict.fromkeys(new))
+        return connected
 
 
 def fair_rates(
     flows: Iterable[Flow], capacities: Mapping[int, BytesPerSecond], level: BytesPerSecond = 0.0
 ) -> dict[Flow, BytesPerSecond]:
-    """Max-min fair rates of flows that share links, by progressive filling; all get at least `level`."""
+    """Max-min fair rates of flows that share links, by progressive filling; every rate is at least `level`.
+
+    Each round fills the link whose remaining capacity by weight is least, fixes the rates of its flows, and takes their share
+    from the remaining capacities of all their links. Invariant: fixed rates never exceed the current level.
+    """
     crossing: dict[int, list[Flow]] = {}
     weights: dict[int, float] = {}
     for flow in flows:
@@ -174,7 +180,7 @@ def fair_rates(
     rates: dict[Flow, BytesPerSecond] = {}
     while weights:
         rate, tightest = min([(left[link] / weight, link) for link, weight in weights.items()])
-        level = max(level, rate)  # rates rise but for rounding
+        level = max(level, rate)  # levels never fall, except by rounding
         for flow in crossing[tightest]:
             if flow in rates:
                 continue

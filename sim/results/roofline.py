@@ -2,10 +2,10 @@
 
 At an arithmetic intensity of I FLOPs a byte nothing runs faster than min(peak, I x memory bandwidth) (Williams, Waterman and
 Patterson, CACM 52(4), 2009). Work is that of one microbatch on one rank, forward and backward together, recomputation and
-communication left out: a product moves its three matrices once, the attention core as `sim.kernels.compute.attention_work`
+communication left out: a product moves its three matrices once, the attention core as `sim.kernels.formulas.attention_work`
 says, and elementwise passes move bytes only. Left of the bend a point may lie above the roof: products where the fitted
 `memory_efficiency` of a device is above 1 (caches help), fused attention because its few bytes take no time in
-`sim.kernels.compute`.
+`sim.kernels.formulas`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from sim.analytic import costs
 from sim.hardware.device_spec import DeviceSpec
-from sim.kernels import compute
+from sim.kernels import compute, formulas
 from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel
@@ -105,7 +105,7 @@ def _points(plan: Plan, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[
         Point(
             name,
             *_work(plan, own),
-            sum(sum(compute.kernel_seconds(kernel, device, plan.workload, plan.config)) for kernel in own),
+            sum(sum(formulas.kernel_seconds(kernel, device, plan.workload, plan.config)) for kernel in own),
         )
         for name, own in found.items()
     )
@@ -148,5 +148,5 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
 
 
 def _work(plan: Plan, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:
-    flops, moved = zip(*(compute.work(kernel, plan.workload, plan.config) for kernel in kernels), strict=True)
+    flops, moved = zip(*(formulas.kernel_work(kernel, plan.workload, plan.config) for kernel in kernels), strict=True)
     return sum(flops), sum(moved)

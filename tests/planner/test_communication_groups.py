@@ -15,7 +15,7 @@ from planner.request import Request
 from planner.space.shapes import Shape
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
-from sim.network.routes import Capacities
+from sim.network.paths import Capacities
 from sim.workload.workload import Workload
 
 

@@ -113,10 +113,10 @@ def test_a_ring_round_by_round_brings_every_piece_to_every_rank(operation: str) 
     (only,) = collectives.rounds("ring", operation, (tuple(range(n)),))
     gathers = operation == "all_gather"
     held = [[{r} if not gathers or c == r else set() for c in range(n)] for r in range(n)]
-    for turn in range(only.repeats):
+    for repeat in range(only.repeats):
         before = [[set(piece) for piece in row] for row in held]
         for t in only.transfers:
-            piece = (t.source - turn) % n
+            piece = (t.source - repeat) % n
             held[t.target][piece] |= before[t.source][piece]
     everybody = set(range(n))
     if gathers:
@@ -161,7 +161,7 @@ def test_hierarchical_refuses_hosts_of_different_sizes() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 16, 33])
-def test_no_rank_of_a_double_tree_carries_more_than_the_buffer_twice_each_way(n: int) -> None:
+def test_no_rank_of_a_double_tree_carries_more_than_the_buffer_twice_each_direction(n: int) -> None:
     """A host is an inner node of one tree: two children's halves in and its own half out; and a leaf of the other: half out."""
     rounds = collectives.rounds("tree", "all_reduce", tuple((host,) for host in range(n)))
     assert max(sent(rounds).values()) <= 2

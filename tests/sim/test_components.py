@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.engine.components import components
 from sim.engine.symmetry import FoldedCarrier, FoldedLeg, FoldedRoute, Folding
-from sim.network.routes import AlphaBeta
+from sim.network.alpha_beta import AlphaBeta
 from sim.plan.parallel_config import ParallelConfig
 
 

@@ -15,8 +15,9 @@ from sim.engine.engine import simulate
 from sim.engine.symmetry import fold, unfolded
 from sim.errors import PlanError
 from sim.formats import catalog, planfile
-from sim.kernels import lowering, memory
-from sim.kernels.compute import attention_seconds, rank_kernels
+from sim.kernels import lowering, memory, payloads
+from sim.kernels.compute import rank_kernels
+from sim.kernels.formulas import attention_seconds
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import group_ranks
 from sim.plan.parallel_config import ParallelConfig
@@ -44,8 +45,8 @@ def nodes(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make,
     """Plans on nodes of four ideal devices whose wires are a parameter of the test."""
 
     def of(bandwidth: float = 1e9, latency: float = 1e-6, count: int = 4, **facts: object) -> Plan:
-        way = {"latency": latency, "overhead": latency}
-        node = {"nics": (make_nic(bandwidth=bandwidth, **way),), "intra_node": make_wire(bandwidth=4 * bandwidth, **way)}
+        delays = {"latency": latency, "overhead": latency}
+        node = {"nics": (make_nic(bandwidth=bandwidth, **delays),), "intra_node": make_wire(bandwidth=4 * bandwidth, **delays)}
         return make_plan(make_fleet(make_cluster(nodes=count, devices=4, **node)), **facts)
 
     return of
@@ -201,7 +202,7 @@ def test_activations_fall_with_cp_and_weights_with_ep(mixtral: Model) -> None:
         assert memory.layer_activation_bytes(workload, config(cp)) == (whole / cp, 0.0)
     bytes_of = [memory.place_bytes(workload, config(ep=ep), 4, 1, True, True) for ep in (1, 2, 4, 8)]
     assert bytes_of == sorted(bytes_of, reverse=True)
-    saved = 4 * mixtral.expert_parameters * (1 - 1 / 8) * (2 + 4)  # their optimizer state is shared by 8 ranks either way
+    saved = 4 * mixtral.expert_parameters * (1 - 1 / 8) * (2 + 4)  # their optimizer state is shared by 8 ranks in both cases
     assert bytes_of[0] - bytes_of[3] == pytest.approx(saved, rel=1e-12)
 
 
@@ -267,9 +268,9 @@ def test_messages_are_slices_of_a_slice_and_experts_get_the_whole_of_it(nodes: M
     """b 1, s 64, h 96, 2 bytes on cp 2, tp 2: without sequence parallelism both tensor-parallel ranks hold all tokens."""
     plan = nodes(tp=2, cp=2, pp=2, dp=2, ep=2, shape=EXPERTS)
     workload, config = plan.workload, plan.config
-    assert lowering.message_bytes(workload, config) == 64 / 2 * 96 * 2 / 2
-    assert lowering.gathered_bytes(workload, config) == 64 / 2 * 96 * 2
-    assert lowering.expert_collectives(workload, config, 1, False) == (("all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
+    assert payloads.message_bytes(workload, config) == 64 / 2 * 96 * 2 / 2
+    assert payloads.gathered_bytes(workload, config) == 64 / 2 * 96 * 2
+    assert payloads.expert_collectives(workload, config, 1, False) == (("all_to_all", 2 * 64 / 2 * 96 * 2, 2.0),)
 
 
 def test_payloads_of_ring_and_experts(nodes: Make) -> None:
@@ -278,12 +279,12 @@ def test_payloads_of_ring_and_experts(nodes: Make) -> None:
     plan = nodes(tp=2, cp=2, dp=2, ep=2, layers=(3,), shape=EXPERTS, sequence_parallel=True)
     workload, config = plan.workload, plan.config
     keys_and_values, tokens = 2 * 64 * (96 / 2) * 2, 64 / 2 / 2 * 2 * 96 * 2
-    assert lowering.ring_exchanges(workload, config, 3, False) == (("F", keys_and_values, 3.0),)
-    assert lowering.ring_exchanges(workload, config, 3, True) == (("B", 2 * keys_and_values, 3.0),)
-    assert lowering.expert_collectives(workload, config, 3, False) == (("all_to_all", tokens, 6.0),)
+    assert payloads.ring_exchanges(workload, config, 3, False) == (("F", keys_and_values, 3.0),)
+    assert payloads.ring_exchanges(workload, config, 3, True) == (("B", 2 * keys_and_values, 3.0),)
+    assert payloads.expert_collectives(workload, config, 3, False) == (("all_to_all", tokens, 6.0),)
     full = replace(config, recompute="full")
-    assert lowering.ring_exchanges(workload, full, 3, True) == (("R", keys_and_values, 3.0), ("B", 2 * keys_and_values, 3.0))
-    assert lowering.expert_collectives(workload, full, 3, True) == (("all_to_all", tokens, 12.0),)
+    assert payloads.ring_exchanges(workload, full, 3, True) == (("R", keys_and_values, 3.0), ("B", 2 * keys_and_values, 3.0))
+    assert payloads.expert_collectives(workload, full, 3, True) == (("all_to_all", tokens, 12.0),)
 
 
 def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them(nodes: Make) -> None:
@@ -293,14 +294,14 @@ def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them(nodes: Mak
     once, twice = 64 * 96 * 2.0, 2 * 64 * 96 * 2.0
     routed = (("all_gather", twice, 3.0), ("reduce_scatter", twice, 3.0))
     for asked, count in ((plan, 3.0), (shared, 6.0)):
-        found = lowering.tensor_collectives(asked.workload, asked.config, 3, False, False, False)
+        found = payloads.tensor_collectives(asked.workload, asked.config, 3, False, False, False)
         assert found == (("all_gather", once, count), ("reduce_scatter", once, count), *routed)
 
 
 def test_an_all_to_all_of_three_ranks_as_a_round() -> None:
     (only,) = rounds("all_to_all", "all_to_all", ((0, 1), (2,)))
-    ways = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
-    assert only.transfers == tuple(Transfer(a, b, 1 / 3, float((a, b) == (0, 2))) for a, b in ways)
+    pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
+    assert only.transfers == tuple(Transfer(a, b, 1 / 3, float((a, b) == (0, 2))) for a, b in pairs)
     assert rounds("ring", "all_to_all", ((0, 1), (2,))) == (only,), "a ring leaves it to those who can"
 
 

@@ -133,7 +133,7 @@ def test_under_zb_weight_gradients_are_reduced_behind_every_w() -> None:
 
 def test_zero_3_gathers_every_layer_two_ahead() -> None:
     """Gathers of 1 s at 0-1-2-3, of the third from when the first part begins; parts of 1 s at 1-2, 2-3, 3-4."""
-    assert shards.turn(3, 3.0, 3.0, Bucket(1.0, 0.0), None) == (4.0, 3.0)
+    assert shards.sharded_pass(3, 3.0, 3.0, Bucket(1.0, 0.0), None) == (4.0, 3.0)
 
 
 def test_zero_3_reduces_between_its_gathers() -> None:
@@ -142,7 +142,7 @@ def test_zero_3_reduces_between_its_gathers() -> None:
     Gathers of 2 s 0-2-4-6, part 0 2-3, reduction 0 of 1 s 6-7, part 1 4-5, gather 3 7-9, reduction 1 9-10, part 2 6-7,
     reduction 2 10-11, part 3 9-10, reduction 3 11-12.
     """
-    assert shards.turn(4, 4.0, 4.0, Bucket(2.0, 0.0), Bucket(1.0, 0.0)) == (10.0, 12.0)
+    assert shards.sharded_pass(4, 4.0, 4.0, Bucket(2.0, 0.0), Bucket(1.0, 0.0)) == (10.0, 12.0)
 
 
 def test_zero_3_is_slowed_by_what_is_under_way() -> None:
@@ -150,7 +150,7 @@ def test_zero_3_is_slowed_by_what_is_under_way() -> None:
 
     Gathers 0-2-4; part 0 2-5 (till 4 half of it) and 5-6; reduction 0 6-9; part 1 6-9 and 9-10; reduction 1 10-13.
     """
-    assert shards.turn(2, 4.0, 6.0, Bucket(2.0, 1.0), Bucket(3.0, 0.5)) == (10.0, 13.0)
+    assert shards.sharded_pass(2, 4.0, 6.0, Bucket(2.0, 1.0), Bucket(3.0, 0.5)) == (10.0, 13.0)
 
 
 def test_under_zero_3_a_turn_waits_for_the_stream_and_gathers_again() -> None:

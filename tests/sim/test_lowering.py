@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernels import lowering, memory
+from sim.kernels import lowering, memory, payloads
 from sim.plan.plan import Plan
 from sim.plan.program import Action, text
 
@@ -63,7 +63,7 @@ def test_gradients_reduce_behind_the_last_weight_gradient_where_the_backward_is_
     )
 
 
-def test_without_overlap_the_collectives_stand_around_the_optimizer(pair: Make) -> None:
+def test_without_overlap_gradients_reduce_before_the_optimizer_and_weights_gather_after_it(pair: Make) -> None:
     plan = pair(dp=2, overlap_grad_reduce=False, overlap_param_gather=False)
     assert program(plan, 0) == "F0 B0 dp reduce_scatter optimizer dp all_gather"
 
@@ -80,7 +80,7 @@ def test_zero_2_reduces_the_gradients_of_every_microbatch(pair: Make) -> None:
 
 
 def test_zero_3_gathers_two_layers_ahead_of_each_forward_and_backward(pair: Make) -> None:
-    """Three layers: those that come next are on their way while one computes (FSDP's backward prefetch)."""
+    """Three layers: the weights of the next two are gathered while one computes (FSDP's backward prefetch)."""
     plan = pair(dp=2, layers=(3,), zero_stage=3)
     assert program(plan, 0) == (
         "start dp all_gather.0 start dp all_gather.1 "
@@ -98,37 +98,37 @@ def test_a_tied_embedding_is_summed_by_the_end_stages_only(pair: Make) -> None:
     assert tied == [True, False, True]
 
 
-def test_virtual_stages_stand_before_the_letter(pair: Make) -> None:
+def test_virtual_stages_of_a_place_are_numbered(pair: Make) -> None:
     plan = pair(pp=2, vpp=2, microbatches=2, schedule="interleaved")
     assert program(plan, 0).split(" recv ")[0] == "0F0 send F0 0F1 send F1"
 
 
-def test_a_layer_takes_two_collectives_each_way_and_the_ends_one_more(pair: Make) -> None:
+def test_a_layer_takes_two_collectives_each_direction_and_the_ends_one_more(pair: Make) -> None:
     plan = pair(tp=2, layers=(3,))
     workload, config = plan.workload, plan.config
-    assert lowering.tensor_collectives(workload, config, 3, True, True, False) == (("all_reduce", 64 * 96 * 2.0, 7.0),)
-    assert lowering.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
+    assert payloads.tensor_collectives(workload, config, 3, True, True, False) == (("all_reduce", 64 * 96 * 2.0, 7.0),)
+    assert payloads.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
 
 
 def test_full_recomputation_repeats_the_collectives_of_the_forward(pair: Make) -> None:
     plan = pair(tp=2, recompute="full")
-    ((_, _, count),) = lowering.tensor_collectives(plan.workload, plan.config, 3, False, False, True)
+    ((_, _, count),) = payloads.tensor_collectives(plan.workload, plan.config, 3, False, False, True)
     assert count == 12.0
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_ranks_send_their_slice(sequence_parallel: bool, pair: Make) -> None:
     plan = pair(tp=2, pp=2, sequence_parallel=sequence_parallel)
-    assert lowering.message_bytes(plan.workload, plan.config) == 64 * 96
+    assert payloads.message_bytes(plan.workload, plan.config) == 64 * 96
 
 
 def test_slices_are_gathered_before_they_are_used_where_the_sequence_is_whole(pair: Make) -> None:
     plan, slices, alone = pair(tp=2, pp=2), pair(tp=2, pp=2, sequence_parallel=True), pair(pp=2)
-    assert lowering.gathered_bytes(plan.workload, plan.config) == 64 * 96 * 2
+    assert payloads.gathered_bytes(plan.workload, plan.config) == 64 * 96 * 2
     assert program(plan, 1) == "recv F0 tp all_gather F0 tp all_reduce B0 tp all_reduce send B0 optimizer"
     assert program(plan, 0) == "F0 tp all_reduce send F0 recv B0 tp all_gather B0 tp all_reduce optimizer"
-    assert lowering.gathered_bytes(slices.workload, slices.config) == 0.0
-    assert lowering.gathered_bytes(alone.workload, alone.config) == 0.0
+    assert payloads.gathered_bytes(slices.workload, slices.config) == 0.0
+    assert payloads.gathered_bytes(alone.workload, alone.config) == 0.0
 
 
 def test_under_deepspeed_a_forward_of_the_steady_state_leaves_behind_the_next_gradient(pair: Make) -> None:
@@ -186,7 +186,7 @@ def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObj
         assert reduced["edp"] == pytest.approx(times * width * experts if config.edp > 1 else 0, rel=1e-12)
 
 
-def test_a_program_knows_how_often_a_period_comes_again(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_a_program_counts_the_repeats_of_a_period(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
     """F0 F1 B0 F2 B1 ... F9 B8 B9 are pieces 1 to 20; F9 and B9 are of the last microbatch."""
     plan = make_plan(make_fleet(make_cluster(nodes=2)), pp=2, microbatches=10)
     lowered = lowering.Lowered(plan, 0, 10)

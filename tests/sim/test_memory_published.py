@@ -122,7 +122,7 @@ def test_a_4b_gpt_on_eight_a100_takes_what_was_measured(seq_len: int, vocab: int
         (4096, 256000, 32397.00146, 10425.9751),
     ],
 )
-def test_what_torch_allocates_of_a_4b_gpt_is_met(seq_len: int, vocab: int, fullest: float, emptiest: float) -> None:
+def test_memory_that_torch_allocates_for_a_4b_gpt_agrees(seq_len: int, vocab: int, fullest: float, emptiest: float) -> None:
     """sail-sg/VocabularyParallelism 6191c3b, artifact/exp_one_host.csv, the baseline: MiB allocated on the fullest and the
     emptiest rank (columns without a heading; the next one, 17046 to 37076, is what was reserved). Left out: 26256.83 at 2048 x
     256000, where the gradient of the embedding table comes on top of everything else; ours is 2.4 % less."""

@@ -61,7 +61,7 @@ def test_blocks_across_nodes_sum_their_copies_inside(two_nodes: Callable[..., Pl
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("size", [2, 4])
-def test_the_closed_form_is_met(two_nodes: Callable[..., Plan], zero_stage: int, overlap: bool, size: int) -> None:
+def test_the_engine_meets_the_closed_form(two_nodes: Callable[..., Plan], zero_stage: int, overlap: bool, size: int) -> None:
     switches = {"overlap_grad_reduce": overlap, "overlap_param_gather": overlap}
     plan = two_nodes(zero_shard_size=size, zero_stage=zero_stage, **switches)
     assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)

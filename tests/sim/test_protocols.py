@@ -17,7 +17,10 @@ from sim.engine.engine import simulate
 from sim.formats import catalog
 from sim.hardware.cluster import Cluster, Device, Fleet, Nic, Node
 from sim.hardware.link_spec import LinkSpec, Protocol
-from sim.network.routes import AlphaBeta, Capacities, Member, Way, protocols, ways
+from sim.network.alpha_beta import AlphaBeta, ProtocolCost, protocol_costs
+from sim.network.paths import Capacities
+from sim.network.protocols import protocols
+from sim.network.routes import Member
 
 Make = Callable[..., Any]
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -64,15 +67,15 @@ def node(link: str | LinkSpec, nodes: int = 1) -> Fleet:
     return Fleet("f", (Cluster("a", nodes, Node(catalog.device("h100-sxm5-80gb"), 8, spec, nics)),))
 
 
-def found(fleet: Fleet, nodes: int, ranks: int, operation: str, name: str = "ring") -> tuple[Way, ...]:
-    """Ways of a collective over the first `ranks` devices of every node."""
+def costs_of(fleet: Fleet, nodes: int, ranks: int, operation: str, name: str = "ring") -> tuple[ProtocolCost, ...]:
+    """Costs, by protocol, of a collective over the first `ranks` devices of every node."""
     hosts = tuple(tuple(Device("a", number, index) for index in range(ranks)) for number in range(nodes))
     group = Member(hosts, "intra_node" if nodes == 1 else "infiniband", name)
-    return ways(fleet, (group,), operation, Capacities(fleet))
+    return protocol_costs(fleet, (group,), operation, Capacities(fleet))
 
 
 def seconds(link: str | LinkSpec, ranks: int, operation: str, nbytes: float, nodes: int = 1, name: str = "ring") -> float:
-    return min(way.pace.seconds(nbytes) for way in found(node(link, nodes), nodes, ranks, operation, name))
+    return min(under.cost.seconds(nbytes) for under in costs_of(node(link, nodes), nodes, ranks, operation, name))
 
 
 def busbw(link: str, ranks: int, nbytes: float) -> float:
@@ -87,7 +90,7 @@ def busbw(link: str, ranks: int, nbytes: float) -> float:
     ("link", "middle", "nine_of_ten", "worst"),
     [("nvlink3", 0.03, 0.09, 0.45), ("nvlink4", 0.04, 0.12, 0.18), ("nvlink5", 0.03, 0.15, 0.40)],
 )
-def test_collectives_inside_a_node_meet_what_was_measured(link: str, middle: float, nine_of_ten: float, worst: float) -> None:
+def test_collectives_inside_a_node_agree_with_measurements(link: str, middle: float, nine_of_ten: float, worst: float) -> None:
     """The worst are payloads for which NCCL keeps a slow protocol for longer than is best: 1 MiB on 2, 16 MiB on 8 devices."""
     errors = {
         (operation, ranks, nbytes): abs(1e6 * seconds(link, ranks, operation, nbytes) / us - 1)
@@ -106,12 +109,12 @@ def test_the_switch_reduces_for_five_devices_and_more(ranks: int, measured: floa
     """busbw of all_reduce on H200 at 8 GiB (stas00/ml-engineering network/README.md); 365 in a ring of eight. The model
     has no number by rank count."""
     assert busbw("nvlink4", ranks, 8 * GIB) == pytest.approx(measured, rel=0.05)
-    switched = found(node("nvlink4"), 1, ranks, "all_reduce")[-1]
-    assert (switched.pace.seconds(8 * GIB) < 2 * (ranks - 1) / ranks * 8 * GIB / 370e9) == (ranks > 4)
+    switched = costs_of(node("nvlink4"), 1, ranks, "all_reduce")[-1]
+    assert (switched.cost.seconds(8 * GIB) < 2 * (ranks - 1) / ranks * 8 * GIB / 370e9) == (ranks > 4)
 
 
 @pytest.mark.parametrize(("ranks", "measured"), [(2, 22.6), (3, 45.1), (4, 85.4), (5, 37.2), (6, 45.7), (7, 87.0), (8, 134.5)])
-def test_the_cube_mesh_of_eight_v100_knows_how_many_take_part(ranks: int, measured: float) -> None:
+def test_the_cube_mesh_of_eight_v100_depends_on_the_number_of_members(ranks: int, measured: float) -> None:
     """VIA-Research/vTrain f8dda84 trace/v100, all_reduce of 1 GiB."""
     assert busbw("nvlink2", ranks, GIB) == pytest.approx(measured, rel=0.02)
 
@@ -121,7 +124,7 @@ def test_the_cube_mesh_of_eight_v100_knows_how_many_take_part(ranks: int, measur
     [("nvlink3-bridge", 2, 195), ("nvlink3-bridge", 4, 23.7), ("nvlink4-bridge", 2, 191), ("nvlink4-bridge", 4, 48.8)],
 )
 def test_more_devices_than_a_bridge_joins_go_over_pcie(link: str, ranks: int, measured: float) -> None:
-    """microsoft/vidur 7d47513 data/profiling/network, all_reduce busbw at 64 MiB (the catalogue's numbers stand on these)."""
+    """microsoft/vidur 7d47513 data/profiling/network, all_reduce busbw at 64 MiB (the source of the catalogue's numbers)."""
     assert busbw(link, ranks, 64 * MIB) == pytest.approx(measured, rel=0.03)
 
 
@@ -138,7 +141,7 @@ NIC_RATIO = {
 
 
 def test_an_all_gather_over_many_nodes_waits_for_every_step_of_its_ring() -> None:
-    """What looks like a NIC that is slow for small payloads is the ring's latency, rank by rank: nothing was fitted here."""
+    """The apparent slowness of the NIC for small payloads is the ring's latency, rank by rank: nothing is fitted here."""
     ratios = {}
     for nbytes, row in NIC_RATIO.items():
         for power, measured in enumerate(row, 1):
@@ -167,8 +170,8 @@ def test_links_without_a_protocol_that_others_have_leave_it_out() -> None:
 def test_a_protocol_is_overhead_steps_and_bytes_over_its_share(make_wire: Make) -> None:
     """A ring of four: 6 steps, 1.5 of the payload over a wire of 100 GB/s; in the switch 5/4 of it."""
     offered = (Protocol("quick", 1e-6, 2e-6, 0.1), Protocol("wide", 2e-5, 5e-6, 1.0), Protocol("switch", 4e-5, 0.0, 0.8, True))
-    paces = [way.pace for way in found(node(make_wire(protocols=offered)), 1, 4, "all_reduce")]
-    assert paces == [
+    costs = [under.cost for under in costs_of(node(make_wire(protocols=offered)), 1, 4, "all_reduce")]
+    assert costs == [
         AlphaBeta(pytest.approx(13e-6), pytest.approx(1.5e-10)),
         AlphaBeta(pytest.approx(50e-6), pytest.approx(1.5e-11)),
         AlphaBeta(pytest.approx(40e-6), pytest.approx(1.25 / 0.8e11)),
@@ -205,10 +208,10 @@ def test_more_bytes_take_longer_and_none_less_than_the_wire_needs(
 
 @pytest.mark.parametrize("hidden", [96, 960, 3072, 24576])
 def test_engine_and_closed_form_choose_one_protocol(hidden: int, make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
-    """One layer's tensor-parallel all_reduces, from 12 KiB to 3 MiB: their spans are what the pace says."""
+    """One layer's tensor-parallel all_reduces, from 12 KiB to 3 MiB: their spans are what the cost says."""
     machines = make_fleet(make_cluster("a", 1, 8, intra_node=catalog.link("nvlink4")))
     plan = make_plan(machines, tp=8, layers=(1,), shape={"hidden": hidden, "ffn_hidden": 4 * hidden})
     spans = [span for span in simulate(plan).of(0) if span.lane == "tp"]
     payload = 64 * hidden * 2
-    alone = min(way.pace.seconds(payload) for way in found(machines, 1, 8, "all_reduce"))
+    alone = min(under.cost.seconds(payload) for under in costs_of(machines, 1, 8, "all_reduce"))
     assert sum(span.seconds for span in spans) == pytest.approx((2 + 1 + 2 + 1) * alone, rel=1e-9)

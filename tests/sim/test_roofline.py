@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.analytic import costs
 from sim.hardware.cluster import Trunk
-from sim.kernels import compute
+from sim.kernels import compute, formulas
 from sim.results.roofline import _named, rooflines
 from sim.workload.kernels import Attention, Gemm, Pass
 
@@ -27,7 +27,7 @@ def plan(make_plan: Make, make_fleet: Make, make_cluster: Make) -> Any:
 
 def test_a_product_is_two_flops_a_cell_and_moves_three_matrices_three_times_over(plan: Any) -> None:
     """Forward and two backward products of (100 x 30) by (30 x 20), two of them, at 2 bytes a value."""
-    flops, moved = compute.work(Gemm("g", 100, 20, 30, count=2), plan.workload, plan.config)
+    flops, moved = formulas.kernel_work(Gemm("g", 100, 20, 30, count=2), plan.workload, plan.config)
     assert flops == 3 * 2 * (2 * 100 * 20 * 30)
     assert moved == 3 * 2 * 2 * (100 * 30 + 30 * 20 + 100 * 20)
 
@@ -35,20 +35,20 @@ def test_a_product_is_two_flops_a_cell_and_moves_three_matrices_three_times_over
 def test_fused_attention_reads_and_writes_vectors_only(plan: Any) -> None:
     """64 tokens, 4 heads of 8, 2 of keys and values: 2,048 values of queries, and as many of keys and values."""
     core = Attention("attention", 1, 4, 2, 8, 64)
-    flops, moved = compute.work(core, plan.workload, replace(plan.config, attention="flash"))
+    flops, moved = formulas.kernel_work(core, plan.workload, replace(plan.config, attention="flash"))
     assert flops == 3.5 * 2 * (4 * 64 * 64) * 8
     assert moved == 2 * (2 * 2048 + 2048) + 2 * (4 * 2048 + 2 * 2048)
 
 
 def test_unfused_attention_moves_its_scores(plan: Any) -> None:
     core = Attention("attention", 1, 4, 4, 8, 64)
-    flops, moved = compute.work(core, plan.workload, replace(plan.config, attention="unfused"))
+    flops, moved = formulas.kernel_work(core, plan.workload, replace(plan.config, attention="unfused"))
     assert flops == 3 * 4 * (4 * 64 * 64) * 8
     assert moved == ((6 + 9) * 2 + 2) * (4 * 64 * 64)
 
 
 def test_a_pass_moves_and_does_nothing(plan: Any) -> None:
-    assert compute.work(Pass("norm", 1000.0), plan.workload, plan.config) == (0.0, 2750.0)
+    assert formulas.kernel_work(Pass("norm", 1000.0), plan.workload, plan.config) == (0.0, 2750.0)
 
 
 @pytest.mark.parametrize(

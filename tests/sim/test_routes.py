@@ -1,4 +1,4 @@
-"""Which links a transfer uses, and how hard: automatic NIC selection, rails, leaves, trunks, and what a message takes."""
+"""Paths, routes and alpha-beta costs: automatic NIC selection, rails, leaves, trunks, and the seconds of messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Trunk, parse_device
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.transport import common_transport, trunk_path
-from sim.network.routes import AlphaBeta, Capacities, capacity, collective_route, message_route, near_nics, pace
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
+from sim.network.paths import Capacities, capacity, near_nics
+from sim.network.routes import collective_route, message_route
 
 Make = Callable[..., Any]
 Build = Callable[..., Cluster]
@@ -39,8 +41,8 @@ def trunks(*kinds: str) -> tuple[Trunk, ...]:
     return tuple(Trunk(("a", "b"), kind, 1e9, 1e-3) for kind in kinds)
 
 
-def pace_of(fleet: Fleet, source: str, target: str, nic: str) -> AlphaBeta:
-    return pace((message_route(fleet, parse_device(source), parse_device(target), nic),), Capacities(fleet))
+def cost_of(fleet: Fleet, source: str, target: str, nic: str) -> AlphaBeta:
+    return alpha_beta_cost((message_route(fleet, parse_device(source), parse_device(target), nic),), Capacities(fleet))
 
 
 # which NIC
@@ -156,10 +158,10 @@ def test_devices_joined_in_pairs_reach_the_bandwidth_of_their_pair(
 ) -> None:
     """A message has one partner: 20 of 100 GB/s. A group of three drives two of its pairs: 40 GB/s."""
     fleet = make_fleet(make_cluster("a", 1, 4, intra_node=make_wire(bandwidth=1e11, pair_bandwidth=2e10)))
-    assert pace_of(fleet, "a/node0/dev0", "a/node0/dev1", "intra_node").per_byte == pytest.approx(1 / 2e10)
+    assert cost_of(fleet, "a/node0/dev0", "a/node0/dev1", "intra_node").per_byte == pytest.approx(1 / 2e10)
     hosts = (tuple(Device("a", 0, index) for index in range(3)),)
     route = collective_route(fleet, hosts, "intra_node", "ring", "all_gather")
-    assert pace((route,), Capacities(fleet)).per_byte == pytest.approx(2 / 3 / 4e10)
+    assert alpha_beta_cost((route,), Capacities(fleet)).per_byte == pytest.approx(2 / 3 / 4e10)
 
 
 # leaves and trunks
@@ -185,24 +187,24 @@ def test_an_oversubscribed_leaf_slows_messages_that_leave_it_together(make_fleet
     """Two nodes under a leaf of a quarter of their bandwidth: together 5 GB/s, so 2.5 GB/s each."""
     fleet = make_fleet(make_cluster("a", 4, 1, fabric=Fabric(2, 4.0)))
     routes = tuple(message_route(fleet, Device("a", n, 0), Device("a", n + 2, 0), "infiniband") for n in (0, 1))
-    assert pace(routes, Capacities(fleet)).per_byte == pytest.approx(1 / 2.5e9)
+    assert alpha_beta_cost(routes, Capacities(fleet)).per_byte == pytest.approx(1 / 2.5e9)
 
 
 def test_a_trunk_caps_what_crosses_it_and_adds_its_latency(build: Build, make_fleet: Make) -> None:
     thin = Trunk(("a", "b"), "infiniband", 1e8, 5e-3)
     fleet = make_fleet(build("a", "infiniband"), build("b", "infiniband"), trunks=(thin,))
-    assert pace_of(fleet, "a/node0/dev0", "b/node0/dev0", "infiniband") == AlphaBeta(5e-3, pytest.approx(1e-8))
-    assert pace_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband") == AlphaBeta(0.0, pytest.approx(1e-10))
+    assert cost_of(fleet, "a/node0/dev0", "b/node0/dev0", "infiniband") == AlphaBeta(5e-3, pytest.approx(1e-8))
+    assert cost_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband") == AlphaBeta(0.0, pytest.approx(1e-10))
 
 
 def test_each_direction_of_a_trunk_has_its_own_bandwidth(build: Build, make_fleet: Make) -> None:
     fleet = make_fleet(build("a", "infiniband"), build("b", "infiniband"), trunks=(Trunk(("a", "b"), "infiniband", 1e8, 0.0),))
     a, b = Device("a", 0, 0), Device("b", 0, 0)
     there, back = (message_route(fleet, *ends, "infiniband") for ends in ((a, b), (b, a)))
-    assert pace((there, back), Capacities(fleet)).per_byte == pytest.approx(1e-8)
+    assert alpha_beta_cost((there, back), Capacities(fleet)).per_byte == pytest.approx(1e-8)
 
 
-def test_the_way_over_a_third_cluster_is_taken_where_it_is_shorter(build: Build, make_fleet: Make) -> None:
+def test_the_path_over_a_third_cluster_is_taken_where_it_is_shorter(build: Build, make_fleet: Make) -> None:
     clusters = tuple(build(name) for name in "abc")
     detour = (Trunk(("a", "c"), "ethernet", 1e9, 1e-3), Trunk(("c", "b"), "ethernet", 1e9, 1e-3))
     slow = Trunk(("a", "b"), "ethernet", 1e9, 5e-3)
@@ -226,7 +228,7 @@ def test_a_message_on_an_idle_network_takes_overhead_latency_and_bytes_over_its_
 ) -> None:
     card = make_nic(bandwidth=1e10, latency=5e-6, overhead=2e-5, efficiency=0.8)
     fleet = make_fleet(make_cluster("a", 2, 1, (card,)))
-    assert pace_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband").seconds(1e6) == pytest.approx(
+    assert cost_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband").seconds(1e6) == pytest.approx(
         25e-6 + 1e6 / (1e10 * 0.8)
     )
 
@@ -235,7 +237,7 @@ def test_a_host_bridge_may_be_the_bottleneck(make_fleet: Make, make_cluster: Mak
     """PCIe of 10 GB/s carries 8."""
     thin = make_device(host_bandwidth=1e10)
     fleet = make_fleet(make_cluster("a", 2, 1, (make_nic(bandwidth=1e11),), spec=thin))
-    assert pace_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband").per_byte == pytest.approx(1 / 8e9)
+    assert cost_of(fleet, "a/node0/dev0", "a/node1/dev0", "infiniband").per_byte == pytest.approx(1 / 8e9)
 
 
 @pytest.mark.parametrize("collective", names())
@@ -247,14 +249,14 @@ def test_a_reduction_between_nodes_is_never_faster_than_its_bytes(
     fleet = make_fleet(make_cluster("a", n, 1))
     hosts = tuple((Device("a", node, 0),) for node in range(n))
     route = collective_route(fleet, hosts, "infiniband", collective, "all_reduce")
-    assert pace((route,), Capacities(fleet)).per_byte >= 2 * (n - 1) / n / 1e10 * (1 - 1e-12)
+    assert alpha_beta_cost((route,), Capacities(fleet)).per_byte >= 2 * (n - 1) / n / 1e10 * (1 - 1e-12)
 
 
 def test_a_ring_between_nodes_takes_two_n_minus_one_over_n(make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
     card = make_nic(bandwidth=1e10, latency=1e-5, overhead=3e-5, efficiency=0.5)
     fleet = make_fleet(make_cluster("a", 4, 1, (card,)))
     hosts = tuple((Device("a", node, 0),) for node in range(4))
-    found = pace((collective_route(fleet, hosts, "infiniband", "ring", "all_reduce"),), Capacities(fleet))
+    found = alpha_beta_cost((collective_route(fleet, hosts, "infiniband", "ring", "all_reduce"),), Capacities(fleet))
     assert found == AlphaBeta(pytest.approx(3e-5 + 6 * 1e-5), pytest.approx(1.5 / (1e10 * 0.5)))
 
 
@@ -265,7 +267,7 @@ def test_rings_of_all_lanes_share_the_nics_of_their_nodes(make_fleet: Make, make
         collective_route(fleet, tuple((Device("a", node, lane),) for node in (0, 1)), "infiniband", "ring", "all_gather")
         for lane in (0, 1)
     )
-    one, both = (pace(routes, Capacities(fleet)).per_byte for routes in (lanes[:1], lanes))
+    one, both = (alpha_beta_cost(routes, Capacities(fleet)).per_byte for routes in (lanes[:1], lanes))
     assert both == pytest.approx(2 * one)
 
 

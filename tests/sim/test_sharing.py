@@ -58,7 +58,7 @@ def test_a_flow_alone_gets_its_narrowest_link() -> None:
     assert shared([one(0, 1, 2)], (10.0, 4.0, 7.0)) == [4.0]
 
 
-def test_alike_flows_share_a_link_equally() -> None:
+def test_equal_flows_share_a_link_equally() -> None:
     assert shared([one(0)] * 4, (10.0,)) == [2.5, 2.5, 2.5, 2.5]
 
 
@@ -100,7 +100,7 @@ def test_staggered_flows_as_a_timetable() -> None:
     assert arrivals(plan, (10.0,)) == [(0, 10.0), (1, pytest.approx(16.0)), (2, pytest.approx(16.0))]
 
 
-def test_a_flow_that_ends_frees_bandwidth_for_flows_it_never_met() -> None:
+def test_a_flow_that_ends_frees_bandwidth_for_flows_it_shares_no_link_with() -> None:
     """Flow 1 crosses both links. When flow 0 leaves link 0, flow 1 speeds up and so takes from flow 2 on link 1."""
     plan = [(0.0, one(0), 4.0), (0.0, one(0, 1), 30.0), (0.0, one(1), 100.0)]
     # until 4 s: rates 1, 1, 9 (4, 4 and 36 bytes); then link 0 gives flow 1 two: rates 2 and 8 until flow 2 ends at 12 s
@@ -165,7 +165,7 @@ def test_shares_do_not_depend_on_the_order_of_flows(crowd: tuple[list[Use], tupl
 def test_every_byte_arrives_and_no_link_is_ever_overloaded(
     crowd: tuple[list[Use], tuple[float, ...]], data: st.DataObject
 ) -> None:
-    """Loads are looked at whenever a flow starts or arrives; between those moments rates do not change."""
+    """Loads are checked whenever a flow starts or arrives; between those moments rates do not change."""
     uses, capacities = crowd
     starts = [data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in uses]
     sizes = [data.draw(st.sampled_from([1.0, 7.0, 100.0])) for _ in uses]
@@ -174,16 +174,16 @@ def test_every_byte_arrives_and_no_link_is_ever_overloaded(
     carried = [0.0] * len(capacities)
     seen, arrived = [0.0], []
 
-    def look() -> None:
+    def check() -> None:
         used = [network.load(link) for link in range(len(capacities))]
         assert all(load <= capacity * (1 + 1e-9) for load, capacity in zip(used, capacities, strict=True))
 
     def send(start: float, use: Use, nbytes: float) -> simpy.events.ProcessGenerator:
         yield env.timeout(start)
         done = network.start(use, nbytes)
-        look()
+        check()
         yield done
-        look()
+        check()
         arrived.append(nbytes)
         seen.append(env.now)
         for link, weight in use:
@@ -235,7 +235,7 @@ def test_a_flow_that_is_put_off_rests_and_others_go_on() -> None:
 
 def test_a_closed_link_holds_up_its_flows_and_frees_the_links_beside_it() -> None:
     """Links of 10; both flows of 100 share link 1 at 5, until link 0 is closed from 4 to 10. Of 80 left flow 1 sends 60 by 10,
-    alone, and the last 20 at 5 by 14; flow 0 stands still at 80, sends 20 by 14, and the last 60 at 10 by 20."""
+    alone, and the last 20 at 5 by 14; flow 0 stops at 80, sends 20 by 14, and the last 60 at 10 by 20."""
     both: list[Arrival] = [(0.0, one(0, 1), 100.0), (0.0, one(1), 100.0)]
     assert arrivals(both, (10.0, 10.0), ((4.0, 0, 0.0), (10.0, 0, 10.0))) == [(1, 14.0), (0, 20.0)]
 

@@ -56,10 +56,10 @@ def any_scene(seed: int, weights: tuple[float, ...]) -> Scene:
 scenes = st.integers(0, 2**32).map(lambda seed: any_scene(seed, ANY_WEIGHTS))
 
 
-def played(
-    scene: Scene, network_of: Callable[..., Network] = Network, look: Callable[[Network], None] = lambda network: None
+def simulated(
+    scene: Scene, network_of: Callable[..., Network] = Network, check: Callable[[Network], None] = lambda network: None
 ) -> list[float]:
-    """When each flow arrives in our network; `look` sees it whenever rates may have changed."""
+    """When each flow arrives in our network; `check` is called whenever rates may have changed."""
     env = simpy.Environment()
     network = network_of(env, scene.capacities)
     times = [0.0] * len(scene.flows)
@@ -67,10 +67,10 @@ def played(
     def send(index: int, start: float, use: Use, nbytes: int) -> simpy.events.ProcessGenerator:
         yield env.timeout(start)
         done = network.start(use, nbytes)
-        look(network)
+        check(network)
         yield done
         times[index] = env.now
-        look(network)
+        check(network)
 
     for index, flow in enumerate(scene.flows):
         env.process(send(index, *flow))
@@ -119,11 +119,11 @@ def arrivals_by_definition(scene: Scene) -> list[float]:
     times = [0.0] * len(scene.flows)
     now = 0.0
     while left:
-        under_way = {flow: scene.flows[flow][1] for flow in left if starts[flow] <= now}
-        rates = rates_by_definition(under_way, scene.capacities)
-        ends = {flow: now + left[flow] / rates[flow] for flow in under_way}
+        active = {flow: scene.flows[flow][1] for flow in left if starts[flow] <= now}
+        rates = rates_by_definition(active, scene.capacities)
+        ends = {flow: now + left[flow] / rates[flow] for flow in active}
         until = min([*ends.values(), *(start for start in starts.values() if start > now)])
-        for flow in under_way:
+        for flow in active:
             left[flow] -= rates[flow] * (until - now)
             if ends[flow] <= until * (1 + 1e-9):  # those that end together but for rounding
                 times[flow] = ends[flow]
@@ -140,32 +140,32 @@ def test_the_definition_gives_the_textbook_shares() -> None:
 
 @given(scene=scenes)
 def test_flows_arrive_when_the_definition_of_fairness_says(scene: Scene) -> None:
-    assert played(scene) == pytest.approx(arrivals_by_definition(scene), rel=1e-6)
+    assert simulated(scene) == pytest.approx(arrivals_by_definition(scene), rel=1e-6)
 
 
 @given(scene=scenes)
 def test_shares_are_max_min_fair_at_every_moment(scene: Scene) -> None:
     """The certificate, on the rates in force: no link above its capacity; each flow has a full one where nobody is faster."""
 
-    def look(network: Network) -> None:
+    def check(network: Network) -> None:
         fastest = [max((flow.rate for flow in on), default=0.0) for on in network._on]
         full = [network.load(link) >= capacity * (1 - 1e-9) for link, capacity in enumerate(scene.capacities)]
         assert all(network.load(link) <= capacity * (1 + 1e-9) for link, capacity in enumerate(scene.capacities))
         for flow in {flow for on in network._on for flow in on}:
             assert any(full[link] and flow.rate >= fastest[link] * (1 - 1e-9) for link, _ in flow.use)
 
-    played(scene, look=look)
+    simulated(scene, check=check)
 
 
 @given(scene=scenes)
 def test_rates_in_force_are_those_of_sharing_anew(scene: Scene) -> None:
     """However many flows have come and gone since a flow got its rate."""
 
-    def look(network: Network) -> None:
+    def check(network: Network) -> None:
         anew = fair_rates({flow: None for on in network._on for flow in on}, dict(enumerate(scene.capacities)))
         assert {flow: flow.rate for flow in anew} == pytest.approx(anew, rel=1e-12)
 
-    played(scene, look=look)
+    simulated(scene, check=check)
 
 
 class Thorough(Network):
@@ -180,7 +180,7 @@ class Thorough(Network):
 
 @given(scene=scenes)
 def test_flows_that_are_not_joined_need_no_new_rates(scene: Scene) -> None:
-    assert played(scene) == pytest.approx(played(scene, Thorough), rel=1e-9)
+    assert simulated(scene) == pytest.approx(simulated(scene, Thorough), rel=1e-9)
 
 
 def python_with_simgrid() -> str:
@@ -203,4 +203,4 @@ def test_flows_arrive_when_simgrid_says(weights: tuple[float, ...]) -> None:
         check=True,
     )
     for scene, times in zip(chosen, json.loads(said.stdout), strict=True):
-        assert played(scene) == pytest.approx(times, rel=1e-6), scene
+        assert simulated(scene) == pytest.approx(times, rel=1e-6), scene

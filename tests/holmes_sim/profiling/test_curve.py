@@ -8,7 +8,7 @@ from holmes_sim.profiling import curve
 from holmes_sim.profiling.curve import Product
 from holmes_sim.profiling.spread import Spread
 from sim.hardware.device_spec import DeviceSpec, GemmCurve
-from sim.kernels.compute import gemm_seconds
+from sim.kernels.formulas import gemm_seconds
 from sim.workload.kernels import Gemm
 
 PEAK, BANDWIDTH = 1e14, 1e12

@@ -1,4 +1,4 @@
-"""Rings through many alike nodes cost what they cost with every node looked at."""
+"""Replica rows: rings through many equivalent nodes cost the same from the few that are kept as from all nodes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from planner.space.device_slots import Run, rows
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.network.collective_costs import CollectiveCosts
-from sim.network.replica_rows import Rows
-from sim.network.routes import Capacities
+from sim.network.paths import Capacities
+from sim.network.replica_rows import ReplicaRows
 from sim.plan.parallel_config import ParallelConfig
 
 Make = Callable[..., Any]
@@ -26,7 +26,7 @@ def real(make_wire: Make, make_nic: Make) -> dict[str, Any]:
     return {"intra_node": inside, "nics": (make_nic(count=2, latency=4.1e-6, efficiency=0.91, interference=0.07),)}
 
 
-def paces(fleet: Fleet, tp: int, listed: Rows, zero: int) -> CollectiveCosts:
+def costs(fleet: Fleet, tp: int, listed: ReplicaRows, zero: int) -> CollectiveCosts:
     config = ParallelConfig(tp=tp, dp=len(listed), num_microbatches=(1,) * len(listed), zero_stage=zero)
     return CollectiveCosts(fleet, config, listed, Capacities(fleet))
 
@@ -48,11 +48,11 @@ def test_a_ring_costs_what_it_costs_node_by_node(
     stand = tuple(Run(c, min(f, 48 // tp - 1), n) for c, f, n in zip(clusters, firsts, counts, strict=True))
     short = rows(stand, tp)
     every = short.all()
-    listed = Rows(every, (), lambda: every)
+    listed = ReplicaRows(every, (), lambda: every)
     assert len(short) == len(every) and len(short.like) == len(every)
     assert all([d.index for d in short.kept[i]] == [d.index for d in row] for i, row in zip(short.like, every, strict=True))
-    assert Rows.of(fleet, every).again == short.again and Rows.of(fleet, every).kept == short.kept
-    few, full = paces(fleet, tp, short, zero), paces(fleet, tp, listed, zero)
+    assert ReplicaRows.of(fleet, every).unlisted == short.unlisted and ReplicaRows.of(fleet, every).kept == short.kept
+    few, full = costs(fleet, tp, short, zero), costs(fleet, tp, listed, zero)
     kinds = (["dp"] if len(every) > 1 else []) + (["tp"] if tp > 1 else [])
     for kind in kinds:
         for operation in ("all_reduce", "reduce_scatter", "all_gather"):
@@ -60,22 +60,22 @@ def test_a_ring_costs_what_it_costs_node_by_node(
             assert few.interference(kind, operation, 1e6) == full.interference(kind, operation, 1e6)
 
 
-def test_of_many_nodes_three_are_looked_at(make_cluster: Make) -> None:
-    """Slots 1 to 41 of nodes of two: half a node, twenty nodes, of which the first two and the last stand for all."""
+def test_three_of_many_equivalent_nodes_are_kept(make_cluster: Make) -> None:
+    """Slots 1 to 41 of nodes of two: half a node, twenty nodes, of which the first two and the last are kept."""
     short = rows((Run(make_cluster(nodes=40, devices=4), 1, 41),), 2)
     assert [row[0].node for row in short.kept] == [0, 1, 1, 2, 2, 20, 20]
-    assert (short.again, len(short)) == (((3, 5, 17),), 41)
+    assert (short.unlisted, len(short)) == (((3, 5, 17),), 41)
 
 
-def test_nodes_that_are_left_and_entered_again_are_all_looked_at(make_fleet: Make, make_cluster: Make) -> None:
+def test_nodes_that_a_ring_visits_twice_are_all_kept(make_fleet: Make, make_cluster: Make) -> None:
     fleet = make_fleet(make_cluster(nodes=6, devices=2))
     zigzag = tuple((Device("c", node, index),) for index in range(2) for node in range(6))
-    assert Rows.of(fleet, zigzag).again == ()
-    assert Rows.of(fleet, zigzag[:6]).again == ((1, 2, 3),)
+    assert ReplicaRows.of(fleet, zigzag).unlisted == ()
+    assert ReplicaRows.of(fleet, zigzag[:6]).unlisted == ((1, 2, 3),)
 
 
 @pytest.mark.parametrize("shards", [2, 24])
-def test_blocks_that_share_state_are_all_looked_at(make_fleet: Make, make_cluster: Make, shards: int) -> None:
+def test_blocks_that_share_state_are_all_evaluated(make_fleet: Make, make_cluster: Make, shards: int) -> None:
     """What ZeRO shards in blocks of two goes round in small rings, and their copies; in one block it is one ring."""
     cluster = make_cluster(nodes=12, devices=2)
     fleet = make_fleet(cluster)
@@ -83,6 +83,6 @@ def test_blocks_that_share_state_are_all_looked_at(make_fleet: Make, make_cluste
     every = short.all()
     config = ParallelConfig(dp=24, num_microbatches=(1,) * 24, zero_stage=1, zero_shard_size=shards)
     few, full = (
-        CollectiveCosts(fleet, config, listed, Capacities(fleet)) for listed in (short, Rows(every, (), lambda: every))
+        CollectiveCosts(fleet, config, listed, Capacities(fleet)) for listed in (short, ReplicaRows(every, (), lambda: every))
     )
     assert few._of("dp", "reduce_scatter") == full._of("dp", "reduce_scatter")

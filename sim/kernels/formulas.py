@@ -1,0 +1,143 @@
+"""Seconds, FLOPs and bytes of single kernels on a device, by formula: matrix products, attention cores, elementwise passes.
+
+A matrix product takes launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)), where the device's fitted curve
+(`sim.hardware.cluster.GemmCurve`) gives launch, w, c and m. The form and the constants are fitted to measured bf16 products,
+see the catalogue. Fused attention takes its causal FLOPs at the device's attention efficiency. An elementwise pass takes its
+bytes over the memory bandwidth. Backward: two products for each product (gradients of input and of weight), `FLASH_BACKWARD`
+times the FLOPs of fused attention, `PASS_BACKWARD` times the bytes of a pass.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sim.hardware.device_spec import DeviceSpec
+from sim.plan.parallel_config import ParallelConfig
+from sim.units import MICRO, Bytes, Flops, Seconds
+from sim.workload.kernels import Attention, Gemm, Kernel
+from sim.workload.workload import Workload
+
+PASS_LAUNCH: Seconds = 3 * MICRO
+"""Fixed time of a memory-bound kernel (NVIDIA aiconfigurator 095f58a, systems/*.yaml: 3 us beside 0.8 of the bandwidth)."""
+PASS_BACKWARD = 1.75
+"""Bytes that the backward of a pass moves for each byte of its forward. Counted on the passes of a GPT layer, in units of s b h
+values, backward / forward: norms 6 / 4 (gradient and input read, gradient written), heads 9 / 6 and activation 16 / 8 (both
+with a bias gradient), dropout + residual 13 / 7 (mask applied, bias gradient, two branches added): 44 / 25."""
+CUDA_CORE_EFFICIENCY = 0.93
+"""Share of the fp32 peak that products without tensor cores reach. Fitted to Sailor's layer profiles (eth-easl/sailor):
+OPT-30B in fp32 on A100, 145 ms forward at one sequence of 2,048, and GPT-Neo 2.7B on V100."""
+TENSOR_CORE_ALIGNMENT = 16
+"""Rows use tensor cores if their bytes are a multiple of this (NVIDIA, Matrix Multiplication Background User's Guide, 2.2)."""
+UNALIGNED_RATE = 0.5
+"""Share of the fp32 peak that batched attention products reach where head_dim is not aligned. Fitted to one pair of runs:
+BLOOM's search, hidden 13,824 with 128 heads (head_dim 108) against 64 (216), 162.7 against 121.3 s a step."""
+FLASH_BACKWARD = 2.5
+"""FLOPs of the backward of fused attention for each FLOP of its forward: scores are recomputed (Dao, arXiv 2307.08691,
+section 3.1)."""
+UNFUSED_PASSES = {2: (6, 9), 4: (8, 18)}
+"""Bytes of a value -> how often an unfused attention core moves its scores through memory, (forward, backward). Counted at 2
+bytes. Forward: product out, softmax in and out, dropout in and out, product in. Backward: product out, dropout in and out,
+softmax twice in and once out, products three times in. At 4 bytes Megatron-LM's fused softmax does not apply
+(megatron/core/fusions/fused_softmax.py), so the mask is a pass of its own: 8 forward, confirmed by Sailor's layer profiles
+(OPT-350M on GH200 and A100-40). Backward would be 11 by count; 18 is fitted to those profiles and to GPT-Neo 2.7B on A100. The
+mask of dropout adds one byte a score."""
+
+
+def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int) -> Seconds:
+    """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision."""
+    curve = device.gemm
+    rows, columns = curve.tile
+    tiles = math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
+    waves = math.ceil(tiles / device.compute_units)
+    padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
+    flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
+    moved = gemm.values * nbytes
+    share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.compute_efficiency
+    busy = max(
+        flops / (device.peak_of(precision) * share),
+        moved / (device.memory_bandwidth * curve.memory_efficiency),
+    )
+    return gemm.count * (curve.launch + busy)
+
+
+def pass_seconds(moved: Bytes, device: DeviceSpec) -> Seconds:
+    """Seconds of one elementwise pass that moves `moved` bytes through memory."""
+    return PASS_LAUNCH + moved / (device.memory_bandwidth * device.elementwise_efficiency)
+
+
+def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> tuple[Flops, Bytes]:
+    """(FLOPs, bytes moved) of the attention core, fused ("flash") or "unfused", in one direction.
+
+    A fused core moves its inputs and outputs only: queries, keys and values in, values out; backward also reads the values and
+    their gradient and writes the gradients of queries, keys and values (Dao, arXiv 2307.08691, algorithms 1 and 2). An unfused
+    core moves its scores as often as `UNFUSED_PASSES` says.
+    """
+    if kind == "flash":
+        queries = core.scores / core.seq_len * core.head_dim
+        keys_and_values = 2.0 * core.batch * core.kv_heads * core.seq_len * core.head_dim
+        moved = 4.0 * queries + 2.0 * keys_and_values if backward else 2.0 * queries + keys_and_values
+        return (FLASH_BACKWARD if backward else 1.0) * core.flops, moved * nbytes
+    products = (2.0 if backward else 1.0) * (4.0 * core.scores * core.head_dim)
+    return products, (UNFUSED_PASSES[nbytes][backward] * nbytes + 1.0) * core.scores
+
+
+def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool) -> Seconds:
+    """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused")."""
+    dtype = "fp16" if precision == "fp16" else "bf16"
+    peak = device.peak_of(dtype if precision in ("fp16", "bf16", "fp8") else precision)
+    flops, moved = attention_work(core, nbytes, kind, backward)
+    if kind == "flash":
+        return flops / (peak * (device.attention_backward if backward else device.attention_forward))
+    rate = peak * device.gemm.compute_efficiency
+    if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
+        rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
+    return flops / rate + pass_seconds(moved, device)
+
+
+def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
+    """Seconds of a kernel's forward; `attention` is the kind of attention core, "flash" or "unfused"."""
+    if isinstance(kernel, Gemm):
+        return gemm_seconds(kernel, device, precision, nbytes)
+    if isinstance(kernel, Attention):
+        return attention_seconds(kernel, device, precision, nbytes, attention, False)
+    return pass_seconds(kernel.moved, device)
+
+
+def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
+    """Seconds of the gradient of a kernel's input: one product of a Gemm, the whole backward of any other kernel."""
+    if isinstance(kernel, Gemm):
+        return gemm_seconds(Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count), device, precision, nbytes)
+    if isinstance(kernel, Attention):
+        return attention_seconds(kernel, device, precision, nbytes, attention, True)
+    return pass_seconds(PASS_BACKWARD * kernel.moved, device)
+
+
+def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int) -> Seconds:
+    """Seconds of the gradient of a kernel's weight: one product of a Gemm, 0 for any other kernel."""
+    if isinstance(kernel, Gemm):
+        return gemm_seconds(Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count), device, precision, nbytes)
+    return 0.0
+
+
+def backward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
+    """Seconds of a kernel's backward: gradients of input and weight."""
+    inputs = input_gradient_seconds(kernel, device, precision, nbytes, attention)
+    return inputs + weight_gradient_seconds(kernel, device, precision, nbytes)
+
+
+def kernel_seconds(kernel: Kernel, device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of one kernel of a workload."""
+    options = device, workload.precision, workload.bytes_per_value, config.attention
+    return forward_seconds(kernel, *options), backward_seconds(kernel, *options)
+
+
+def kernel_work(kernel: Kernel, workload: Workload, config: ParallelConfig) -> tuple[Flops, Bytes]:
+    """(FLOPs, bytes moved) of one kernel, forward and backward together; an elementwise pass counts as 0 FLOPs."""
+    nbytes = workload.bytes_per_value
+    if isinstance(kernel, Gemm):
+        return 3.0 * kernel.flops, 3.0 * kernel.count * kernel.values * nbytes
+    if isinstance(kernel, Attention):
+        both = (attention_work(kernel, nbytes, config.attention, backward) for backward in (False, True))
+        flops, moved = zip(*both, strict=True)
+        return sum(flops), sum(moved)
+    return 0.0, (1.0 + PASS_BACKWARD) * kernel.moved

@@ -1,0 +1,132 @@
+"""Payloads of communication: bytes of messages between stages, and payload and count of the collectives of a stage.
+
+Bytes are those of one rank unless a docstring says otherwise. `layers`, `first` and `last` describe a stage: its number of
+layers, and whether it holds the input embedding or the head.
+"""
+
+from __future__ import annotations
+
+from sim.kernels import memory
+from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
+from sim.units import Bytes
+from sim.workload.workload import Workload
+
+BUCKET_PARAMETERS = 40e6
+"""Parameters of one gradient bucket: Megatron-LM's default, max(40 million, 1 million x dp) (megatron/core/distributed). Larger
+buckets make fewer collectives, of which less overlaps with the backward."""
+
+
+def message_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations that one tensor-parallel rank sends to its peer of the next stage: 1/tp of the activations.
+
+    With sequence parallelism that is all the rank has; without it, the receivers gather the slices (`gathered_bytes`).
+    """
+    return activation_bytes(workload, config) / config.tp
+
+
+def activation_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Activations of one microbatch between two layers for one cp rank's part of the sequence, all tp ranks together."""
+    tokens = config.microbatch_size * workload.seq_len / config.cp
+    return tokens * workload.model.hidden * workload.bytes_per_value
+
+
+def gathered_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Payload of the all_gather of tensor-parallel ranks after each received message; 0 where no gather is needed.
+
+    All ranks of a tensor-parallel group hold the same activations, so each sends 1/tp of them, and the receivers gather them
+    inside the node (Narayanan et al., arXiv 2104.04473, section 4.1; DeepSpeed's PartitionedTensor).
+    """
+    return activation_bytes(workload, config) if config.tp > 1 and config.pp > 1 and not config.sequence_parallel else 0.0
+
+
+def tensor_collectives(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool, backward: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """(operation, payload, count) of the tensor-parallel collectives of one microbatch on one stage.
+
+    Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
+    in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    Experts gather and scatter the tokens that were dispatched to them, in place of the MLP's collectives (the alltoall
+    dispatcher of Megatron-Core, expert tensor parallel as wide as tp)."""
+    if config.tp == 1:
+        return ()
+    payload = activation_bytes(workload, config)
+    once = layers * (2 if backward and config.recompute == "full" else 1)
+    rounds = 2 * once
+    ends = int(first and not backward) + int(last and backward)
+    if not config.sequence_parallel:
+        return (("all_reduce", payload, float(rounds + ends)),)
+    routed: tuple[tuple[str, Bytes, float], ...] = ()
+    if workload.model.experts:
+        rounds -= 0 if workload.model.shared_ffn_hidden else once
+        chosen = payload * workload.model.experts_per_token
+        routed = (("all_gather", chosen, float(once)), ("reduce_scatter", chosen, float(once)))
+    gathers = rounds + int(last and not backward) + int(first and backward)
+    return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)), *routed)
+
+
+def ring_exchanges(
+    workload: Workload, config: ParallelConfig, layers: int, backward: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """("F", "B" or "R", payload, count) of the exchanges among cp ranks of one microbatch on one stage.
+
+    In a forward every rank's keys and values pass once around the ring (Liu et al., arXiv 2310.01889), in a backward their
+    gradients as well. The payload is that of all cp ranks together. Full recomputation repeats the forward's exchange ("R").
+    """
+    if config.cp == 1:
+        return ()
+    width = max(workload.model.kv_size / config.tp, workload.model.head_dim)
+    payload = 2.0 * config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
+    if not backward:
+        return (("F", payload, float(layers)),)
+    recomputed = (("R", payload, float(layers)),) if config.recompute == "full" else ()
+    return (*recomputed, ("B", 2 * payload, float(layers)))
+
+
+def expert_collectives(
+    workload: Workload, config: ParallelConfig, layers: int, backward: bool
+) -> tuple[tuple[str, Bytes, float], ...]:
+    """(operation, payload, count) of the expert-parallel collectives of one microbatch on one stage.
+
+    A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
+    token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). With
+    sequence parallelism the tokens are this rank's slice of the sequence. Full recomputation repeats the forward's.
+    """
+    if config.ep == 1:
+        return ()
+    slices = config.tp if config.sequence_parallel else 1
+    payload = activation_bytes(workload, config) / slices * workload.model.experts_per_token
+    return (("all_to_all", payload, 2.0 * layers * (2 if backward and config.recompute == "full" else 1)),)
+
+
+def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
+    """Number of gradient buckets of one stage: at most one a layer, so that each follows a layer's backward; FSDP: one each."""
+    if config.shards_parameters:
+        return layers
+    parameters = memory.stage_parameters(workload, config, layers, first, last)
+    return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp_cp))))
+
+
+def gradient_bytes(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, Bytes], ...]:
+    """(kind of group, bytes) of the gradients of a stage that one rank reduces over each group."""
+    width = GRADIENT_BYTES[config.gradient_precision]
+    held = memory.by_sharing(workload, config, layers, first, last)
+    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1)
+
+
+def parameter_bytes(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, Bytes], ...]:
+    """(kind of group, bytes) of the weights of a stage that one rank gathers over each group."""
+    held = memory.by_sharing(workload, config, layers, first, last)
+    return tuple((group, parameters * workload.bytes_per_value) for group, parameters, sharing in held if sharing > 1)
+
+
+def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Gradient of a tied embedding that the two end stages all_reduce; 0 with one stage or an untied embedding."""
+    if config.pp == 1 or not workload.model.tied_embeddings:
+        return 0.0
+    return workload.model.vocab * workload.model.hidden / config.tp * GRADIENT_BYTES[config.gradient_precision]

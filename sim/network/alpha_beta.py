@@ -1,0 +1,77 @@
+"""Alpha-beta costs of messages and collectives on an idle network: seconds = alpha + beta x bytes (Hockney's model).
+
+A collective has one cost for each protocol that its links offer, and runs under the protocol that takes least time for its
+payload on an idle network, all groups that run side by side counted. Closed forms and the engine use the same costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from sim.hardware.cluster import Fleet
+from sim.network.paths import Capacities, LinkName
+from sim.network.protocols import protocols
+from sim.network.routes import Member, Route, member, member_route
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaBeta:
+    """Cost of a collective or message on an idle network under one protocol: `latency` (alpha) and `per_byte` (beta)."""
+
+    latency: Seconds
+    per_byte: Seconds
+
+    def seconds(self, nbytes: float, count: float = 1) -> Seconds:
+        """Seconds of `count` collectives of `nbytes` each, one after the other."""
+        return count * (self.latency + nbytes * self.per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolCost:
+    """A collective over groups that run side by side, under one protocol: the route of each group, and their common cost."""
+
+    routes: tuple[Route, ...]
+    cost: AlphaBeta
+
+
+def alpha_beta_cost(routes: tuple[Route, ...], capacities: Capacities, times: tuple[int, ...] = ()) -> AlphaBeta:
+    """Cost of collectives with equally many legs that run side by side, one over each of `routes`, and share links.
+
+    A leg takes as long as its busiest link; latency and shares are those of the first route. `times` counts how often each
+    route exists: its copies load the same trunks, but other links (`sim.engine.symmetry`).
+    """
+    per_byte = 0.0
+    for legs in zip(*(route.legs for route in routes), strict=True):
+        load: dict[LinkName, float] = {}
+        for leg, many in zip(legs, times or itertools.repeat(1), strict=False):
+            for link, weight in leg.use:
+                load[link] = load.get(link, 0.0) + weight * (many if link[0] == "trunk" else 1)
+        per_byte += legs[0].share * max(weight / capacities(link) for link, weight in load.items())
+    return AlphaBeta(routes[0].latency, per_byte)
+
+
+def protocol_costs(
+    fleet: Fleet, groups: tuple[Member, ...], operation: str, capacities: Capacities, times: tuple[int, ...] = ()
+) -> tuple[ProtocolCost, ...]:
+    """Costs of a collective over groups that run side by side, one for each protocol; `times` as in `alpha_beta_cost`."""
+    costs = []
+    for protocol in protocols(fleet, groups, operation):
+        routes = tuple(member_route(fleet, group, operation, protocol) for group in groups)
+        costs.append(ProtocolCost(routes, alpha_beta_cost(routes, capacities, times)))
+    return tuple(costs)
+
+
+def group_costs(
+    plan: Plan, groups: tuple[Group, ...], operation: str, capacities: Capacities, times: tuple[int, ...] = ()
+) -> tuple[ProtocolCost, ...]:
+    """`protocol_costs` of groups of a plan."""
+
+    def joined(group: Group) -> Member:
+        ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
+        return member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
+
+    return protocol_costs(plan.fleet, tuple(joined(group) for group in groups), operation, capacities, times)

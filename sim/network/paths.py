@@ -1,0 +1,193 @@
+"""Paths: the links that a transfer between two devices uses, and the share of each that it takes.
+
+A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
+weight is 1 / efficiency of the link for the operation, divided by the number of NICs where several carry the flow together.
+Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
+cluster, node, device, direction) between a device and the NICs, ("nic", cluster, node, type, index, direction), ("leaf",
+cluster, type, leaf, direction), ("trunk", a, b, type, "out").
+
+Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
+with several members on a node uses the NICs near to any of them, as NCCL's channels do.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sim.errors import NoRoute
+from sim.hardware.cluster import Cluster, Device, Fleet, Nic
+from sim.hardware.link_spec import LinkSpec
+from sim.hardware.transport import trunk_between, trunk_path
+from sim.units import BytesPerSecond, Seconds
+
+LinkName: TypeAlias = tuple[str | int, ...]
+Use: TypeAlias = tuple[tuple[LinkName, float], ...]
+
+PCIE_EFFICIENCY = 0.8
+"""Share of PCIe's nominal rate that large copies reach (SimAI f5efb5a9, calbusbw.h: 25.6 of 32 GB/s)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Links and weights of one useful byte per second, latency of one step, overhead of one message or collective."""
+
+    use: Use
+    latency: Seconds
+    overhead: Seconds
+    interference: float
+
+
+class End(NamedTuple):
+    """Source or target of a transfer: a device, and the devices of its node (by index) whose NICs may carry the transfer."""
+
+    device: Device
+    near: tuple[int, ...]
+
+
+class Traffic(NamedTuple):
+    """What a transfer is part of: a collective, or a "send_recv" message, of `ranks` ranks, `members` of them on the source's
+    node, over one type of NIC, under one protocol of its links ("" where links have none)."""
+
+    nic: str
+    operation: str
+    members: int
+    ranks: int = 2
+    protocol: str = ""
+
+
+def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
+    """Wire rate of a link in one direction."""
+    kind = link[0]
+    if kind == "trunk":
+        return trunk_between(fleet, str(link[1]), str(link[2]), str(link[3])).bandwidth
+    cluster = fleet.cluster(str(link[1]))
+    if kind == "port":
+        return cluster.node.intra_node.bandwidth
+    if kind == "host":
+        return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
+    nic = cluster.node.nic(str(link[3] if kind == "nic" else link[2]))
+    assert nic is not None
+    if kind == "nic":
+        return nic.bandwidth
+    assert cluster.fabric is not None
+    return nic.bandwidth * nic.count * cluster.fabric.nodes_per_leaf / cluster.fabric.oversubscription
+
+
+class Capacities:
+    """Wire rates of the links of a fleet, each computed once."""
+
+    def __init__(self, fleet: Fleet):
+        self._of = functools.lru_cache(maxsize=None)(functools.partial(capacity, fleet))
+
+    def __call__(self, link: LinkName) -> BytesPerSecond:
+        """Wire rate of a link in one direction."""
+        return self._of(link)
+
+
+def near_nics(node_devices: int, nics: int, index: int) -> tuple[int, ...]:
+    """Indices of the NICs near to device `index` of a node."""
+    if nics <= node_devices:
+        return (index * nics // node_devices,)
+    return tuple(i for i in range(nics) if i * node_devices // nics == index)
+
+
+def nic_of(fleet: Fleet, device: Device, kind: str) -> Nic:
+    """The NICs of one type on a device's node; raises NoRoute where it has none."""
+    nic = fleet.cluster(device.cluster).node.nic(kind)
+    if nic is None:
+        raise NoRoute(f"{device} has no {kind} NIC")
+    return nic
+
+
+@functools.lru_cache(maxsize=65536)  # stages of equal shape have equal neighbours
+def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
+    """Path of one transfer; raises NoRoute where no link joins its ends.
+
+    Equivalent pairs of nodes (same clusters; same node, same leaf, or different leaves) have the same path but for the numbers
+    of nodes and leaves. So a path is found once between the first such nodes and renumbered.
+    """
+    here, there = fleet.cluster(source.device.cluster), fleet.cluster(target.device.cluster)
+    up, down = _leaf(here, source.device), _leaf(there, target.device)
+    if source.device.cluster != target.device.cluster or source.device.node == target.device.node:
+        second = 0
+    else:
+        second = 1 if up == down or here.fabric is None else here.fabric.nodes_per_leaf
+    first_end = End(Device(source.device.cluster, 0, source.device.index), source.near)
+    second_end = End(Device(target.device.cluster, second, target.device.index), target.near)
+    equivalent = _path(fleet, first_end, second_end, traffic)
+    numbers = {"out": source.device.node, "in": target.device.node, "up": up, "down": down}
+
+    def renumbered(link: LinkName) -> LinkName:
+        if link[0] == "trunk":
+            return link
+        number = numbers[str(link[-1])]
+        return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
+
+    use = tuple((renumbered(link), weight) for link, weight in equivalent.use)
+    return Path(use, equivalent.latency, equivalent.overhead, equivalent.interference)
+
+
+@functools.lru_cache(maxsize=65536)
+def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
+    """The path between devices on the first equivalent nodes."""
+    nic, operation, _, _, protocol = traffic
+    if (source.device.cluster, source.device.node) == (target.device.cluster, target.device.node):
+        return _inside(fleet.cluster(source.device.cluster).node.intra_node, source.device, target.device, traffic)
+    here, there = nic_of(fleet, source.device, nic), nic_of(fleet, target.device, nic)
+    latency = max(end.spec.protocol(protocol).latency for end in (here, there))
+    overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
+    use: dict[LinkName, float] = {}
+    for (place, near), used, direction in ((source, here, "out"), (target, there, "in")):
+        cluster = fleet.cluster(place.cluster)
+        for index in near:
+            use["host", place.cluster, place.node, index, direction] = 1 / len(near)
+        rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
+        weight = 1 / len(rails) / _reached(used.spec, operation, protocol)
+        for rail in rails:
+            use["nic", place.cluster, place.node, nic, rail, direction] = weight
+    latency += _between(fleet, source.device, target.device, traffic, use)
+    interference = max(here.spec.interference, there.spec.interference)
+    return Path(tuple(use.items()), latency, overhead, interference)
+
+
+def _reached(spec: LinkSpec, operation: str, protocol: str) -> float:
+    """Share of the wire rate that an operation reaches under a protocol."""
+    return spec.efficiency_of(operation) * spec.protocol(protocol).share
+
+
+def _inside(link: LinkSpec, source: Device, target: Device, traffic: Traffic) -> Path:
+    """Path inside a node: out of one port, into the other, at the rate that a group of `traffic.members` members drives."""
+    operation, ranks, protocol = traffic.operation, traffic.ranks, link.protocol(traffic.protocol)
+    weight = link.bandwidth / link.port_bandwidth(traffic.members) / (link.efficiency_of(operation) * protocol.share)
+    if protocol.in_switch:
+        weight *= (ranks + 1) / (2 * (ranks - 1))
+    elif operation != "send_recv":
+        weight *= 1 + link.own_piece / ((ranks - 1) * (2 if operation == "all_reduce" else 1))
+    ports = tuple((("port", d.cluster, d.node, d.index, side), weight) for d, side in ((source, "out"), (target, "in")))
+    return Path(ports, protocol.latency, protocol.overhead, link.interference)
+
+
+def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:
+    """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
+    nic, operation, _, _, protocol = traffic
+    trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
+    if trunks is None:
+        raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
+    here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
+    if trunks or _leaf(here, source) != _leaf(there, target):
+        for cluster, place, direction in ((here, source, "up"), (there, target, "down")):
+            if cluster.fabric is not None:
+                reached = _reached(nic_of(fleet, place, nic).spec, operation, protocol)
+                use["leaf", cluster.name, nic, _leaf(cluster, place), direction] = 1 / reached
+    added = 0.0
+    for trunk, forward in trunks:
+        a, b = trunk.between if forward else trunk.between[::-1]
+        use["trunk", a, b, nic, "out"] = 1 / _reached(nic_of(fleet, source, nic).spec, operation, protocol)
+        added += trunk.latency
+    return added
+
+
+def _leaf(cluster: Cluster, place: Device) -> int:
+    return place.node // cluster.fabric.nodes_per_leaf if cluster.fabric else 0

@@ -1,0 +1,44 @@
+"""Protocols that the links of collectives offer, as NCCL's Simple, LL and LL128 (`sim.hardware.cluster.Protocol`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sim.hardware.cluster import Device, Fleet
+from sim.hardware.link_spec import LinkSpec
+from sim.network.paths import nic_of
+from sim.network.routes import Member
+
+
+def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple[str, ...]:
+    """Names of the protocols that all links of these groups offer. A switch reduces for rings inside one node only."""
+    switched = all(len(group.hosts) == 1 and group.collective == "ring" for group in groups)
+    return offered((spec for group in groups for spec in _specs(fleet, group)), operation, switched)
+
+
+def offered(specs: Iterable[LinkSpec], operation: str, switched: bool) -> tuple[str, ...]:
+    """Names of the protocols that all these links offer for an operation; ("",) for none. Links without any are ignored.
+
+    "send_recv" uses no protocol. `switched` says whether switches may reduce; they do so for an all_reduce only.
+    """
+    offers = list(dict.fromkeys(spec.protocols for spec in specs if spec.protocols)) if operation != "send_recv" else []
+    if not offers:
+        return ("",)
+    switched = switched and operation == "all_reduce"
+    names = [{p.name for p in offer if switched or not p.in_switch} for offer in offers]
+    return tuple(p.name for p in offers[0] if all(p.name in offered for offered in names)) or ("",)
+
+
+def _specs(fleet: Fleet, group: Member) -> Iterator[LinkSpec]:
+    """Every interconnect and NIC type that a group may use."""
+    hosts = {(host[0].cluster, len(host) > 1) for host in group.hosts}
+    return link_specs(fleet, hosts, group.nic if len(group.hosts) > 1 else "")
+
+
+def link_specs(fleet: Fleet, hosts: Iterable[tuple[str, bool]], nic: str) -> Iterator[LinkSpec]:
+    """Interconnects and NICs that a group uses. `hosts`: (cluster, whether it has several members); `nic` may be ""."""
+    for name, several in hosts:
+        if several:
+            yield fleet.cluster(name).node.intra_node
+        if nic:
+            yield nic_of(fleet, Device(name, 0, 0), nic).spec
