@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 from planner.request import Request
 from planner.space.device_slots import Run, rows
 from planner.space.shapes import Shape, slot, slots, splitting, spread, uneven
-from sim.analytic.costs import StageCost, StageCosts, messages_pace
+from sim.analytic.plan_costs import messages_pace
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.errors import HolmesError, Infeasible, NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet, common_transport, joint_nics
 from sim.kernels.lowering import message_bytes, tied_bytes

@@ -11,7 +11,8 @@ from dataclasses import replace
 from planner.costs.context import PlanningContext
 from planner.space.device_slots import Run, Stand, borders, rows, unlike
 from planner.space.shapes import Shape, slot
-from sim.analytic.costs import StageCost, StageCosts, messages_pace
+from sim.analytic.plan_costs import messages_pace
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, DeviceSpec, common_transport
 from sim.kernels import memory
 from sim.kernels.lowering import message_bytes

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import costs
-from sim.analytic.costs import StageCost, StageCosts
+from sim.analytic import plan_costs, stage_costs
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.kernels import lowering
 from sim.network.collective_costs import CollectiveCosts
@@ -81,7 +81,7 @@ class _Loads:
     tied: Seconds
 
 
-class SpineCosts(costs.PlanCosts):
+class SpineCosts(plan_costs.PlanCosts):
     """Closed forms of a plan whose nodes stand under other leaves: what they are without a spine, or what the spine takes.
 
     All replicas are alike. What does not depend on leaves is found once, for stages that lie alike on their nodes together.
@@ -139,7 +139,7 @@ class SpineCosts(costs.PlanCosts):
         """Costs of stages on the devices of a place, with no spine."""
         key = self._lies(place)
         if key not in self._idle_paces:
-            rows = Rows.of(self.flat, costs.place_devices(self.plan, place))
+            rows = Rows.of(self.flat, plan_costs.place_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
@@ -165,9 +165,9 @@ class SpineCosts(costs.PlanCosts):
         """Seconds of the messages between neighbouring places, side by side."""
         key = (*self._lies(source), *self._lies(target), int(self.node[target, 0] - self.node[source, 0]))
         if key not in self._messages:
-            ends = (itertools.chain(*costs.place_devices(self.plan, place)) for place in (source, target))
+            ends = (itertools.chain(*plan_costs.place_devices(self.plan, place)) for place in (source, target))
             pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
-            self._messages[key] = costs.messages_pace(self.flat, pairs, self.idle)
+            self._messages[key] = plan_costs.messages_pace(self.flat, pairs, self.idle)
         found = self._messages[key]
         spine = self.loads.ahead[source] if source < target else self.loads.back[target]
         nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)
@@ -208,7 +208,7 @@ class SpineCosts(costs.PlanCosts):
         stages, found, n = plan.stages_of(place), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        for _, operation, nbytes, count in costs.synchronisation(plan.workload, config, layers, *ends):
+        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *ends):
             turns = 2 * (n - 1) if operation == "all_reduce" else n - 1
             found[operation == "all_gather"] += config.tp * nbytes * count * turns / n
         return found[0], found[1]

@@ -36,7 +36,8 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
-from sim.analytic.costs import StageCosts, messages_pace
+from sim.analytic.plan_costs import messages_pace
+from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Device, common_transport
 from sim.kernels import memory

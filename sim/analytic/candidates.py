@@ -1,6 +1,6 @@
 """Many candidates of one schedule at once: seconds of their stages and places, as arrays.
 
-A candidate is what `sim.analytic.costs` says of one pipeline: of each stage, of each place, of the messages between them.
+A candidate is what `sim.analytic.stage_costs` says of one pipeline: of each stage, of each place, of the messages between them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Steps of many plans at once: what a plan, or a split of layers over classes of devices, is to the recurrence.
 
-Seconds are those of `sim.analytic.costs`, stage by stage; `sim.analytic.recurrence` reckons the step. What it holds: every
+Seconds are those of `stage_costs`, stage by stage; `recurrence` reckons the step. What it holds: every
 schedule, tp, cp, vpp, every ZeRO stage with and without overlap, interference of gradient collectives with compute (of
 exchanges around a cp ring it does not), mixed devices. Gradients of dense weights and of experts reduce side by side: the later
 of them counts. Under ZeRO 3, where their gathers and reductions take turns, only the kind with more of both counts: then the
@@ -17,10 +17,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import costs
+from sim.analytic import plan_costs, stage_costs
 from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
-from sim.analytic.costs import PlanCosts, StageCosts
+from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
+from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
 from sim.hardware.cluster import DeviceSpec
 from sim.kernels import lowering, shards
@@ -62,8 +63,8 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     """A candidate for each class of replicas of a plan. Raises NotModelled (`check`)."""
     check(plan.config)
     found = PlanCosts(plan)
-    tied = costs.tied_seconds(plan) if lowering.tied_bytes(plan.workload, plan.config) else UNTIED
-    return tuple(_of_replicas(found, alike, tied) for alike in costs.replicas(plan))
+    tied = plan_costs.tied_seconds(plan) if lowering.tied_bytes(plan.workload, plan.config) else UNTIED
+    return tuple(_of_replicas(found, alike, tied) for alike in plan_costs.replicas(plan))
 
 
 def _of_replicas(found: PlanCosts, alike: tuple[int, ...], tied: Seconds) -> Candidates:
@@ -120,7 +121,7 @@ def _groups(
 ) -> list[tuple[Bucket, Bucket]]:
     """(reductions, gathers) of a stage by kind of group, each as one: all their seconds, and how they slow compute."""
     found: dict[str, list[Bucket]] = {}
-    for group, operation, nbytes, count in costs.synchronisation(workload, config, layers, first, last):
+    for group, operation, nbytes, count in stage_costs.synchronisation(workload, config, layers, first, last):
         both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
         slows = at.paces.interference(group, operation, nbytes)
         both[operation == "all_gather"] = Bucket(at.paces.seconds(group, operation, nbytes, count), slows)
@@ -139,15 +140,15 @@ def _sharded(
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
     """Compute of a stage and a microbatch, but for the attention behind which keys and values go around the cp ring."""
     shape = at.workload, at.config, layers
-    seconds = costs.compute_seconds(spec, *shape, first, last)[backward]
+    seconds = stage_costs.compute_seconds(spec, *shape, first, last)[backward]
     for way, _, _ in lowering.ring_exchanges(*shape, backward):
-        seconds -= costs.ring_windows(spec, *shape)[way]
+        seconds -= stage_costs.ring_windows(spec, *shape)[way]
     return seconds
 
 
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
     shape = at.workload, at.config, layers, first, last
-    return max(costs.optimizer_seconds(spec, *shape) for spec in specs or at.paces.specs)
+    return max(stage_costs.optimizer_seconds(spec, *shape) for spec in specs or at.paces.specs)
 
 
 def _candidates(

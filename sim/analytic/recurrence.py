@@ -21,7 +21,7 @@ what rounding leaves, at most `SETTLED` of a block in every block left out, is a
 no turn waits for may grow by more than the rest, if it never rests (`_settled`).
 
 Exact where replicas and the ranks of a tensor-parallel group are alike and no flow meets another on a link, but for those that
-`sim.analytic.costs` counts as side by side; not above the engine where they meet. Flows of unlike replicas that count as side
+`sim.analytic.plan_costs` counts alike; not above the engine where they meet. Flows of unlike replicas that count as side
 by side come apart in the engine, and each waits for the others' gradients: there it may be off to either side.
 """
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from sim import markup
-from sim.analytic import costs
+from sim.analytic import stage_costs
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import compute
 from sim.kernels.compute import KernelTime
@@ -169,8 +169,8 @@ def recomputed_share(plan: Plan, rank: int) -> float:
     device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(config.place(rank)[2])
     layers = sum(plan.stages[stage].layers for stage in stages)
     ends = 0 in stages, config.num_stages - 1 in stages
-    _, without = costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)
-    _, all_of_it = costs.compute_seconds(device, plan.workload, config, layers, *ends)
+    _, without = stage_costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)
+    _, all_of_it = stage_costs.compute_seconds(device, plan.workload, config, layers, *ends)
     return 1.0 - without / all_of_it
 
 

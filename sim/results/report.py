@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import memory
 from sim.plan.plan import Plan, Prediction
@@ -54,7 +54,7 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
         peak_memory_bytes=memory.peak_memory(plan),
         bubble_fraction=bubble / step,
         exposed_communication_s=exposed,
-        upper_bound_fraction=costs.upper_bound_seconds(plan) / step,
+        upper_bound_fraction=plan_costs.upper_bound_seconds(plan) / step,
         usd_per_token=cost_energy.usd_per_token(plan, step),
         joules_per_token=cost_energy.joules_per_token(plan, step, computed),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sim.analytic import costs
+from sim.analytic import stage_costs
 from sim.hardware.cluster import DeviceSpec
 from sim.kernels import compute
 from sim.plan.plan import Plan
@@ -144,7 +144,7 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
         done, read = _work(plan, kernels)
         flops += times * done
         moved += times * (read + compute.accumulated(parameters, workload, config))
-    return Point(_named(group), flops, moved, sum(costs.compute_seconds(device, workload, config, layers, first, last)))
+    return Point(_named(group), flops, moved, sum(stage_costs.compute_seconds(device, workload, config, layers, first, last)))
 
 
 def _work(plan: Plan, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.analytic import costs, evaluator, recurrence
+from sim.analytic import evaluator, plan_costs, recurrence
 from sim.analytic.candidates import PLACE, STAGE, UNTIED, Candidates, join
-from sim.analytic.costs import PlanCosts
 from sim.analytic.evaluator import Table, evaluate
 from sim.analytic.pass_order import walk, walk_at_length
+from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.engine.engine import simulate
 from sim.engine.folding import fold
@@ -406,7 +406,7 @@ def test_it_is_never_below_the_looser_closed_form(data: st.DataObject, plans: Ma
     """Where every microbatch is reduced, the closed form lets messages wait for reductions and may be above the engine."""
     plan = data.draw(plans(ranks=32))
     assume(held(plan) and not plan.config.reduces_each_microbatch)
-    assert evaluate([plan])[0] >= costs.step_seconds(plan) * (1 - 1e-9)
+    assert evaluate([plan])[0] >= plan_costs.step_seconds(plan) * (1 - 1e-9)
 
 
 @given(data=st.data())
@@ -437,7 +437,7 @@ def test_a_table_makes_of_splits_what_their_plans_are(
     ]  # fmt: skip
     found, alike = PlanCosts(plans[0]), (0, 1)
     messages = np.array([[0.0, found.message(0, 1, alike)], [found.message(1, 0, alike), found.message(1, 2, alike)]])
-    table = Table([found.at(0, alike), found.at(1, alike)], messages, np.full((2, 2), costs.tied_seconds(plans[0])))
+    table = Table([found.at(0, alike), found.at(1, alike)], messages, np.full((2, 2), plan_costs.tied_seconds(plans[0])))
     candidates = table.candidates(np.tile([0, 1, 1], (8, 1)), layers)
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
 
