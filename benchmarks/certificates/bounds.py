@@ -13,7 +13,7 @@ from dataclasses import replace
 from benchmarks.certificates.space import Stages, slots
 from planner.request import Request
 from planner.space.shapes import Shape
-from sim.analytic.plan_costs import messages_pace
+from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, trunk_path
@@ -196,7 +196,7 @@ class Bounds:
     def _over(self, source: Device, target: Device, nbytes: Bytes, operation: str, kind: str) -> Seconds:
         with suppress(PlanError):
             if operation == "send_recv":
-                return messages_pace(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
+                return messages_alpha_beta(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
             found = ways(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
             return min(way.pace.seconds(nbytes) for way in found)
         return math.inf

@@ -139,7 +139,7 @@ class SpineCosts(plan_costs.PlanCosts):
         """Costs of stages on the devices of a place, with no spine."""
         key = self._lies(place)
         if key not in self._idle_paces:
-            rows = Rows.of(self.flat, plan_costs.place_devices(self.plan, place))
+            rows = Rows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
@@ -165,9 +165,9 @@ class SpineCosts(plan_costs.PlanCosts):
         """Seconds of the messages between neighbouring places, side by side."""
         key = (*self._lies(source), *self._lies(target), int(self.node[target, 0] - self.node[source, 0]))
         if key not in self._messages:
-            ends = (itertools.chain(*plan_costs.place_devices(self.plan, place)) for place in (source, target))
+            ends = (itertools.chain(*plan_costs.pipeline_rank_devices(self.plan, place)) for place in (source, target))
             pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
-            self._messages[key] = plan_costs.messages_pace(self.flat, pairs, self.idle)
+            self._messages[key] = plan_costs.messages_alpha_beta(self.flat, pairs, self.idle)
         found = self._messages[key]
         spine = self.loads.ahead[source] if source < target else self.loads.back[target]
         nbytes = lowering.message_bytes(self.plan.workload, self.plan.config)

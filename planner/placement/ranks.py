@@ -103,7 +103,9 @@ def _with_collectives(plan: Plan) -> Plan:
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = CollectiveCosts(plan.fleet, config, Rows.of(plan.fleet, plan_costs.place_devices(plan, place)), capacities)
+        paces = CollectiveCosts(
+            plan.fleet, config, Rows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, place)), capacities
+        )
         at_place = stage_costs.StageCosts(plan.workload, config, paces)
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:

@@ -36,7 +36,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
-from sim.analytic.plan_costs import messages_pace
+from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Device, common_transport
@@ -200,7 +200,7 @@ class Web:
         pairs = [pair for i, j in ends for pair in zip(slot(here, tp, i), slot(there, tp, j), strict=True)]
         try:
             chosen = tuple((a, b, common_transport(self.fleet, (a, b))[0]) for a, b in pairs)
-            return messages_pace(self.fleet, chosen, self.capacities)
+            return messages_alpha_beta(self.fleet, chosen, self.capacities)
         except PlanError:
             return None
 

@@ -64,7 +64,7 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     check(plan.config)
     found = PlanCosts(plan)
     tied = plan_costs.tied_seconds(plan) if lowering.tied_bytes(plan.workload, plan.config) else UNTIED
-    return tuple(_of_replicas(found, alike, tied) for alike in plan_costs.replicas(plan))
+    return tuple(_of_replicas(found, alike, tied) for alike in plan_costs.replica_classes(plan))
 
 
 def _of_replicas(found: PlanCosts, alike: tuple[int, ...], tied: Seconds) -> Candidates:
@@ -96,7 +96,7 @@ def _apart(costs: StageCosts) -> StageCosts:
 
 def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
     """`COSTS` of one stage, whose place has no other (`_apart`)."""
-    config, specs = at.config, specs or at.paces.specs
+    config, specs = at.config, specs or at.collectives.specs
     shape = at.workload, config, layers, first, last
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(first, last, True)
@@ -123,8 +123,8 @@ def _groups(
     found: dict[str, list[Bucket]] = {}
     for group, operation, nbytes, count in stage_costs.synchronisation(workload, config, layers, first, last):
         both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
-        slows = at.paces.interference(group, operation, nbytes)
-        both[operation == "all_gather"] = Bucket(at.paces.seconds(group, operation, nbytes, count), slows)
+        slows = at.collectives.interference(group, operation, nbytes)
+        both[operation == "all_gather"] = Bucket(at.collectives.seconds(group, operation, nbytes, count), slows)
     return [(reduce, gather) for reduce, gather in found.values()]
 
 
@@ -148,7 +148,7 @@ def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: b
 
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
     shape = at.workload, at.config, layers, first, last
-    return max(stage_costs.optimizer_seconds(spec, *shape) for spec in specs or at.paces.specs)
+    return max(stage_costs.optimizer_seconds(spec, *shape) for spec in specs or at.collectives.specs)
 
 
 def _candidates(

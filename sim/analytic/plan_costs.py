@@ -1,4 +1,8 @@
-"""Closed form of a plan's step on an idle network, and an upper bound on throughput."""
+"""Closed form of the step of a plan on an idle network, and an upper bound on its throughput.
+
+The costs of its stages (`sim.analytic.stage_costs`) and of the messages between them add up to the step; the
+engine simulates the same work with contention.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +24,19 @@ from sim.plan.plan import ParallelConfig, Plan, embedding_groups, gradient_group
 from sim.units import Seconds
 
 
-def place_devices(plan: Plan, place: int) -> tuple[tuple[Device, ...], ...]:
-    """Devices of a pipeline place: a row for each rank of a dense weight's gradient group, a column for each tp rank."""
+def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...], ...]:
+    """Devices of a pipeline rank: a row for each rank of a dense weight's gradient group, a column for each tp rank."""
     config = plan.config
     return tuple(
-        tuple(plan.placement[config.rank(tp, dp_cp, place)] for tp in range(config.tp)) for dp_cp in range(config.dp_cp)
+        tuple(plan.placement[config.rank(tp, dp_cp, pp_rank)] for tp in range(config.tp)) for dp_cp in range(config.dp_cp)
     )
 
 
-def replicas(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """dp_cp indices by class: alike have equally many microbatches and, place by place, equal devices joined alike.
+def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Equivalence classes of replicas, as dp_cp indices: equal numbers of microbatches, device types and grouping into nodes.
 
-    Hosts are numbered through a replica's whole pipeline, so that the messages of alike replicas leave their nodes at the same
-    borders of stages."""
+    Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
+    the same stages."""
     config = plan.config
     kinds: dict[DeviceSpec, int] = {}
     kind = {cluster.name: kinds.setdefault(cluster.node.device, len(kinds)) for cluster in plan.fleet.clusters}
@@ -48,7 +52,7 @@ def replicas(plan: Plan) -> tuple[tuple[int, ...], ...]:
 
 
 class PlanCosts:
-    """Closed forms of a plan: costs of its stages on a class of replicas, and of the messages between them."""
+    """Costs of a plan's stages and messages for a class of equivalent replicas (`alike`: their dp_cp indices), and its step."""
 
     def __init__(self, plan: Plan):
         self.plan, self.capacities = plan, Capacities(plan.fleet)
@@ -61,46 +65,46 @@ class PlanCosts:
             if group.ranks != ranked:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
-        self._paces: dict[int, CollectiveCosts] = {}
+        self._collectives: dict[int, CollectiveCosts] = {}
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
-        self._among: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
+        self._in_class: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
 
-    def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
-        """Cost of a pipeline place on replicas that are alike: of all its stages, or of the one that work enters first."""
+    def stage(self, pp_rank: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
+        """Cost of all stages of a pipeline rank together, or (`entry`) of its first virtual stage; messages included."""
         plan, config = self.plan, self.plan.config
-        stages = plan.stages_of(place)[:1] if entry else plan.stages_of(place)
+        stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(place, alike).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(place, alike))
-        ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
+        cost = self.at(pp_rank, alike).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(pp_rank, alike))
+        ahead = self.message(pp_rank, pp_rank + 1, alike) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return replace(cost, lane=ahead * (1 if entry else config.vpp))
-        return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
+        return replace(cost, send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, alike) if pp_rank else 0.0)
 
     @functools.cached_property
     def _sites(self) -> Sites:
         return Sites(self.plan)
 
-    def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
-        """Costs of stages on the devices of a pipeline place, of replicas that are alike."""
-        if (place, alike) not in self._among:
-            self._among[place, alike] = self._paces_of(place).among(alike)
-        return StageCosts(self.plan.workload, self.plan.config, self._among[place, alike])
+    def at(self, pp_rank: int, alike: tuple[int, ...]) -> StageCosts:
+        """Costs of stages on the devices of a pipeline rank."""
+        if (pp_rank, alike) not in self._in_class:
+            self._in_class[pp_rank, alike] = self._collectives_of(pp_rank).among(alike)
+        return StageCosts(self.plan.workload, self.plan.config, self._in_class[pp_rank, alike])
 
-    def _paces_of(self, place: int) -> CollectiveCosts:
-        if place not in self._paces:
-            rows = Rows.of(self.plan.fleet, place_devices(self.plan, place))
-            facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[place], self._rings
-            self._paces[place] = CollectiveCosts(*facts)
-        return self._paces[place]
+    def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
+        if pp_rank not in self._collectives:
+            rows = Rows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
+            facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[pp_rank], self._rings
+            self._collectives[pp_rank] = CollectiveCosts(*facts)
+        return self._collectives[pp_rank]
 
-    def specs(self, place: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
-        """Kinds of devices of a pipeline place on replicas that are alike."""
+    def specs(self, pp_rank: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
+        """Device types of a pipeline rank."""
         plan, config = self.plan, self.plan.config
-        ranks = (config.rank(tp, alike[0], place) for tp in range(config.tp))
+        ranks = (config.rank(tp, alike[0], pp_rank) for tp in range(config.tp))
         return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
 
     def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
-        """Seconds of the messages of alike replicas from one pipeline place to another, side by side on an idle network."""
+        """Seconds of a message between two pipeline ranks; all replicas of the class send simultaneously, nothing else does."""
         plan, config = self.plan, self.plan.config
         key: tuple[object, ...] = source, target, alike
         if key not in self._messages:
@@ -112,36 +116,36 @@ class PlanCosts:
         return self._messages[key].seconds(lowering.message_bytes(plan.workload, config))
 
     def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
-        """Closed form of a step for a class of replicas: its latest stage, fed by the stages before it."""
+        """Seconds of a step of a class of replicas (see `step_seconds`); `tied` is what `tied_seconds` returns."""
         config = self.plan.config
         microbatches = config.microbatches_of(alike[0])
         shape = config.pp, microbatches, config.vpp
         waits = not schedules.get(config.schedule).OVERLAPS_SENDS
-        there = back = latest = first_tail = 0.0
-        for place in range(config.pp):
-            cost, entry = self.stage(place, alike), self.stage(place, alike, entry=True)
-            owed = cost.weight * schedules.weights_behind(config.schedule, place, *shape)
-            if place:
-                there += self.message(place - 1, place, alike)
-                back += self.message(place, place - 1, alike)
+        fill = drain = latest = first_tail = 0.0
+        for pp_rank in range(config.pp):
+            cost, entry = self.stage(pp_rank, alike), self.stage(pp_rank, alike, entry=True)
+            owed = cost.weight * schedules.weights_behind(config.schedule, pp_rank, *shape)
+            if pp_rank:
+                fill += self.message(pp_rank - 1, pp_rank, alike)
+                drain += self.message(pp_rank, pp_rank - 1, alike)
             else:
                 first_tail = owed + cost.tail(config, tied)
-            begun = cost.begin(there, config)
-            after = [cost.tail(config, tied if place in (0, config.pp - 1) else 0.0)]
-            if place:
-                after.append(back - owed - (cost.send_backward if waits else 0.0) + first_tail)
+            begun = cost.begin(fill, config)
+            after = [cost.tail(config, tied if pp_rank in (0, config.pp - 1) else 0.0)]
+            if pp_rank:
+                after.append(drain - owed - (cost.send_backward if waits else 0.0) + first_tail)
             latest = max(latest, begun + microbatches * cost.slot + max(after))
-            there = begun + entry.forward
-            back += entry.inputs
+            fill = begun + entry.forward
+            drain += entry.inputs
         return latest
 
 
-def messages_pace(
+def messages_alpha_beta(
     fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities, times: tuple[int, ...] = ()
 ) -> AlphaBeta:
-    """AlphaBeta of one message between each (source, target, NIC), side by side on an idle network.
+    """Latency and seconds per byte of simultaneous messages, one for each (source, target, NIC), on an idle network.
 
-    `times` tells how often each is there, on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
+    `times`: number of copies of each message on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
     interconnect, whatever NIC their pipeline group has.
     """
     routes = [
@@ -151,7 +155,7 @@ def messages_pace(
 
 
 def tied_seconds(plan: Plan) -> Seconds:
-    """Seconds of the sum of a tied embedding's gradient between the end stages, all chains side by side."""
+    """Seconds of the all-reduce of a tied embedding's gradient between first and last stage, all replicas at once."""
     nbytes = lowering.tied_bytes(plan.workload, plan.config)
     if not nbytes:
         return 0.0
@@ -170,23 +174,25 @@ def tied_seconds(plan: Plan) -> Seconds:
 
 
 def step_seconds(plan: Plan) -> Seconds:
-    """Closed form of a step: that of its slowest class of replicas.
+    """Closed form of a step in seconds: a lower bound for the slowest class of replicas, meant to hold for the engine, too.
 
-    A stage cannot begin before the first microbatch has passed all stages before it; after its last backward its own
-    optimizer follows, and the backwards of the stages before it and then the first stage's. Weight gradients that are split
-    off and lie behind the last B hold up their own stage only. With virtual stages only the first of every place is passed.
-    Contention between unlike flows, interference and waiting for later stages are left out, so the engine is not faster than
-    this on the same plan.
+    Every pipeline rank gives two bounds. It starts when the first microbatch has passed the ranks before it, processes all
+    microbatches, one a slot, and then either ends with its own tail (reduction, optimizer), or the last backward goes back
+    through the ranks before it and the first rank ends with its tail. Weight gradients (W) behind the last B delay their own
+    rank only. With virtual stages, the first stage of each rank is passed. Contention between different kinds of flows,
+    interference and waiting for later stages are neglected. Under ZeRO 2 and 3 with a saturated data-parallel network the
+    second bound counts the last reduction before the way back: there the engine may be faster (tests/sim/test_plan_costs.py).
     """
     found, tied = PlanCosts(plan), tied_seconds(plan)
-    return max(found.step(alike, tied) for alike in replicas(plan))
+    return max(found.step(alike, tied) for alike in replica_classes(plan))
 
 
 def upper_bound_seconds(plan: Plan) -> Seconds:
-    """HETHUB's yardstick (arXiv 2405.16256): the step if every device were busy all the time at the speed it reaches alone.
+    """Step in seconds if all devices were always busy: HETHUB's upper bound on throughput (arXiv 2405.16256).
 
-    A device's own speed is that of the plan's tp, ep, microbatch size and recomputation on its own cluster, tensor-parallel
-    collectives included, without bubble, pipeline or data-parallel communication. All devices of the fleet count.
+    A device computes at the speed that it reaches alone, in a replica of one stage on its own cluster with the plan's tp, ep,
+    microbatch size and recomputation: tensor-parallel collectives included, no bubble, no pipeline or data-parallel
+    communication. All devices of the fleet count.
     """
     config, workload = plan.config, plan.workload
     rate = 0.0
@@ -195,14 +201,14 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
             continue
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
-        alone = _alone(config, width)
-        paces = CollectiveCosts(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
-        seconds = sum(StageCosts(workload, alone, paces).work(workload.model.layers, True, True))
+        alone = _single_stage(config, width)
+        collectives = CollectiveCosts(plan.fleet, alone, Rows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
+        seconds = sum(StageCosts(workload, alone, collectives).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
     return workload.global_batch_size / rate
 
 
-def _alone(config: ParallelConfig, tp: int) -> ParallelConfig:
+def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
     return ParallelConfig(
         tp=tp,
         dp=config.ep,
