@@ -11,7 +11,7 @@ from planner.diagnosis.reasons import Verdict
 from planner.request import Request
 from sim.engine.timeline import Timeline
 from sim.plan.plan import Plan, Prediction
-from sim.results.report import PlaceReport
+from sim.results.report import PipelineRankReport
 from sim.units import time_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Planned:
 
     plan: Plan
     timeline: Timeline
-    places: tuple[PlaceReport, ...]
+    places: tuple[PipelineRankReport, ...]
     baselines: tuple[Row, ...]
     seconds: float
     interrupted: bool = False
@@ -120,7 +120,7 @@ class Simulated:
     plan: Plan
     timeline: Timeline
     prediction: Prediction
-    places: tuple[PlaceReport, ...]
+    places: tuple[PipelineRankReport, ...]
     seconds: float
     classes: int
 

@@ -58,6 +58,6 @@ def test_the_slowest_class_of_a_place_is_reported(
     a, b = (make_cluster(name, nics=nics, spec=make_device(name, speed=s)) for name, s in (("a", 1e13), ("b", 2e13)))
     plan = make_plan(make_fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e12, 0.0),)), dp=2)
     timeline = simulate(plan)
-    (row,) = report.places(plan, timeline)
+    (row,) = report.pipeline_ranks(plan, timeline)
     assert row.compute == max(report.split(timeline.of(rank))[0] for rank in range(2))
     assert row.compute + row.exposed + row.bubble == pytest.approx(timeline.step_s, rel=1e-12)
