@@ -15,9 +15,9 @@ from benchmarks import least
 from planner.costs.context import PlanningContext
 from planner.request import Request
 from planner.space.shapes import Shape
-from sim.analytic.costs import StageCosts
 from sim.analytic.evaluator import Table
 from sim.analytic.recurrence import steps
+from sim.analytic.stage_costs import StageCosts
 from sim.formats.topology import load, load_model
 from sim.workload.workload import Workload
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from holmes_sim.cases import Case
 from holmes_sim.validation import each
-from sim.analytic.costs import step_seconds
+from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog

@@ -23,7 +23,7 @@ from sim.kernels import compute
 from sim.plan.plan import Plan
 from sim.results.explain import Explanation
 from sim.results.explain import explain as account
-from sim.results.report import places, predict
+from sim.results.report import pipeline_ranks, predict
 from sim.workload.workload import Workload
 
 BASELINES = ("megatron", "holmes")
@@ -125,7 +125,7 @@ def plan(
     timeline = play(found)
     seconds = time.perf_counter() - started
     judged = tuple(verdicts(context, JUDGED)) if explain else ()
-    return Planned(found, timeline, places(found, timeline), rows, seconds, context.interrupted, judged)
+    return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, judged)
 
 
 def compare(
@@ -166,7 +166,7 @@ def simulate(given: Plan) -> Simulated:
     timeline = play(given, folded)
     seconds = time.perf_counter() - started
     prediction = predict(given, timeline)
-    return Simulated(given, timeline, prediction, places(given, timeline), seconds, len(folded.representatives))
+    return Simulated(given, timeline, prediction, pipeline_ranks(given, timeline), seconds, len(folded.representatives))
 
 
 def explain(run: Simulated) -> Explanation:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import memory
 from sim.plan.plan import Plan
-from sim.results.report import PlaceReport
+from sim.results.report import PipelineRankReport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,21 +27,21 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def places(plan: Plan, rows: Iterable[PlaceReport]) -> pd.DataFrame:
+def places(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFrame:
     """A row for each pipeline place: where it stands, its layers, seconds of the rank that computes longest, memory."""
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     width = plan.config.tp * plan.config.dp_cp
     return table(
         [
             {
-                "place": row.place,
-                "clusters": " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in _ranks(row.place, width))),
-                "layers": sum(plan.stages[stage].layers for stage in plan.stages_of(row.place)),
+                "place": row.pp_rank,
+                "clusters": " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in _ranks(row.pp_rank, width))),
+                "layers": sum(plan.stages[stage].layers for stage in plan.stages_of(row.pp_rank)),
                 "compute_s": row.compute,
                 "exposed_communication_s": row.exposed,
                 "bubble_s": row.bubble,
-                "peak_memory_bytes": peaks[row.place],
-                "memory_limit_bytes": limits[row.place],
+                "peak_memory_bytes": peaks[row.pp_rank],
+                "memory_limit_bytes": limits[row.pp_rank],
             }
             for row in rows
         ]

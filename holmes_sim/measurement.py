@@ -14,7 +14,7 @@ from sim.errors import TimelineError
 from sim.formats import planfile
 from sim.plan.plan import Plan
 from sim.results import breakdown
-from sim.results.breakdown import PlaceSeconds, Share
+from sim.results.breakdown import PipelineRankSeconds, Share
 from sim.units import Seconds
 
 
@@ -102,7 +102,7 @@ def hold(plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests
     scale, promise = measured.scale, plan.prediction
     model = stretched(simulated, scale / simulated.scale)
     here, there = breakdown.breakdown(model), breakdown.breakdown(measured)
-    if [place.place for place in here] != [place.place for place in there]:
+    if [place.pp_rank for place in here] != [place.pp_rank for place in there]:
         raise TimelineError(f"{name}: its stages are {_places(there)}; the plan has {_places(here)}")
     promised: dict[str, Seconds] = {}
     if promise is not None:
@@ -116,14 +116,14 @@ def hold(plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests
         step=Line("step", scale * promise.step_s if promise else None, model.step_s, measured.step_s),
         seconds=_lines(breakdown.total(here).seconds, breakdown.total(there).seconds, promised),
         places=tuple(
-            PlaceLines(b.place, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
+            PlaceLines(b.pp_rank, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
             for a, b in zip(here, there, strict=True)
         ),
     )
 
 
-def _places(found: tuple[PlaceSeconds, ...]) -> str:
-    return ", ".join(str(place.place) for place in found)
+def _places(found: tuple[PipelineRankSeconds, ...]) -> str:
+    return ", ".join(str(place.pp_rank) for place in found)
 
 
 def _lines(

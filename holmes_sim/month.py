@@ -129,4 +129,4 @@ def goodput(
             f"and a restart takes {duration_text(restarts)}, a step and a checkpoint {duration_text(step_s + saves)}"
         )
     asked = tuple(seeds)
-    return Month(plan, run, step_s, days, asked, tuple(runs.played(run, days * DAY, seed) for seed in asked))
+    return Month(plan, run, step_s, days, asked, tuple(runs.simulated(run, days * DAY, seed) for seed in asked))

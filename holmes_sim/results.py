@@ -12,7 +12,7 @@ from planner.request import Request
 from sim.engine.timeline import Timeline
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-from sim.results.report import PlaceReport
+from sim.results.report import PipelineRankReport
 from sim.units import time_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Planned:
 
     plan: Plan
     timeline: Timeline
-    places: tuple[PlaceReport, ...]
+    places: tuple[PipelineRankReport, ...]
     baselines: tuple[Row, ...]
     seconds: float
     interrupted: bool = False
@@ -121,7 +121,7 @@ class Simulated:
     plan: Plan
     timeline: Timeline
     prediction: Prediction
-    places: tuple[PlaceReport, ...]
+    places: tuple[PipelineRankReport, ...]
     seconds: float
     classes: int
 

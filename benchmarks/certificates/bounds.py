@@ -1,4 +1,4 @@
-"""Quick lower bounds on plans that are not built yet, from the closed forms of `sim.analytic.costs` for each stage."""
+"""Quick lower bounds on plans that are not built yet, from the closed forms of `sim.analytic.stage_costs` for each stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dataclasses import replace
 from benchmarks.certificates.space import Stages, slots
 from planner.request import Request
 from planner.space.shapes import Shape
-from sim.analytic.costs import StageCost, StageCosts, messages_pace
+from sim.analytic.plan_costs import messages_alpha_beta
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.transport import trunk_path
@@ -78,7 +79,7 @@ class Bounds:
         return shape.microbatches(self.workload) * self.workload.model.layers / rate if rate else math.inf
 
     def of(self, shape: Shape, stages: Stages) -> Seconds:
-        """A lower bound on one pipeline: `sim.analytic.costs.step_seconds` with each message alone and the best collectives."""
+        """A lower bound on one pipeline: `plan_costs.step_seconds` with each message alone and the best collectives."""
         if len(stages) == 1:  # its devices may lie evenly on their nodes: only its own work is counted
             costs = self._at(shape, (stages[0][0], 0))
             return shape.microbatches(self.workload) * sum(costs.work(stages[0][1], True, True))
@@ -198,9 +199,9 @@ class Bounds:
     def _over(self, source: Device, target: Device, nbytes: Bytes, operation: str, kind: str) -> Seconds:
         with suppress(PlanError):
             if operation == "send_recv":
-                return messages_pace(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
+                return messages_alpha_beta(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
             found = protocol_costs(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
-            return min(way.cost.seconds(nbytes) for way in found)
+            return min(one.cost.seconds(nbytes) for one in found)
         return math.inf
 
 

@@ -20,7 +20,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
 from planner.space.shapes import Shape
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.analytic.evaluator import evaluate
 from sim.errors import PlanError
 from sim.plan.plan import Plan
@@ -97,4 +97,4 @@ def closed_form(plan: Plan) -> Seconds:
     try:
         return float(evaluate([plan])[0])
     except PlanError:
-        return costs.step_seconds(plan)
+        return plan_costs.step_seconds(plan)

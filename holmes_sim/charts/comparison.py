@@ -24,8 +24,8 @@ LINE = 95
 def comparison(answer: Compared) -> Figure:
     """A bar for each strategy with a plan, the reason for each without. At least one has a plan.
 
-    The upper bound is that of the strategy's own layout (`sim.analytic.costs.upper_bound_seconds`), so it differs from row to
-    row.
+    The upper bound is that of the strategy's own layout (`sim.analytic.plan_costs.upper_bound_seconds`), so it
+    differs from row to row.
     """
     ranked, without = answer.ranked, answer.without
     rows, best = len(ranked) + len(without), ranked[0][2].step_s

@@ -13,7 +13,7 @@ from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
 from sim.results import report
-from sim.results.breakdown import breakdown, place_of, total
+from sim.results.breakdown import breakdown, pipeline_rank_of, total
 from sim.units import time_text
 
 MOST_ROWS = 32
@@ -31,7 +31,7 @@ def pipeline(plan: Plan, timeline: Timeline) -> Figure:
 
 def timeline(timeline: Timeline) -> Figure:
     """The same without a plan: the rows are told by their stages. Raises TimelineError where a rank has none."""
-    places, spans = place_of(timeline), timeline.by_rank()
+    places, spans = pipeline_rank_of(timeline), timeline.by_rank()
     rows, pp = rows_of(timeline, places.__getitem__), len(set(places.values()))
     labels = []
     for group in rows:

@@ -38,9 +38,9 @@ def busiest(found: Explanation) -> tuple[Account, ...]:
     """Of every pipeline place the class of ranks that computes longest."""
     by_place: dict[int, Account] = {}
     for account in found.ranks:
-        kept = by_place.get(account.place)
+        kept = by_place.get(account.pp_rank)
         if kept is None or _computes(account) > _computes(kept):
-            by_place[account.place] = account
+            by_place[account.pp_rank] = account
     return tuple(by_place.values())
 
 
@@ -63,7 +63,7 @@ def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, 
         return [_alike(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
 
     for row in rows:
-        table.add_row(str(row.place), *cells(row))
+        table.add_row(str(row.pp_rank), *cells(row))
     if len(rows) > 1:
         table.add_row(name, *cells(total), style=STYLE)
     table.add_row("share", *(f"{total.of(kind) / step:.1%}" for kind in shown))
@@ -77,7 +77,7 @@ def _alike(value: Seconds, step: Seconds) -> str:
 
 def longest(found: Explanation) -> str:
     """One line: the three longest parts of the critical path, and what it means."""
-    parts = sorted(((s, a.place, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
+    parts = sorted(((s, a.pp_rank, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
     told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts if s >= 0.01 * found.step_s)
     return f"Most of it: {told}. A second saved elsewhere saves nothing."
 

@@ -63,7 +63,7 @@ def timeline(shown: Timeline) -> Group:
     table = grid(f"Stages, mean over ranks (in {unit})", "stage", "ranks", *KINDS)
     groups = grid(f"Communication, mean over ranks (in {unit})", "stage", "group", "seconds", "least", "most")
     for place in (*places, *((total(places),) if len(places) > 1 else ())):
-        name = str(place.place) if place.place >= 0 else "all"
+        name = str(place.pp_rank) if place.pp_rank >= 0 else "all"
         table.add_row(name, str(place.ranks), *(words(share.mean) for _, share in place.seconds))
         for group, share in place.groups:
             groups.add_row(name, group, words(share.mean), words(share.least), words(share.most))

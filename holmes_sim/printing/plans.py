@@ -19,7 +19,7 @@ from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES, Prediction
-from sim.results.report import PlaceReport
+from sim.results.report import PipelineRankReport
 from sim.units import GIBI, GIGA, time_text
 
 LISTED, SHORT = 24, 4
@@ -101,15 +101,15 @@ def layout(plan: Plan) -> str:
     return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
 
 
-def stages(plan: Plan, rows: Iterable[PlaceReport]) -> Table:
+def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
     """A row for each pipeline place: where it stands, its memory and share of the limit, where its time goes."""
     table = grid("Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "limit", "compute", "exposed", "bubble")
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
-        share = f"{peaks[row.place] / limits[row.place]:.0%}"
+        share = f"{peaks[row.pp_rank] / limits[row.pp_rank]:.0%}"
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
-        size = f"{peaks[row.place] / GIBI:.3g} GiB"
-        table.add_row(str(row.place), *stand(plan, row.place), size, share, *times)
+        size = f"{peaks[row.pp_rank] / GIBI:.3g} GiB"
+        table.add_row(str(row.pp_rank), *stand(plan, row.pp_rank), size, share, *times)
     return table
 
 

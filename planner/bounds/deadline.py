@@ -31,7 +31,7 @@ from itertools import combinations, islice, pairwise, permutations, product
 from planner.costs.context import PlanningContext, Stages
 from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
-from sim.analytic.costs import StageCost
+from sim.analytic.stage_costs import StageCost
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules

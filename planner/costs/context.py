@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 from planner.request import Request
 from planner.space.device_slots import Run, rows
 from planner.space.shapes import Shape, slot, slots, splitting, spread, uneven
-from sim.analytic.costs import StageCost, StageCosts, messages_pace
+from sim.analytic.plan_costs import messages_alpha_beta
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.errors import HolmesError, Infeasible, NoRoute
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import common_transport, joint_nics
@@ -262,7 +263,7 @@ class PlanningContext:
     def _pace(self, fleet: Fleet, hops: list[Hop]) -> AlphaBeta | None:
         pairs = tuple((source, target, nic) for source, target, nic, _ in hops)
         capacities = self.capacities if fleet is self.fleet else self.open_capacities
-        return messages_pace(fleet, pairs, capacities, tuple(many for *_, many in hops)) if pairs else None
+        return messages_alpha_beta(fleet, pairs, capacities, tuple(many for *_, many in hops)) if pairs else None
 
     def _seconds(self, pace: AlphaBeta | None, shape: Shape) -> float:
         nbytes = message_bytes(self.request.workload, shape.config(self.request.workload, 2))

@@ -11,7 +11,8 @@ from dataclasses import replace
 from planner.costs.context import PlanningContext
 from planner.space.device_slots import Run, StageSlots, borders, rows, unlike
 from planner.space.shapes import Shape, slot
-from sim.analytic.costs import StageCost, StageCosts, messages_pace
+from sim.analytic.plan_costs import messages_alpha_beta
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.transport import common_transport
@@ -154,7 +155,7 @@ class LineCosts:
             pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
             fleet, capacities = self.context.open, self.context.open_capacities
             hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
-            self._lanes[key] = messages_pace(fleet, hops, capacities).per_byte if hops else 0.0
+            self._lanes[key] = messages_alpha_beta(fleet, hops, capacities).per_byte if hops else 0.0
         return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
 
     def _pair(self, a: Device, b: Device) -> AlphaBeta:
@@ -162,7 +163,7 @@ class LineCosts:
         key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
         if key not in self._pairs:
             nic, _ = common_transport(self.fleet, (a, b))
-            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.context.capacities)
+            self._pairs[key] = messages_alpha_beta(self.fleet, ((a, b, nic),), self.context.capacities)
         return self._pairs[key]
 
 

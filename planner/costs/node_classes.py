@@ -17,7 +17,7 @@ from planner.costs.context import PlanningContext, single
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shapes import Shape, slots, splitting
-from sim.analytic.costs import StageCost, weight_seconds
+from sim.analytic.stage_costs import StageCost, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.kernels import memory
 from sim.plan import schedules

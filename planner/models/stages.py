@@ -45,7 +45,7 @@ from itertools import pairwise, permutations
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.models.milp import Expression, Programme, Variable, count, total
-from sim.analytic.costs import StageCost
+from sim.analytic.stage_costs import StageCost
 
 EVERY_ORDER = 3
 """Of so many classes every order is looked at."""

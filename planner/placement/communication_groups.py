@@ -28,7 +28,7 @@ import networkx as nx
 
 from planner.request import Request
 from planner.space.shapes import Shape, slot
-from sim.analytic.costs import messages_pace
+from sim.analytic.plan_costs import messages_alpha_beta
 from sim.errors import PlanError
 from sim.hardware.transport import common_transport
 from sim.kernels.payloads import gradient_bytes, message_bytes
@@ -121,7 +121,7 @@ class CommunicationModel:
         pairs = [pair for i, j in ends for pair in zip(slot(here, tp, i), slot(there, tp, j), strict=True)]
         try:
             chosen = tuple((a, b, common_transport(self.fleet, (a, b))[0]) for a, b in pairs)
-            return messages_pace(self.fleet, chosen, self.capacities)
+            return messages_alpha_beta(self.fleet, chosen, self.capacities)
         except PlanError:
             return None
 

@@ -18,8 +18,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import costs
-from sim.analytic.costs import StageCost, StageCosts
+from sim.analytic import plan_costs, stage_costs
+from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.kernels import payloads
 from sim.network.alpha_beta import protocol_costs
@@ -86,7 +86,7 @@ class _Loads:
     tied: Seconds
 
 
-class OversubscriptionCosts(costs.PlanCosts):
+class OversubscriptionCosts(plan_costs.PlanCosts):
     """Closed form of a plan whose nodes are under given leaves: the longer of the time without a spine and that on the spine.
 
     Replicas are assumed identical. Costs that do not depend on leaves are computed once for all stages with equal geometry.
@@ -144,7 +144,7 @@ class OversubscriptionCosts(costs.PlanCosts):
         """Costs of a stage on its devices, without a spine."""
         key = self._geometry(place)
         if key not in self._idle_paces:
-            rows = ReplicaRows.of(self.flat, costs.place_devices(self.plan, place))
+            rows = ReplicaRows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, place))
             self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
         return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
 
@@ -170,9 +170,9 @@ class OversubscriptionCosts(costs.PlanCosts):
         """Seconds of the concurrent messages of all replicas between neighbouring stages."""
         key = (*self._geometry(source), *self._geometry(target), int(self.node[target, 0] - self.node[source, 0]))
         if key not in self._messages:
-            ends = (itertools.chain(*costs.place_devices(self.plan, place)) for place in (source, target))
+            ends = (itertools.chain(*plan_costs.pipeline_rank_devices(self.plan, place)) for place in (source, target))
             pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
-            self._messages[key] = costs.messages_pace(self.flat, pairs, self.idle)
+            self._messages[key] = plan_costs.messages_alpha_beta(self.flat, pairs, self.idle)
         found = self._messages[key]
         spine = self.loads.ahead[source] if source < target else self.loads.back[target]
         nbytes = payloads.message_bytes(self.plan.workload, self.plan.config)
@@ -213,7 +213,7 @@ class OversubscriptionCosts(costs.PlanCosts):
         stages, found, n = plan.stages_of(place), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        for _, operation, nbytes, count in costs.synchronisation(plan.workload, config, layers, *ends):
+        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *ends):
             turns = 2 * (n - 1) if operation == "all_reduce" else n - 1
             found[operation == "all_gather"] += config.tp * nbytes * count * turns / n
         return found[0], found[1]

@@ -18,7 +18,7 @@ from planner.placement import leaves
 from planner.request import Request
 from planner.space.shapes import Shape, slot, spread
 from sim import __version__
-from sim.analytic import costs
+from sim.analytic import plan_costs, stage_costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Device
 from sim.network.collective_costs import CollectiveCosts
@@ -105,11 +105,13 @@ def _with_collectives(plan: Plan) -> Plan:
         stages = plan.stages_of(place)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = CollectiveCosts(plan.fleet, config, ReplicaRows.of(plan.fleet, costs.place_devices(plan, place)), capacities)
-        stage_costs = costs.StageCosts(plan.workload, config, paces)
+        paces = CollectiveCosts(
+            plan.fleet, config, ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, place)), capacities
+        )
+        at_place = stage_costs.StageCosts(plan.workload, config, paces)
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:
-                chosen[kind, place] = stage_costs.collective(kind, layers, *ends)
+                chosen[kind, place] = at_place.collective(kind, layers, *ends)
 
     def with_choice(group: Group) -> Group:
         name = chosen.get((group.kind, config.place(group.ranks[0])[2]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.errors import PlanError
 from sim.kernels import memory
@@ -59,4 +59,4 @@ def _built(candidates: Iterable[Callable[[], Plan]]) -> Iterator[tuple[float, Pl
         with suppress(PlanError):
             plan = build()
             if fits(plan):
-                yield costs.step_seconds(plan), plan
+                yield plan_costs.step_seconds(plan), plan

@@ -30,7 +30,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes, slots
-from sim.analytic.costs import compute_seconds
+from sim.analytic.stage_costs import compute_seconds
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from sim.plan.plan import Plan

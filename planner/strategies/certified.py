@@ -59,8 +59,8 @@ from planner.search.pool import Pool
 from planner.search.searched_space import axes, outside
 from planner.space.shapes import USUAL_SIZES, Shape, overlaps, searched, splitting, uneven, variants, zero_stages
 from planner.strategies import get
-from sim.analytic.costs import step_seconds
 from sim.analytic.evaluator import evaluate
+from sim.analytic.plan_costs import step_seconds
 from sim.errors import Infeasible, NotModelled, PlanError
 from sim.plan import schedules
 from sim.plan.certificate import Certificate

@@ -21,7 +21,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
-from sim.analytic.costs import StageCosts
+from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.kernels import memory

@@ -1,6 +1,6 @@
-"""Many candidates of one schedule at once: seconds of their stages and places, as arrays.
+"""Costs of many candidate pipelines of one schedule, as arrays: the input of `sim.analytic.recurrence`.
 
-A candidate is what `sim.analytic.costs` says of one pipeline: of each stage, of each place, of the messages between them.
+A candidate is one pipeline, given by the costs (`sim.analytic.stage_costs`) of its stages, pipeline ranks and messages.
 """
 
 from __future__ import annotations
@@ -18,27 +18,31 @@ STAGE = (
     "forward", "inputs", "weight", "forward_compute", "inputs_compute", "forward_received", "inputs_received",
     "gather", "reduce", "parts", "stream", "ahead", "back",
 )  # fmt: skip
-"""Of a (virtual) stage. forward, inputs (B; all of the backward unless the schedule splits it), weight (W): seconds of a turn
-behind the gather of its message; *_compute: what of it other communication slows; *_received: that gather; gather: of weights
-ahead of the first forward; reduce: of gradients behind the last backward, or behind each; both in `parts` buckets; ahead, back:
-its messages to the stages behind and before it.
+"""Rows of `Candidates.stages`, seconds of a (virtual) stage unless said otherwise.
 
-Where parameters are sharded, forward and inputs count from when place and stream are free, gathers included
-(`sim.kernels.shards`), and stream is when B's own gathers and reductions are done, counted from then; gather is 0, reduce that
-behind W."""
-PLACE = ("reduced", "updated", "gather_slows", "reduce_slows")
-"""Of a pipeline place. reduced: collectives before the sum of a tied embedding; updated: optimizer and collectives behind it;
-*_slows: by what share gathers and reductions slow the compute beside them."""
+forward, inputs, weight: one F, B and W after its message is gathered; B is the whole backward unless the schedule splits it.
+*_compute: the part of F and B that overlapping communication slows down. *_received: the gather of the slices of a received
+message. gather: all-gather of parameters ahead of the first forward. reduce: reduction of gradients behind the last backward,
+or behind each one (`Candidates.reduces_each_microbatch`). parts: number of buckets of both. ahead, back: messages to the next
+and to the previous stage.
+
+With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when pipeline rank and
+stream are free (`sim.kernels.shards`); stream is the time from then until the gathers and reductions of B end; gather is 0, and
+reduce is the reduction behind W."""
+PIPELINE_RANK = ("reduced", "updated", "gather_slows", "reduce_slows")
+"""Rows of `Candidates.pp_ranks`. reduced: seconds of exposed collectives before the all-reduce of a tied embedding; updated:
+seconds of the optimizer and of the exposed collectives after it; *_slows: relative slowdown of compute that overlaps gathers
+and reductions (0.1: it takes 10 % longer)."""
 UNTIED = -np.inf
-"""Seconds of the sum of a tied embedding's gradient where there is none."""
+"""Seconds of the all-reduce of a tied embedding's gradient where no embedding is tied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is alike of many candidates, and their seconds as arrays.
+    """Candidate pipelines of equal structure, with their costs in seconds.
 
-    `stages` has the shape (len(STAGE), stages, candidates), `places` (len(PLACE), places, candidates), `tied` (candidates,).
-    ZeRO 2 and 3 over more than one rank reduce gradients behind every microbatch; ZeRO 3 shards parameters.
+    Shapes: `stages` (len(STAGE), stages, candidates), `pp_ranks` (len(PIPELINE_RANK), pipeline ranks, candidates), `tied`
+    (candidates,). ZeRO 2 and 3 over more than one rank reduce gradients behind every microbatch; ZeRO 3 shards parameters.
     """
 
     schedule: str
@@ -46,7 +50,7 @@ class Candidates:
     vpp: int
     microbatches: int
     stages: Floats
-    places: Floats
+    pp_ranks: Floats
     tied: Floats
     reduces_each_microbatch: bool = False
     shards_parameters: bool = False
@@ -56,18 +60,18 @@ class Candidates:
 
     @property
     def structure(self) -> tuple[object, ...]:
-        """What is alike of candidates that can be joined."""
+        """All but the arrays: candidates of equal structure can be joined."""
         one = self.schedule, self.pp, self.vpp, self.microbatches
         return *one, self.reduces_each_microbatch, self.shards_parameters
 
     def some(self, rows: NDArray[np.int64] | slice) -> Candidates:
-        """Some of the candidates."""
-        stages, places = (np.ascontiguousarray(whole[:, :, rows]) for whole in (self.stages, self.places))
-        return replace(self, stages=stages, places=places, tied=self.tied[rows])
+        """The candidates of the given indices."""
+        stages, pp_ranks = (np.ascontiguousarray(whole[:, :, rows]) for whole in (self.stages, self.pp_ranks))
+        return replace(self, stages=stages, pp_ranks=pp_ranks, tied=self.tied[rows])
 
 
 def join(candidates: Sequence[Candidates]) -> Candidates:
-    """Candidates of one structure, one behind the other."""
+    """Concatenate candidates of equal structure."""
     stages = np.concatenate([one.stages for one in candidates], axis=2)
-    places = np.concatenate([one.places for one in candidates], axis=2)
-    return replace(candidates[0], stages=stages, places=places, tied=np.concatenate([one.tied for one in candidates]))
+    pp_ranks = np.concatenate([one.pp_ranks for one in candidates], axis=2)
+    return replace(candidates[0], stages=stages, pp_ranks=pp_ranks, tied=np.concatenate([one.tied for one in candidates]))

@@ -1,10 +1,11 @@
-"""Steps of many plans at once: what a plan, or a split of layers over classes of devices, is to the recurrence.
+"""Batched evaluator: step times of many plans, or of many divisions of layers over device classes, by the max-plus recurrence.
 
-Seconds are those of `sim.analytic.costs`, stage by stage; `sim.analytic.recurrence` reckons the step. What it holds: every
-schedule, tp, cp, vpp, every ZeRO stage with and without overlap, interference of gradient collectives with compute (of
-exchanges around a cp ring it does not), mixed devices. Gradients of dense weights and of experts reduce side by side: the later
-of them counts. Under ZeRO 3, where their gathers and reductions take turns, only the kind with more of both counts: then the
-step is one that the engine is not faster than. What it does not hold: ZeRO 2 and 3 of experts with virtual stages.
+It turns plans into `Candidates`: seconds come from `sim.analytic.stage_costs`, the step from `sim.analytic.recurrence`. It
+models every schedule, tp, cp, vpp, every ZeRO stage with and without overlap, mixed devices, and interference of gradient
+collectives with compute, but not interference of exchanges around a cp ring. Gradients of dense weights and of experts are
+reduced concurrently, and the later of them counts. Under ZeRO 3, where their gathers and reductions alternate, only the kind
+with more seconds of both counts: then the step is a lower bound of the engine's. Not modelled: ZeRO 2 and 3 of experts with
+virtual stages.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.analytic import costs
+from sim.analytic import plan_costs, stage_costs
 from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
-from sim.analytic.costs import PlanCosts, StageCosts
+from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
+from sim.analytic.stage_costs import StageCosts
 from sim.errors import NotModelled
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import payloads, shards
@@ -35,7 +37,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 def check(config: ParallelConfig) -> None:
-    """Raise NotModelled for what the recurrence does not hold."""
+    """Raise NotModelled if the recurrence does not model the configuration."""
     if config.reduces_each_microbatch and config.ep > 1 and config.edp > 1 and config.vpp > 1:
         raise NotModelled(
             f"the evaluator does not hold zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
@@ -44,9 +46,9 @@ def check(config: ParallelConfig) -> None:
 
 
 def evaluate(plans: Sequence[Plan]) -> Floats:
-    """Seconds of a step of each plan, shape (plans,): that of its latest class of replicas. Raises NotModelled (`check`).
+    """Step time in seconds of each plan, shape (plans,): that of its slowest class of replicas. Raises NotModelled (`check`).
 
-    Replicas that are not alike are reckoned each for itself, so what they wait for each other is left out.
+    Unequal replicas are evaluated independently, so the time for which they wait for each other is neglected.
     """
     found = np.zeros(len(plans))
     alike: dict[tuple[object, ...], list[tuple[int, Candidates]]] = {}
@@ -60,11 +62,11 @@ def evaluate(plans: Sequence[Plan]) -> Floats:
 
 
 def of_plan(plan: Plan) -> tuple[Candidates, ...]:
-    """A candidate for each class of replicas of a plan. Raises NotModelled (`check`)."""
+    """One candidate for each class of equivalent replicas of a plan. Raises NotModelled (`check`)."""
     check(plan.config)
     found = PlanCosts(plan)
-    tied = costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config) else UNTIED
-    return tuple(_of_replicas(found, alike, tied) for alike in costs.replicas(plan))
+    tied = plan_costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config) else UNTIED
+    return tuple(_of_replicas(found, alike, tied) for alike in plan_costs.replica_classes(plan))
 
 
 def _of_replicas(found: PlanCosts, alike: tuple[int, ...], tied: Seconds) -> Candidates:
@@ -72,36 +74,36 @@ def _of_replicas(found: PlanCosts, alike: tuple[int, ...], tied: Seconds) -> Can
     last = config.num_stages - 1
     rows = np.zeros((len(COSTS), config.num_stages, 1))
     optimizer, ahead, back = np.zeros((config.pp, 1)), np.zeros((last + 1, 1)), np.zeros((last + 1, 1))
-    for place in range(config.pp):
-        at, specs, mine = _apart(found.at(place, alike)), found.specs(place, alike), plan.stages_of(place)
+    for pp_rank in range(config.pp):
+        at, specs, mine = _without_vpp(found.at(pp_rank, alike)), found.specs(pp_rank, alike), plan.stages_of(pp_rank)
         for stage in mine:
             rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, stage == 0, stage == last, specs)
         layers = sum(plan.stages[stage].layers for stage in mine)
-        optimizer[place] = _optimizer(at, layers, 0 in mine, last in mine, specs)
+        optimizer[pp_rank] = _optimizer(at, layers, 0 in mine, last in mine, specs)
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
         ahead[stage], back[stage + 1] = found.message(here, there, alike), found.message(there, here, alike)
     microbatches = config.microbatches_of(alike[0])
-    return _candidates(config, config.pp, microbatches, rows, optimizer, ahead, back, np.array([tied]))
+    return _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
 
 
 COSTS = (*STAGE[:-2], "reduced", "gathered", "gather_slows", "reduce_slows")
-"""What a stage costs by itself: all of `STAGE` but its messages, and its share in what `PLACE` has of the whole place."""
+"""Rows of the cost of one stage: `STAGE` without messages, then the stage's contributions to the rows of `PIPELINE_RANK`."""
 
 
-def _apart(costs: StageCosts) -> StageCosts:
-    """Costs of each virtual stage by itself: the same but for what a place's stages do in as many collectives."""
+def _without_vpp(costs: StageCosts) -> StageCosts:
+    """Costs of each virtual stage separately: with vpp 1, collectives are not divided by the stages of a pipeline rank."""
     return replace(costs, config=replace(costs.config, vpp=1))
 
 
 def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[float, ...]:
-    """`COSTS` of one stage, whose place has no other (`_apart`)."""
-    config, specs = at.config, specs or at.paces.specs
+    """`COSTS` of one stage, the only one of its pipeline rank (`_without_vpp`)."""
+    config, specs = at.config, specs or at.collectives.specs
     shape = at.workload, config, layers, first, last
     cost = at.of(layers, first, last, specs)
     received = cost.received, at.received(first, last, True)
     forward, backward = (max(_compute(spec, at, layers, first, last, way) for spec in specs) for way in (False, True))
-    turns, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - cost.weight)
+    passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - cost.weight)
     groups = _groups(at, *shape)
     slows = [min((both[way].slows for both in groups), default=0.0) for way in (True, False)]
     gather, gathered = (cost.gather, 0.0) if config.gathers_ahead else (0.0, cost.gather)
@@ -109,77 +111,71 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     stream = 0.0
     if config.shards_parameters:
         own = max(groups, key=lambda both: both[False].seconds + 2 * both[True].seconds)
-        *turns, stream = _sharded(turns, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
+        *passes, stream = _sharded(passes, compute, cost.parts, *own, closes=not schedules.get(config.schedule).SPLITS_BACKWARD)
         gather, reduce = 0.0, own[False].seconds
     return (
-        *turns, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, reduced, gathered, *slows,
+        *passes, cost.weight, *compute, *received, gather, reduce, float(cost.parts), stream, reduced, gathered, *slows,
     )  # fmt: skip
 
 
 def _groups(
     at: StageCosts, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> list[tuple[Bucket, Bucket]]:
-    """(reductions, gathers) of a stage by kind of group, each as one: all their seconds, and how they slow compute."""
+    """(reductions, gathers) of a stage by kind of group: total seconds of each, and the slowdown of compute they cause."""
     found: dict[str, list[Bucket]] = {}
-    for group, operation, nbytes, count in costs.synchronisation(workload, config, layers, first, last):
+    for group, operation, nbytes, count in stage_costs.synchronisation(workload, config, layers, first, last):
         both = found.setdefault(group, [Bucket(0.0, 0.0), Bucket(0.0, 0.0)])
-        slows = at.paces.interference(group, operation, nbytes)
-        both[operation == "all_gather"] = Bucket(at.paces.seconds(group, operation, nbytes, count), slows)
+        slows = at.collectives.interference(group, operation, nbytes)
+        both[operation == "all_gather"] = Bucket(at.collectives.seconds(group, operation, nbytes, count), slows)
     return [(reduce, gather) for reduce, gather in found.values()]
 
 
 def _sharded(
-    turns: Sequence[Seconds], compute: Sequence[Seconds], parts: int, reduce: Bucket, gather: Bucket, closes: bool
+    passes: Sequence[Seconds], compute: Sequence[Seconds], parts: int, reduce: Bucket, gather: Bucket, closes: bool
 ) -> tuple[Seconds, Seconds, Seconds]:
-    """(F, B, stream behind B) under ZeRO 3, from when place and stream are free; B reduces where it closes a microbatch."""
+    """Seconds of F, of B and of the stream in B under ZeRO 3, from when rank and stream are free; B reduces if it `closes`."""
     reduce, gather = (Bucket(whole.seconds / parts, whole.slows) for whole in (reduce, gather))
-    forward, _ = shards.sharded_pass(parts, compute[0], turns[0], gather, None)
-    return forward, *shards.sharded_pass(parts, compute[1], turns[1], gather, reduce if closes else None)
+    forward, _ = shards.sharded_pass(parts, compute[0], passes[0], gather, None)
+    return forward, *shards.sharded_pass(parts, compute[1], passes[1], gather, reduce if closes else None)
 
 
 def _compute(spec: DeviceSpec, at: StageCosts, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
-    """Compute of a stage and a microbatch, but for the attention behind which keys and values go around the cp ring."""
+    """Compute seconds of a stage and microbatch without the attention that hides the cp ring exchange."""
     shape = at.workload, at.config, layers
-    seconds = costs.compute_seconds(spec, *shape, first, last)[backward]
+    seconds = stage_costs.compute_seconds(spec, *shape, first, last)[backward]
     for way, _, _ in payloads.ring_exchanges(*shape, backward):
-        seconds -= costs.ring_windows(spec, *shape)[way]
+        seconds -= stage_costs.ring_windows(spec, *shape)[way]
     return seconds
 
 
 def _optimizer(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> Seconds:
     shape = at.workload, at.config, layers, first, last
-    return max(costs.optimizer_seconds(spec, *shape) for spec in specs or at.paces.specs)
+    return max(stage_costs.optimizer_seconds(spec, *shape) for spec in specs or at.collectives.specs)
 
 
 def _candidates(
-    config: ParallelConfig,
-    pp: int,
-    microbatches: int,
-    rows: Floats,
-    optimizer: Floats,
-    ahead: Floats,
-    back: Floats,
-    tied: Floats,
+    config: ParallelConfig, microbatches: int, rows: Floats, optimizer: Floats, ahead: Floats, back: Floats, tied: Floats
 ) -> Candidates:
-    """Costs by stage and messages as candidates: `rows` of shape (len(COSTS), stages, candidates)."""
-    own = len(STAGE) - 2
+    """Candidates from arrays of seconds. With n candidates, shapes are: `rows` (len(COSTS), stages, n), `optimizer` (pipeline
+    ranks, n), messages `ahead` and `back` (stages, n), `tied` (n,)."""
+    own, pp = len(STAGE) - 2, len(optimizer)
     reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
     stages = np.concatenate([rows[:own], ahead[None], back[None]])
-    places = np.stack([reduced.sum(axis=0), optimizer + gathered.sum(axis=0), *(slow.max(axis=0) for slow in slows)])
+    pp_ranks = np.stack([reduced.sum(axis=0), optimizer + gathered.sum(axis=0), *(slow.max(axis=0) for slow in slows)])
     kind = config.reduces_each_microbatch, config.shards_parameters
-    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, places, tied, *kind)
+    return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, *kind)
 
 
 class Table:
-    """Costs of stages of one configuration on several classes of devices, each reckoned once and then looked up.
+    """Cache of stage costs of one configuration on several classes of devices; computes each stage once.
 
-    `messages[a, b]`: seconds of a message from a stage on class a to the next on class b; `tied[a, b]`: seconds of the sum of a
-    tied embedding's gradient between end stages on them (`UNTIED` where there is none). Raises NotModelled (`check`, and where
-    replicas have unequal numbers of microbatches).
+    `messages[a, b]`: seconds of a message from a stage on class a to the next stage on class b; `tied[a, b]`: seconds of the
+    all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). Raises NotModelled
+    (`check`, and if replicas have different numbers of microbatches).
     """
 
     def __init__(self, classes: Sequence[StageCosts], messages: Floats, tied: Floats | None = None):
-        self.classes, self.config, self.messages = tuple(map(_apart, classes)), classes[0].config, messages
+        self.classes, self.config, self.messages = tuple(map(_without_vpp, classes)), classes[0].config, messages
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
         check(self.config)
         if len(set(self.config.num_microbatches)) > 1:
@@ -189,7 +185,7 @@ class Table:
         self._rows = np.zeros((len(COSTS) + 1, 0))
 
     def candidates(self, classes: Ints, layers: Ints) -> Candidates:
-        """Candidates of shape (candidates,): `classes` (candidates, pp) of their places, `layers` (candidates, stages)."""
+        """Candidates from `classes` by pipeline rank, shape (candidates, pp), and `layers` by stage, (candidates, stages)."""
         classes, layers = np.ascontiguousarray(classes.T), np.ascontiguousarray(layers.T)
         pp, vpp = len(classes), self.config.vpp
         of_stage = np.tile(classes, (vpp, 1))
@@ -199,10 +195,10 @@ class Table:
         if pp > 1:
             ahead[:-1], back[1:] = self.messages[of_stage[:-1], of_stage[1:]], self.messages[of_stage[1:], of_stage[:-1]]
         tied = self.tied[classes[0], classes[-1]]
-        return _candidates(self.config, pp, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
+        return _candidates(self.config, self.config.num_microbatches[0], rows[:-1], optimizer, ahead, back, tied)
 
     def _of(self, classes: Ints, layers: Ints) -> Floats:
-        """`COSTS` and the optimizer of stages (or of places) in pipeline order; sizes not seen before are reckoned first."""
+        """`COSTS` and the optimizer of stages (or pipeline ranks) in pipeline order; computes and caches missing sizes."""
         codes = (classes * self._sizes + layers) * 4
         codes[0] += 2
         codes[-1] += 1
@@ -218,7 +214,7 @@ class Table:
         return _row(self.classes[which], layers, ends >= 2, ends % 2 == 1)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # tables of one shape's classes in other orders have the same stages
+@functools.lru_cache(maxsize=1 << 16)  # tables with the same classes in another order share stages
 def _row(at: StageCosts, layers: int, first: bool, last: bool) -> tuple[float, ...]:
     """`COSTS` and the optimizer of a stage."""
     return (*_costs(at, layers, first, last), _optimizer(at, layers, first, last))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sim.analytic import costs
+from sim.analytic import stage_costs
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.kernels import compute, payloads
 from sim.plan.plan import Plan
@@ -57,16 +57,16 @@ class Durations:
         if action.kind == "optimizer":
             stages = self.plan.stages_of(config.place(rank)[2])
             layers = sum(self.plan.stages[stage].layers for stage in stages)
-            return costs.optimizer_seconds(device, workload, config, layers, 0 in stages, last_stage in stages)
+            return stage_costs.optimizer_seconds(device, workload, config, layers, 0 in stages, last_stage in stages)
         layers = self.plan.stages[action.stage].layers
-        rings = costs.ring_windows(device, workload, config, layers)
+        rings = stage_costs.ring_windows(device, workload, config, layers)
         if action.kind == "ring":
             return rings[action.operation]
         last = action.stage == last_stage
-        weight = costs.weight_seconds(device, workload, config, layers, last)
+        weight = stage_costs.weight_seconds(device, workload, config, layers, last)
         if action.kind == "W":
             return weight
-        forward, backward = costs.compute_seconds(device, workload, config, layers, action.stage == 0, last)
+        forward, backward = stage_costs.compute_seconds(device, workload, config, layers, action.stage == 0, last)
         exchanges = payloads.ring_exchanges(workload, config, layers, action.kind == "B")
         return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
 

@@ -1,8 +1,8 @@
-"""Timeline -> seconds by pipeline place: what its ranks do all step long, and how long their communication takes.
+"""Breakdown of a timeline by pipeline rank: seconds of compute, exposed communication and bubble, and of each kind of group.
 
-Simulated and measured timelines alike, without their plan. Of a simulated step every second of a rank is compute, exposed
-communication or bubble; a measured one leaves small gaps, in which the host is at work (`other`). Communication is the seconds
-that a group's lane is busy, hidden behind compute or not.
+It needs no plan and works for simulated and measured timelines. In a simulated step every second of a rank is compute, exposed
+communication or bubble; a measured step has small gaps in which the host works (`other`). Communication is the time for which
+the lane of a group is busy, hidden behind compute or not.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sim.results import report
 from sim.units import Seconds
 
 KINDS = ("compute", "exposed", "bubble", "other")
-"""What a rank's seconds are; together they are the step."""
+"""Kinds of seconds of a rank; they add up to the step."""
 GROUPS = ("tp", "cp", "ep", "dp", "edp", "embedding", "pp activations", "pp gradients")
-"""Kinds of groups in the order they are shown; messages between stages by their way."""
+"""Kinds of groups in display order; messages between stages are split by direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Seconds of a rank: mean, least and most over ranks."""
+    """Mean, minimum and maximum over ranks of the seconds of a rank."""
 
     mean: Seconds
     least: Seconds
@@ -33,17 +33,17 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceSeconds:
-    """Seconds of the ranks of a pipeline place: `seconds` by kind (of `KINDS`), `groups` by kind of group."""
+class PipelineRankSeconds:
+    """Seconds of the ranks of one pipeline rank: `seconds` by kind (of `KINDS`), `groups` by kind of group."""
 
-    place: int
+    pp_rank: int
     ranks: int
     seconds: tuple[tuple[str, Share], ...]
     groups: tuple[tuple[str, Share], ...]
 
 
-def place_of(timeline: Timeline) -> dict[int, int]:
-    """Pipeline place of every rank that stands for others: its first stage. Raises TimelineError where it has none."""
+def pipeline_rank_of(timeline: Timeline) -> dict[int, int]:
+    """Pipeline rank of the representative of every class of ranks: its first stage. Raises TimelineError if it has no stage."""
     found = {}
     for rank, spans in timeline.by_rank().items():
         stages = [span.stage for span in spans if span.kind in COMPUTE and span.stage >= 0]
@@ -53,25 +53,25 @@ def place_of(timeline: Timeline) -> dict[int, int]:
     return found
 
 
-def breakdown(timeline: Timeline) -> tuple[PlaceSeconds, ...]:
-    """Every pipeline place, in order. Raises TimelineError where a rank has no stage."""
-    places, spans = place_of(timeline), timeline.by_rank()
-    rows = [(places[group[0]], len(group), *_of(spans[group[0]], timeline.step_s)) for group in timeline.alike]
+def breakdown(timeline: Timeline) -> tuple[PipelineRankSeconds, ...]:
+    """Seconds of every pipeline rank, in order. Raises TimelineError if a rank has no stage."""
+    pp_ranks, spans = pipeline_rank_of(timeline), timeline.by_rank()
+    rows = [(pp_ranks[group[0]], len(group), *_of(spans[group[0]], timeline.step_s)) for group in timeline.alike]
     found = []
-    for place in sorted(set(places.values())):
-        own = [(many, seconds, groups) for at, many, seconds, groups in rows if at == place]
+    for pp_rank in sorted(set(pp_ranks.values())):
+        own = [(many, seconds, groups) for at, many, seconds, groups in rows if at == pp_rank]
         seconds = _shares([(many, seconds) for many, seconds, _ in own], KINDS)
         used = {kind for _, _, groups in own for kind in groups}
         order = [*(kind for kind in GROUPS if kind in used), *sorted(used - set(GROUPS))]
         groups = _shares([(many, groups) for many, _, groups in own], order)
-        found.append(PlaceSeconds(place, sum(many for many, _, _ in own), seconds, groups))
+        found.append(PipelineRankSeconds(pp_rank, sum(many for many, _, _ in own), seconds, groups))
     return tuple(found)
 
 
-def total(places: tuple[PlaceSeconds, ...]) -> PlaceSeconds:
-    """All places as one, number -1: seconds by kind over all ranks; groups are told by place."""
-    ranks = sum(place.ranks for place in places)
-    shares = {kind: [(place.ranks, dict(place.seconds)[kind]) for place in places] for kind in KINDS}
+def total(pp_ranks: tuple[PipelineRankSeconds, ...]) -> PipelineRankSeconds:
+    """Seconds by kind over all ranks, as pipeline rank -1, without groups (these are reported by pipeline rank)."""
+    ranks = sum(one.ranks for one in pp_ranks)
+    shares = {kind: [(one.ranks, dict(one.seconds)[kind]) for one in pp_ranks] for kind in KINDS}
     seconds = {
         kind: Share(
             sum(many * share.mean for many, share in own) / ranks,
@@ -80,7 +80,7 @@ def total(places: tuple[PlaceSeconds, ...]) -> PlaceSeconds:
         )
         for kind, own in shares.items()
     }
-    return PlaceSeconds(-1, ranks, tuple(seconds.items()), ())
+    return PipelineRankSeconds(-1, ranks, tuple(seconds.items()), ())
 
 
 def facts(timeline: Timeline) -> dict[str, Any]:
@@ -91,18 +91,18 @@ def facts(timeline: Timeline) -> dict[str, Any]:
         "tokens": timeline.tokens, "flops": timeline.flops,
         "stages": [
             {
-                "stage": place.place,
-                "ranks": place.ranks,
-                "seconds": {kind: asdict(share) for kind, share in place.seconds},
-                "groups": {kind: asdict(share) for kind, share in place.groups},
+                "stage": one.pp_rank,
+                "ranks": one.ranks,
+                "seconds": {kind: asdict(share) for kind, share in one.seconds},
+                "groups": {kind: asdict(share) for kind, share in one.groups},
             }
-            for place in breakdown(timeline)
+            for one in breakdown(timeline)
         ],
     }  # fmt: skip
 
 
 def _of(spans: tuple[Span, ...], step: Seconds) -> tuple[dict[str, Seconds], dict[str, Seconds]]:
-    """Seconds by kind and by group of one rank."""
+    """(seconds by kind, seconds by group) of one rank."""
     compute, exposed, bubble = report.split(spans)
     groups: dict[str, Seconds] = {}
     for span in spans:
@@ -113,10 +113,10 @@ def _of(spans: tuple[Span, ...], step: Seconds) -> tuple[dict[str, Seconds], dic
 
 
 def _shares(own: list[tuple[int, dict[str, Seconds]]], kinds: Iterable[str]) -> tuple[tuple[str, Share], ...]:
-    """Shares of kinds over (how many ranks, seconds by kind)."""
+    """Mean, minimum and maximum of each kind, from pairs of (number of ranks, seconds by kind)."""
     ranks, found = sum(many for many, _ in own), []
     for kind in kinds:
-        all_of_it = [(many, seconds.get(kind, 0.0)) for many, seconds in own]
-        each = [seconds for _, seconds in all_of_it]
-        found.append((kind, Share(sum(many * seconds for many, seconds in all_of_it) / ranks, min(each), max(each))))
+        weighted = [(many, seconds.get(kind, 0.0)) for many, seconds in own]
+        each = [seconds for _, seconds in weighted]
+        found.append((kind, Share(sum(many * seconds for many, seconds in weighted) / ranks, min(each), max(each))))
     return tuple(found)

@@ -1,12 +1,12 @@
-"""What a step costs beside time: money and energy per token.
+"""Cost and energy of a step: rent and joules per token.
 
-A plan occupies nodes, and a node is rented and powered whole: all devices of every node on which a rank stands are paid for
-the whole step. A device draws its watts while it computes and its idle watts for the rest of the step, whether it waits for
-work, waits for the network, or has no rank (the model of Perseus, arXiv 2312.06902, section 3: energy of computations + power
-while blocked x time blocked). Communication behind compute adds nothing.
+Nodes are rented and powered as a whole: all devices of every node with at least one rank count for the whole step. A device
+draws its watts while it computes and its idle watts for the rest of the step, whether it waits for work, waits for the network,
+or has no rank (the model of Perseus, arXiv 2312.06902, section 3: energy of computations + power while blocked x time blocked).
+Communication that overlaps compute adds nothing.
 
-The watts of the catalogue are the board's limit, so energy is an upper estimate of what the devices draw; hosts, switches and
-cooling are left out.
+The watts of the catalogue are the power limit of the board, so energy is an upper estimate of what the devices draw; hosts,
+switches and cooling are not included.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sim.plan.plan import Plan
 from sim.units import JoulesPerToken, Seconds, UsdPerSecond, UsdPerToken, Watts
 
 IDLE_SHARE = 0.25
-"""Idle watts over watts where a device does not state its own: a guess. The example of ml-energy/lowtime (the solver of
-Perseus) has 85 W while blocked, on boards of 250 to 400 W."""
+"""Idle watts divided by watts of a device that does not specify its idle watts. Guess: the example of ml-energy/lowtime (the
+solver of Perseus) has 85 W while blocked, on boards of 250 to 400 W. A larger share makes bubbles cost more energy."""
 
 
 def idle_watts(device: DeviceSpec) -> Watts:
-    """What a device draws while it waits: its own number, or `IDLE_SHARE` of its watts, which must be known."""
+    """Power of a waiting device: its own value, or `IDLE_SHARE` of its watts, which must be known."""
     assert device.watts is not None
     return IDLE_SHARE * device.watts if device.idle_watts is None else device.idle_watts
 
 
 def occupied(plan: Plan) -> tuple[tuple[Cluster, int], ...]:
-    """Clusters on which a plan stands, each with the devices of its nodes that have a rank."""
+    """Clusters that a plan uses, each with the number of devices of its nodes that have a rank."""
     nodes: dict[str, set[int]] = {}
     for device in plan.placement:
         nodes.setdefault(device.cluster, set()).add(device.node)
@@ -39,7 +39,7 @@ def occupied(plan: Plan) -> tuple[tuple[Cluster, int], ...]:
 
 
 def rent(fleet: Fleet) -> UsdPerSecond | None:
-    """Rent of a whole fleet, used or not: devices, NICs and trunks that have a price; None where a device has none."""
+    """Rent of a whole fleet, used or not: devices, and NICs and trunks that have a price; None if a device has no price."""
     found = 0.0
     for cluster in fleet.clusters:
         if cluster.node.device.price is None:
@@ -50,7 +50,7 @@ def rent(fleet: Fleet) -> UsdPerSecond | None:
 
 
 def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:
-    """Rent of the occupied devices for a step, by its tokens; None where one of them has no price."""
+    """Rent of the occupied devices for a step, per token; None if one of them has no price."""
     rent = 0.0
     for cluster, devices in occupied(plan):
         if cluster.node.device.price is None:
@@ -60,7 +60,7 @@ def usd_per_token(plan: Plan, step: Seconds) -> UsdPerToken | None:
 
 
 def joules_per_token(plan: Plan, step: Seconds, computed: Mapping[int, Seconds]) -> JoulesPerToken | None:
-    """Energy of the occupied devices in a step, by its tokens; None where one has no watts. `computed`: by each rank."""
+    """Energy of the occupied devices in a step, per token; None if one has no watts. `computed`: compute seconds by rank."""
     busy = dict.fromkeys((cluster.name for cluster, _ in occupied(plan)), 0.0)
     for rank, seconds in computed.items():
         busy[plan.placement[rank].cluster] += seconds

@@ -1,72 +1,56 @@
-"""Timeline -> Explanation: where a step's seconds go on every rank, and which chain of events sets the step.
+"""Explanation of a simulated step: seconds by kind on every rank, and the critical path that determines the step.
 
-Two accounts of the same step, each adding up to it. **By rank**: every second is compute (forward, backward, recomputation,
-optimizer), visible communication by kind of group, or bubble (waiting for others). **The critical path**: from the action that
-ends last, back to the begin through what each thing came after (`Span.after`): a rank's own action before it, the message
-that it waited for, or, before a collective, the last of its ranks to come. A second saved off the path saves nothing; where
-several chains end together, one of them is told.
+Each of the two adds up to the step. **By rank**: every second is compute (forward, backward, recomputation, optimizer), exposed
+communication by kind of group, or bubble (waiting for others). **Critical path**: from the action that ends last, back to the
+start along `Span.after`, the event that each span waited for: the previous action of the rank, the message received, or, before
+a collective, the arrival of its last rank. A second saved off the path saves nothing. If several paths end together, one is
+reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from sim import markup
-from sim.analytic import costs
+from sim.analytic import stage_costs
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import compute
 from sim.kernels.compute import KernelTime
 from sim.plan.plan import Plan
-from sim.plan.program import COMPUTE
+from sim.results.chain import WORDS, Passage, chain
 from sim.units import Seconds, time_text
 
-WORDS = {"F": "forward", "B": "backward", "W": "backward"}
 KINDS = ("forward", "backward", "recompute", "optimizer", "tp", "cp", "ep", "pp", "dp", "edp", "embedding", "bubble")
-"""Kinds of seconds, in the order they are shown; groups of other kinds follow."""
-INSIDE = ("tp", "cp", "ep")
-"""Groups whose collectives belong to the layers' own work: the chain does not name them apart."""
-
-LONGEST_CYCLE = 64
-"""Longest repetition that is looked for when the chain is told: it bounds the work, not what can be told."""
+"""Kinds of seconds in display order; groups of other kinds follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Seconds by kind: of rank `rank`, which stands for `ranks` alike ones, or of a pipeline place on the critical path."""
+    """Seconds by kind: of `rank`, which represents `ranks` equal ranks, or of a pipeline rank on the critical path."""
 
-    place: int
+    pp_rank: int
     rank: int
     ranks: int
     seconds: tuple[tuple[str, Seconds], ...]
 
     def of(self, kind: str) -> Seconds:
-        """Seconds of a kind; 0 where there are none."""
+        """Seconds of a kind; 0 if there are none."""
         return dict(self.seconds).get(kind, 0.0)
 
     @property
     def total(self) -> Seconds:
-        """All seconds of this account."""
+        """Sum of all seconds."""
         return sum(seconds for _, seconds in self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A piece of the critical path: when it begins, what it takes, and what happens in it."""
-
-    start: Seconds
-    seconds: Seconds
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer and microbatch on a type of device, kernel by kernel: forward and backward seconds are those of the engine.
+    """One layer and microbatch on a type of device, kernel by kernel; the engine uses its forward and backward seconds.
 
-    They are more than the kernels' where the host is slower to launch them than the device to run them, and another thing where
-    a profile stands in for formulas (`measured`); recomputation and communication are left out of both.
+    They exceed the sum of the kernels if the host launches kernels more slowly than the device runs them, and are unrelated to
+    it if they come from a profile (`measured`). Neither includes recomputation or communication.
     """
 
     device: str
@@ -78,7 +62,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """Why a step takes what it takes: each of `ranks` adds up to the step; so do `path` together and `chain` together."""
+    """Explanation of a step: each of `ranks` adds up to the step; so do all of `path` together and all of `chain` together."""
 
     step_s: Seconds
     ranks: tuple[Account, ...]
@@ -95,14 +79,15 @@ class Explanation:
         return markup.table(
             repr(self),
             [
-                {"place": account.place, "ranks": account.ranks} | {f"{kind} (s)": f"{account.of(kind):.4g}" for kind in kinds}
+                {"place": account.pp_rank, "ranks": account.ranks}
+                | {f"{kind} (s)": f"{account.of(kind):.4g}" for kind in kinds}
                 for account in self.ranks
             ],
         )
 
     @property
     def mean(self) -> tuple[tuple[str, Seconds], ...]:
-        """Seconds by kind of a mean rank."""
+        """Seconds by kind, mean over ranks."""
         world = sum(account.ranks for account in self.ranks)
         return _ordered((kind, s * account.ranks / world) for account in self.ranks for kind, s in account.seconds)
 
@@ -110,35 +95,34 @@ class Explanation:
         """Plain data, as `holmes-sim simulate --explain --json` prints them."""
         return {
             "step_s": self.step_s,
-            "ranks": [{"stage": a.place, "rank": a.rank, "ranks": a.ranks, "seconds": dict(a.seconds)} for a in self.ranks],
+            "ranks": [{"stage": a.pp_rank, "rank": a.rank, "ranks": a.ranks, "seconds": dict(a.seconds)} for a in self.ranks],
             "mean": dict(self.mean),
-            "critical_path": [{"stage": a.place, "seconds": dict(a.seconds)} for a in self.path],
+            "critical_path": [{"stage": a.pp_rank, "seconds": dict(a.seconds)} for a in self.path],
             "chain": [{"start_s": p.start, "seconds": p.seconds, "what": p.text} for p in self.chain],
             "layers": [asdict(layer) for layer in self.layers],
         }
 
 
 def explain(plan: Plan, timeline: Timeline) -> Explanation:
-    """Account for every second of a simulated step, by rank and along the critical path."""
+    """Explain every second of a simulated step, by rank and along the critical path."""
     ranks = []
     spans = timeline.by_rank()
     for group in timeline.alike:
-        place = plan.config.place(group[0])[2]
+        pp_rank = plan.config.place(group[0])[2]
         share = recomputed_share(plan, group[0])
-        ranks.append(Account(place, group[0], len(group), _rank_seconds(spans[group[0]], share)))
+        ranks.append(Account(pp_rank, group[0], len(group), _rank_seconds(spans[group[0]], share)))
     path = critical_path(timeline)
     on_path: dict[int, list[tuple[str, Seconds]]] = {}
     for span in path:
-        place = plan.config.place(span.rank)[2]
-        on_path.setdefault(place, []).extend(_split(span, recomputed_share(plan, span.rank)))
-    accounts = (Account(place, -1, 0, _ordered(on_path[place])) for place in sorted(on_path))
-    in_order = sorted(ranks, key=lambda account: (account.place, account.rank))
-    chain = _chain(plan, timeline, path)
-    return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain, _layers(plan))
+        pp_rank = plan.config.place(span.rank)[2]
+        on_path.setdefault(pp_rank, []).extend(_split(span, recomputed_share(plan, span.rank)))
+    accounts = (Account(pp_rank, -1, 0, _ordered(on_path[pp_rank])) for pp_rank in sorted(on_path))
+    in_order = sorted(ranks, key=lambda account: (account.pp_rank, account.rank))
+    return Explanation(timeline.step_s, tuple(in_order), tuple(accounts), chain(plan, timeline, path), _layers(plan))
 
 
 def _layers(plan: Plan) -> tuple[Layer, ...]:
-    """A layer on every type of device that the plan uses."""
+    """One layer on every type of device that the plan uses."""
     once = replace(plan.config, recompute="none")
     found = []
     for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
@@ -149,9 +133,9 @@ def _layers(plan: Plan) -> tuple[Layer, ...]:
 
 
 def critical_path(timeline: Timeline) -> tuple[Span, ...]:
-    """Spans that follow one another without a gap from the begin of a simulated step to its end.
+    """Contiguous spans from the start of a simulated step to its end, each of which waited for the previous one.
 
-    Of several that end with the step, one is taken that its own rank's work led to.
+    Of several spans that end with the step, one that waited for its own rank is preferred.
     """
     spans = timeline.spans
     work = [span for span in spans if span.lane != "wait"]
@@ -162,25 +146,25 @@ def critical_path(timeline: Timeline) -> tuple[Span, ...]:
 
 
 def recomputed_share(plan: Plan, rank: int) -> float:
-    """Share of a rank's backward seconds that run the forward again."""
+    """Fraction of a rank's backward seconds spent on recomputation."""
     config = plan.config
     if config.recompute == "none":
         return 0.0
     device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(config.place(rank)[2])
     layers = sum(plan.stages[stage].layers for stage in stages)
     ends = 0 in stages, config.num_stages - 1 in stages
-    _, without = costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)
-    _, all_of_it = costs.compute_seconds(device, plan.workload, config, layers, *ends)
+    _, without = stage_costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)
+    _, all_of_it = stage_costs.compute_seconds(device, plan.workload, config, layers, *ends)
     return 1.0 - without / all_of_it
 
 
 def _rank_seconds(spans: Iterable[Span], share: float) -> tuple[tuple[str, Seconds], ...]:
-    """Seconds by kind of a rank: what it computes and what it waits for fill the step."""
+    """Seconds by kind of a rank: its compute and wait spans fill the step."""
     return _ordered(part for span in spans if span.lane in ("compute", "wait") for part in _split(span, share))
 
 
 def _split(span: Span, share: float) -> tuple[tuple[str, Seconds], ...]:
-    """A span's seconds by kind."""
+    """Seconds by kind of a span."""
     if span.kind == "bubble":
         return (("bubble", span.seconds),)
     word = WORDS.get(span.kind, span.group or span.kind)
@@ -190,108 +174,9 @@ def _split(span: Span, share: float) -> tuple[tuple[str, Seconds], ...]:
 
 
 def _ordered(parts: Iterable[tuple[str, Seconds]]) -> tuple[tuple[str, Seconds], ...]:
-    """Parts of one kind added up, kinds in their usual order."""
+    """Sum of parts by kind, in display order."""
     found: dict[str, Seconds] = {}
     for kind, seconds in parts:
         found[kind] = found.get(kind, 0.0) + seconds
     known = [kind for kind in KINDS if kind in found]
     return tuple((kind, found[kind]) for kind in [*known, *(kind for kind in found if kind not in KINDS)])
-
-
-# the chain in words
-
-
-@dataclass(frozen=True, slots=True)
-class _Visit:
-    """Successive things on one rank: what in words, and their seconds."""
-
-    place: int
-    rank: int
-    text: str
-    seconds: Seconds
-
-
-def _chain(plan: Plan, timeline: Timeline, path: tuple[Span, ...]) -> tuple[Passage, ...]:
-    """The critical path as visits of ranks; neighbours that do the same and repetitions are told once."""
-    visits = []
-    for rank, group in groupby(path, key=lambda span: span.rank):
-        spans = tuple(group)
-        words = [word for (word, *_), _ in groupby(_things(spans))]
-        text = ", ".join(_told(words))
-        visits.append(_Visit(plan.config.place(rank)[2], rank, text, sum(span.seconds for span in spans)))
-    several = len(timeline.alike) > plan.config.pp  # then a stage alone does not tell which rank is meant
-    runs = [(_who(run, several), sum(visit.seconds for visit in run)) for run in _runs(visits)]
-    passages: list[Passage] = []
-    start, at = 0.0, 0
-    for unit, many in _cycles([text for text, _ in runs]):
-        seconds = sum(taken for _, taken in runs[at : at + many * len(unit)])
-        text = unit[0] if many == 1 else f"{many} x ({'; '.join(unit)})"
-        passages.append(Passage(start, seconds, text))
-        start, at = start + seconds, at + many * len(unit)
-    return tuple(passages)
-
-
-def _runs(visits: Sequence[_Visit]) -> list[list[_Visit]]:
-    """Visits of neighbouring stages, always one on or always one back, that do the same."""
-    found: list[list[_Visit]] = []
-    for visit in visits:
-        run = found[-1] if found else []
-        step = visit.place - run[-1].place if run else 0
-        if run and abs(step) == 1 and visit.text == run[0].text and step * len(run) == visit.place - run[0].place:
-            run.append(visit)
-        else:
-            found.append([visit])
-    return found
-
-
-def _who(run: list[_Visit], several: bool) -> str:
-    """`stage 0: forward, send`, `stages 0 to 6, each: forward, send`; with the ranks where they are to be told."""
-    first, last = run[0], run[-1]
-    if len(run) == 1:
-        return f"stage {first.place}{f' (rank {first.rank})' if several else ''}: {first.text}"
-    ranks = f" (ranks {first.rank} to {last.rank})" if several else ""
-    return f"stages {first.place} to {last.place}{ranks}, each: {first.text}"
-
-
-def _things(spans: Sequence[Span]) -> list[tuple[str, int, int]]:
-    """(word, stage, microbatch) of every span; a layer's own collectives are part of its compute."""
-    things = []
-    for span in spans:
-        if span.group in INSIDE:
-            continue
-        if span.kind in COMPUTE:
-            things.append(({"W": "weight gradient"}.get(span.kind, WORDS[span.kind]), span.stage, span.microbatch))
-        elif span.kind == "send":
-            things.append(("send back" if span.lane == "return" else "send", span.stage, span.microbatch))
-        else:
-            things.append((span.name.removeprefix("start ").partition(".")[0], -1, -1))
-    return things
-
-
-def _told(words: Sequence[str]) -> Sequence[str]:
-    """Words with repetitions told once, and repetitions of those."""
-    fewer = [_said(unit, many) for unit, many in _cycles(words)]
-    return words if len(fewer) == len(words) else _told(fewer)
-
-
-def _cycles(words: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:
-    """(unit, how often) in order: at each place the unit whose repetitions cover most, the shorter one where equal."""
-    found: list[tuple[tuple[str, ...], int]] = []
-    at = 0
-    while at < len(words):
-        best, covered = 1, 1
-        for period in range(1, min(LONGEST_CYCLE, (len(words) - at) // 2) + 1):
-            unit, many = words[at : at + period], 1
-            while words[at + many * period : at + (many + 1) * period] == unit:
-                many += 1
-            if many > 1 and many * period > covered:
-                best, covered = period, many * period
-        found.append((tuple(words[at : at + best]), covered // best))
-        at += covered
-    return found
-
-
-def _said(unit: tuple[str, ...], many: int) -> str:
-    """`forward`, `4 x forward`, `4 x (forward, backward)`."""
-    inside = ", ".join(unit)
-    return inside if many == 1 else f"{many} x {inside}" if len(unit) == 1 else f"{many} x ({inside})"

@@ -1,12 +1,13 @@
-"""Goodput: what part of a long run's time is spent on steps that last, where machines fail and work is saved by checkpoints.
+"""Goodput: fraction of the time of a long run spent on steps that no failure undoes, with checkpoints and restarts.
 
-A run computes for an interval, then saves for `checkpoint` seconds; a failure throws it back to the last checkpoint, and takes
-`restart` seconds until it computes again; failures may come while it saves or restarts. They are Poisson: each device, node
-and link fails by itself, with a mean time between failures (MTBF) of its kind. A spare is at hand within the restart.
+A run computes for an interval, then saves for `checkpoint` seconds; a failure returns it to the last checkpoint, and it
+computes again after `restart` seconds; failures may happen while it saves or restarts. They are Poisson processes: each device,
+node and link fails independently, with a mean time between failures (MTBF) of its kind. A spare is available within the
+restart.
 
 Closed forms: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (9), 1974; J. T. Daly, A
 higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22, 2006, of which the expected wall time is
-exact for this model in the long run, and the optimum good to a fraction of a per cent. `played` is the same model as events.
+exact for this model in the long run, and the optimum accurate to a fraction of a percent. `simulated` runs the model as events.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from sim.units import Seconds
 KINDS = ("device", "node", "link")
 HOUR, DAY = 3600.0, 86400.0
 LLAMA_3 = 54 * DAY * 16384 / 419
-"""MTBF of a device by which all interruptions are reckoned: 419 unexpected ones in 54 days on 16,384 H100 (The Llama 3 Herd of
-Models, arXiv 2407.21783, section 3.3.4); 50,677 hours."""
+"""Default MTBF of a device, to which all interruptions are attributed: 419 unexpected ones in 54 days on 16,384 H100 (The Llama
+3 Herd of Models, arXiv 2407.21783, section 3.3.4); 50,677 hours. A larger one means fewer failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A long run: how many of each kind can fail and the MTBF of one, seconds of a checkpoint, of a restart, of an interval."""
+    """A long run: by kind, the number of components and the MTBF of one; seconds of a checkpoint, a restart and an interval."""
 
     counts: Mapping[str, int]
     mtbf: Mapping[str, Seconds]
@@ -44,19 +45,19 @@ class Run:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Failures a second of all of each kind."""
+        """Failures per second of all components of each kind."""
         return {kind: self.counts[kind] / mean for kind, mean in self.mtbf.items() if self.counts[kind]}
 
     @property
     def between(self) -> Seconds:
-        """Seconds between failures of the run, on average."""
+        """Mean seconds between failures of the run."""
         return 1 / sum(self.rates.values())
 
     @property
     def goodput(self) -> float:
-        """Expected part of the time that is spent on steps that last (Daly 2006, the complete cost function).
+        """Expected fraction of the time spent on steps that no failure undoes (Daly 2006, the complete cost function).
 
-        Zero where that is less than a float can hold."""
+        Zero if it is too small for a float."""
         mean = self.between
         try:
             segment = mean * math.exp(self.restart / mean) * math.expm1((self.interval + self.checkpoint) / mean)
@@ -66,12 +67,12 @@ class Run:
 
 
 def young(checkpoint: Seconds, between: Seconds) -> Seconds:
-    """The interval that loses least time, in first order (Young 1974)."""
+    """Optimal checkpoint interval, first order (Young 1974)."""
     return math.sqrt(2 * checkpoint * between)
 
 
 def daly(checkpoint: Seconds, between: Seconds) -> Seconds:
-    """The interval that loses least time, in higher order (Daly 2006)."""
+    """Optimal checkpoint interval, higher order (Daly 2006)."""
     if checkpoint >= 2 * between:
         return between
     part = checkpoint / (2 * between)
@@ -79,7 +80,7 @@ def daly(checkpoint: Seconds, between: Seconds) -> Seconds:
 
 
 def counts(plan: Plan) -> dict[str, int]:
-    """What can fail under a plan: devices with a rank, their nodes, the NICs of these and the trunks between their clusters."""
+    """Numbers of components that can fail: devices with a rank, their nodes and NICs, and trunks between used clusters."""
     nodes = {(device.cluster, device.node) for device in plan.placement}
     clusters = {name for name, _ in nodes}
     used = 0
@@ -90,7 +91,7 @@ def counts(plan: Plan) -> dict[str, int]:
 
 
 def mtbf(texts: tuple[str, ...]) -> dict[str, Seconds]:
-    """MTBF by kind of `device:50000h`, `node:20000h`, `link:1e6h`; Llama 3's of a device where none is given.
+    """MTBF by kind from texts such as `device:50000h`, `node:20000h`, `link:1e6h`; without any, `LLAMA_3` for devices.
 
     Raises HolmesError."""
     found: dict[str, Seconds] = {}
@@ -107,7 +108,7 @@ def mtbf(texts: tuple[str, ...]) -> dict[str, Seconds]:
 
 
 def seconds(option: str, text: str, example: str) -> Seconds:
-    """A time as an option has it. Raises HolmesError."""
+    """Parse the time of a command-line option. Raises HolmesError."""
     try:
         return units.parse(text, "time")
     except ValueError as error:
@@ -116,7 +117,7 @@ def seconds(option: str, text: str, example: str) -> Seconds:
 
 @dataclass(slots=True)
 class Account:
-    """Where the time of a run went, in seconds, and the failures of each kind. Work under way at the end counts as useful."""
+    """Seconds of a run by use, and failures by kind. Unfinished work at the end counts as useful."""
 
     useful: Seconds = 0.0
     saving: Seconds = 0.0
@@ -125,8 +126,8 @@ class Account:
     failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
 
 
-def played(run: Run, horizon: Seconds, seed: int) -> Account:
-    """A run of so many seconds, event by event. The same seed gives the same run."""
+def simulated(run: Run, horizon: Seconds, seed: int) -> Account:
+    """Simulate `horizon` seconds of a run as discrete events. The same seed gives the same run."""
     env, account = simpy.Environment(), Account()
     job = _Job(env, run, account)
     process = env.process(job.runs())
@@ -138,7 +139,7 @@ def played(run: Run, horizon: Seconds, seed: int) -> Account:
 
 
 class _Job:
-    """The run itself: what it is at, and since when."""
+    """The job: whether it computes (or saves) or restarts, and since when."""
 
     def __init__(self, env: simpy.Environment, run: Run, account: Account):
         self.env, self.run, self.account = env, run, account
@@ -162,7 +163,7 @@ class _Job:
                 self.computes = True
 
     def ends(self) -> None:
-        """The time is over: what is under way."""
+        """Account for the unfinished activity at the end of the horizon."""
         spent = self.env.now - self.begun
         if self.computes:
             self._spent("useful", min(spent, self.run.interval))
@@ -177,7 +178,7 @@ class _Job:
 def _fail(
     env: simpy.Environment, job: simpy.Process, rate: float, random: Random, account: Account, kind: str
 ) -> Generator[simpy.Event, Any, None]:
-    """Failures of one kind, one after the other."""
+    """Process that interrupts the job with the failures of one kind."""
     while True:
         yield env.timeout(random.expovariate(rate))
         account.failures[kind] += 1

@@ -1,14 +1,14 @@
-"""Timeline -> Report: what a step means in numbers.
+"""Prediction of a plan from its simulated timeline: throughput, MFU, bubble, exposed communication, memory and cost.
 
-Every second of every rank is compute, a blocking collective or an exposed wait for the network (exposed communication), or
-waiting for work (bubble); the three add up to the step. Shares are means over ranks.
+Every second of every rank is compute, exposed communication (a blocking collective or a wait for the network) or bubble (a wait
+for work); the three add up to the step. Shares are means over ranks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.timeline import Span, Timeline
 from sim.kernels import memory
 from sim.plan.plan import Plan
@@ -18,10 +18,10 @@ from sim.units import TERA, Seconds
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceReport:
-    """Seconds of one rank of a pipeline place, the slowest class of it."""
+class PipelineRankReport:
+    """Seconds of one rank of a pipeline rank, taken from its slowest class of ranks."""
 
-    place: int
+    pp_rank: int
     compute: Seconds
     exposed: Seconds
     bubble: Seconds
@@ -36,7 +36,7 @@ def split(spans: tuple[Span, ...]) -> tuple[Seconds, Seconds, Seconds]:
 
 
 def predict(plan: Plan, timeline: Timeline) -> Prediction:
-    """The numbers that a plan promises, from its simulated timeline."""
+    """The predicted numbers of a plan, from its simulated timeline."""
     step, ranks = timeline.step_s, plan.config.world_size
     exposed = bubble = 0.0
     spans, computed = timeline.by_rank(), dict[int, Seconds]()
@@ -55,19 +55,19 @@ def predict(plan: Plan, timeline: Timeline) -> Prediction:
         peak_memory_bytes=memory.peak_memory(plan),
         bubble_fraction=bubble / step,
         exposed_communication_s=exposed,
-        upper_bound_fraction=costs.upper_bound_seconds(plan) / step,
+        upper_bound_fraction=plan_costs.upper_bound_seconds(plan) / step,
         usd_per_token=cost_energy.usd_per_token(plan, step),
         joules_per_token=cost_energy.joules_per_token(plan, step, computed),
     )
 
 
-def places(plan: Plan, timeline: Timeline) -> tuple[PlaceReport, ...]:
-    """Where the time goes at every pipeline place: of its classes of ranks, the one that computes longest."""
-    found: dict[int, PlaceReport] = {}
+def pipeline_ranks(plan: Plan, timeline: Timeline) -> tuple[PipelineRankReport, ...]:
+    """Seconds of every pipeline rank, from the class of its ranks that computes longest."""
+    found: dict[int, PipelineRankReport] = {}
     spans = timeline.by_rank()
     for group in timeline.alike:
-        place = plan.config.place(group[0])[2]
-        row = PlaceReport(place, *split(spans[group[0]]))
-        if place not in found or row.compute > found[place].compute:
-            found[place] = row
-    return tuple(found[place] for place in sorted(found))
+        pp_rank = plan.config.place(group[0])[2]
+        row = PipelineRankReport(pp_rank, *split(spans[group[0]]))
+        if pp_rank not in found or row.compute > found[pp_rank].compute:
+            found[pp_rank] = row
+    return tuple(found[pp_rank] for pp_rank in sorted(found))

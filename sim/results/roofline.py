@@ -1,11 +1,11 @@
-"""Plan -> rooflines: FLOP/s that kernels and stages attain on each type of device, beside what its peak and memory allow.
+"""Rooflines of a plan: FLOP/s of its kernels and stages on each type of device, compared with its peak and memory bandwidth.
 
-At an arithmetic intensity of I FLOPs a byte nothing runs faster than min(peak, I x memory bandwidth) (Williams, Waterman and
-Patterson, CACM 52(4), 2009). Work is that of one microbatch on one rank, forward and backward together, recomputation and
-communication left out: a product moves its three matrices once, the attention core as `sim.kernels.formulas.attention_work`
-says, and elementwise passes move bytes only. Left of the bend a point may lie above the roof: products where the fitted
-`memory_efficiency` of a device is above 1 (caches help), fused attention because its few bytes take no time in
-`sim.kernels.formulas`.
+At an arithmetic intensity of I FLOPs per byte nothing runs faster than min(peak, I x memory bandwidth) (Williams, Waterman and
+Patterson, CACM 52(4), 2009). Work is that of one microbatch on one rank, forward and backward together, without recomputation
+and communication: a matrix product moves its three matrices once, the attention core moves the bytes of
+`sim.kernels.formulas.attention_work`, and elementwise passes move bytes only. In the memory-bound region a point may be above
+the roof: products if the fitted `memory_efficiency` of a device is above 1 (caches help), fused attention because its few bytes
+take no time in `sim.kernels.formulas`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sim.analytic import costs
+from sim.analytic import stage_costs
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, formulas
 from sim.plan.plan import Plan
@@ -21,12 +21,12 @@ from sim.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel
 
 FEW = 4
-"""Scattered stages that are named one by one: more would leave a chart no room."""
+"""Maximum number of non-contiguous stages that a label lists; a guess at what fits a chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kernel or a stage: its work, and the seconds that it takes."""
+    """A kernel or a stage with its work and its seconds."""
 
     name: str
     flops: Flops
@@ -35,21 +35,21 @@ class Point:
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte of device memory."""
+        """Arithmetic intensity: FLOPs per byte of device memory traffic."""
         return self.flops / self.moved
 
     @property
     def rate(self) -> FlopsPerSecond:
-        """FLOP/s that are attained."""
+        """Attained FLOP/s."""
         return self.flops / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A type of device: its peak at the precision it runs, its memory, and the points under that roof.
+    """Roofline of a type of device: its peak at the precision it runs, its memory bandwidth, and the points under that roof.
 
-    `products` and `attention` are always by formula; `stages` are so too, unless they are `measured`: then their seconds are
-    those of the device's profile. `passes` is the bandwidth that elementwise passes reach.
+    Seconds of `products` and `attention` always come from formulas; so do those of `stages`, unless `measured`: then they come
+    from the device's profile. `passes` is the bandwidth that elementwise passes reach.
     """
 
     device: str
@@ -63,22 +63,22 @@ class Roofline:
     measured: bool
 
     def roof(self, intensity: float) -> FlopsPerSecond:
-        """The most that the device can do at so many FLOPs a byte."""
+        """Maximum FLOP/s of the device at an arithmetic intensity."""
         return min(self.peak, intensity * self.bandwidth)
 
 
 def rooflines(plan: Plan) -> tuple[Roofline, ...]:
-    """One for each type of device that the plan uses, in the order of its ranks."""
-    places: dict[DeviceSpec, set[int]] = {}
+    """A roofline for each type of device that the plan uses, in the order of its ranks."""
+    pp_ranks: dict[DeviceSpec, set[int]] = {}
     for rank, device in enumerate(plan.placement):
         spec = replace(plan.fleet.spec(device), price=None)
-        places.setdefault(spec, set()).add(plan.config.place(rank)[2])
-    return tuple(_roofline(plan, device, sorted(own)) for device, own in places.items())
+        pp_ranks.setdefault(spec, set()).add(plan.config.place(rank)[2])
+    return tuple(_roofline(plan, device, sorted(own)) for device, own in pp_ranks.items())
 
 
-def _roofline(plan: Plan, device: DeviceSpec, places: list[int]) -> Roofline:
+def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
     workload, config = plan.workload, replace(plan.config, recompute="none")
-    stages = sorted(stage for place in places for stage in plan.stages_of(place))
+    stages = sorted(stage for pp_rank in pp_ranks for stage in plan.stages_of(pp_rank))
     kernels = compute.rank_kernels(workload, config)
     if plan.config.num_stages - 1 in stages:
         kernels += compute.last_kernels(workload, config)
@@ -97,7 +97,7 @@ def _roofline(plan: Plan, device: DeviceSpec, places: list[int]) -> Roofline:
 
 
 def _points(plan: Plan, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[Point, ...]:
-    """A point for the kernels of each name."""
+    """One point for all kernels of a name."""
     found: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         found.setdefault(kernel.name, []).append(kernel)
@@ -112,7 +112,7 @@ def _points(plan: Plan, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[
 
 
 def _stages(plan: Plan, device: DeviceSpec, stages: list[int]) -> tuple[Point, ...]:
-    """A point for each stage; those of layers alone are one, for every layer is like every other."""
+    """A point for each end stage, and one for all inner stages, since all layers are equal."""
     last = plan.config.num_stages - 1
     inner = [stage for stage in stages if stage not in (0, last) and plan.stages[stage].layers]
     ends = [[stage] for stage in dict.fromkeys((0, last)) if stage in stages]
@@ -121,7 +121,7 @@ def _stages(plan: Plan, device: DeviceSpec, stages: list[int]) -> tuple[Point, .
 
 
 def _named(group: list[int]) -> str:
-    """Stages as a point is called: a run by its ends, a few one by one, many by how many (virtual stages lie scattered)."""
+    """Label of a group of stages: a contiguous range by its ends, a few by number, many (virtual stages) by their count."""
     first, last = group[0], group[-1]
     if first == last:
         return f"stage {first}"
@@ -131,7 +131,7 @@ def _named(group: list[int]) -> str:
 
 
 def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
-    """Stages that are alike, of which the first is reckoned."""
+    """The point of a group of equal stages, computed from the first one."""
     workload, config, stage = plan.workload, replace(plan.config, recompute="none"), group[0]
     layers, first, last = plan.stages[stage].layers, stage == 0, stage == plan.config.num_stages - 1
     parts = (
@@ -144,7 +144,7 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
         done, read = _work(plan, kernels)
         flops += times * done
         moved += times * (read + compute.accumulated(parameters, workload, config))
-    return Point(_named(group), flops, moved, sum(costs.compute_seconds(device, workload, config, layers, first, last)))
+    return Point(_named(group), flops, moved, sum(stage_costs.compute_seconds(device, workload, config, layers, first, last)))
 
 
 def _work(plan: Plan, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:

@@ -17,7 +17,7 @@ from benchmarks.certificates.space import pipelines, shapes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
 from planner.request import Request, Wishes
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.errors import PlanError
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
@@ -64,7 +64,7 @@ def test_quick_bounds_are_no_higher_than_closed_forms_and_memory_is_the_plans(se
             except PlanError:
                 continue
             assert bounds.fits(shape, stages) == fits(plan)
-            seconds = costs.step_seconds(plan) * (1 + 1e-9)
+            seconds = plan_costs.step_seconds(plan) * (1 + 1e-9)
             assert bounds.of_shape(shape) <= seconds
             assert bounds.of(shape, stages) <= seconds
 

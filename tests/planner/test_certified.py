@@ -25,7 +25,7 @@ from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
 from planner.search.mixed import is_mixed, layouts, mixed
 from planner.space.shapes import Shape, overlaps, searched, slots, variants
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.errors import Infeasible, PlanError
 from sim.formats.topology import load
 from sim.hardware.cluster import Fleet, Trunk
@@ -138,7 +138,7 @@ def brute(question: Request) -> float:
                 except PlanError:
                     continue
                 if fits(plan):
-                    found.append((costs.step_seconds(plan), len(found), plan))
+                    found.append((plan_costs.step_seconds(plan), len(found), plan))
     best = math.inf
     for closed, _, plan in sorted(found, key=lambda item: item[:2]):
         if closed >= best:

@@ -23,9 +23,9 @@ from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from planner.search.candidates import priced
 from planner.space.shapes import Shape, overlaps, searched, splitting, variants
-from sim.analytic import costs
-from sim.analytic.costs import StageCosts
+from sim.analytic import plan_costs
 from sim.analytic.evaluator import evaluate
+from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible, NoRoute, NotModelled, PlanError
 from sim.formats.documents import parse
 from sim.formats.topology import from_document, load
@@ -77,7 +77,7 @@ def test_a_tied_embedding_is_summed_where_the_last_stage_lies(tied_on_pcie, pp):
     plan = build(tied_on_pcie, shape, tuple(("a", k) for k in layers), "by hand")
     nic = context.nic_of((option.cluster,))
     seconds = context.tied(option.cluster, option.cluster, pp - 1, shape, nic)
-    assert seconds == pytest.approx(costs.tied_seconds(plan), rel=1e-12)
+    assert seconds == pytest.approx(plan_costs.tied_seconds(plan), rel=1e-12)
     assert (seconds > 0.7) == (pp <= 4)
     assert context.least_tied(option.cluster, option.cluster, shape, 8, nic) <= seconds
     (draft,) = priced(context, shape, (option,), [tuple((0, k) for k in layers)], 1)

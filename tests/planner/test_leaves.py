@@ -16,7 +16,7 @@ from planner.placement.oversubscription import OversubscriptionCosts
 from planner.placement.ranks import assemble, build
 from planner.request import Request
 from planner.space.shapes import Shape, slot
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Device, Fabric
 from sim.hardware.topology import Topology
@@ -126,11 +126,11 @@ def test_the_spine_is_judged_as_the_closed_form_has_it_or_worse(asked, data):
     plan = replace(plan, placement=tuple(Device("c", order[d.node], d.index) for d in plan.placement))
     spine = OversubscriptionCosts(plan)
     seconds, _ = spine.evaluate(spine.leaves)
-    assert seconds >= costs.step_seconds(plan) * (1 - 1e-8)
+    assert seconds >= plan_costs.step_seconds(plan) * (1 - 1e-8)
     leaves = np.array(leaves_of(plan)).reshape(pp, dp)
     rings = [set(row.tolist()) for row in leaves if len(set(row.tolist())) > 1]
     if sum(map(len, rings)) == len(set().union(*rings)):
-        assert seconds == pytest.approx(costs.step_seconds(plan), rel=1e-8)
+        assert seconds == pytest.approx(plan_costs.step_seconds(plan), rel=1e-8)
 
 
 def test_rings_get_uplinks_of_their_own(asked):

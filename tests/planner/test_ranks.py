@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.placement.ranks import assemble, build
 from planner.request import Request
 from planner.space.shapes import Shape, slot, spread, uneven
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology
@@ -143,11 +143,11 @@ def test_the_collective_chosen_is_the_soonest(question):
     from dataclasses import replace
 
     plan = build(question, Shape(1, 8, 1, "none", "1f1b", 1, 1), (("ib", 6), ("eth", 6)), "by hand")
-    chosen = costs.step_seconds(plan)
+    chosen = plan_costs.step_seconds(plan)
     for name in ("ring", "tree", "hierarchical"):
         groups = tuple(replace(g, collective=name) if g.kind == "dp" else g for g in plan.groups)
         try:
-            other = costs.step_seconds(replace(plan, groups=groups))
+            other = plan_costs.step_seconds(replace(plan, groups=groups))
         except PlanError:
             continue
         if name != "hierarchical":  # not in the library: only on request

@@ -20,7 +20,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
 from planner.space.shapes import Shape, slots
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Fleet, Trunk
 from sim.hardware.topology import Topology
@@ -139,7 +139,7 @@ def price(question: Request, shape: Shape, stages: tuple[tuple[str, int], ...]) 
         plan = build(question, shape, stages, "by hand")
     except PlanError:
         return math.inf
-    return costs.step_seconds(plan) if fits(plan) else math.inf
+    return plan_costs.step_seconds(plan) if fits(plan) else math.inf
 
 
 def single(option: NodeClass) -> Assignment:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim.engine.engine import simulate
 from sim.engine.timeline import Span, Timeline
 from sim.errors import TimelineError
-from sim.results.breakdown import KINDS, PlaceSeconds, Share, breakdown, facts, place_of, total
+from sim.results.breakdown import KINDS, PipelineRankSeconds, Share, breakdown, facts, pipeline_rank_of, total
 
 Make = Callable[..., Any]
 
@@ -43,7 +43,7 @@ STEP = Timeline(
 def test_seconds_are_means_over_the_ranks_of_a_place() -> None:
     """Ranks 0 and 2 are stored as one and count twice; what no span tells of is other."""
     assert breakdown(STEP) == (
-        PlaceSeconds(
+        PipelineRankSeconds(
             0,
             3,
             (
@@ -58,7 +58,7 @@ def test_seconds_are_means_over_the_ranks_of_a_place() -> None:
                 ("pp activations", Share(2 / 3, 0.0, 1.0)),
             ),
         ),
-        PlaceSeconds(
+        PipelineRankSeconds(
             1,
             1,
             (
@@ -74,7 +74,7 @@ def test_seconds_are_means_over_the_ranks_of_a_place() -> None:
 
 def test_all_places_together() -> None:
     found = total(breakdown(STEP))
-    assert (found.place, found.ranks) == (-1, 4)
+    assert (found.pp_rank, found.ranks) == (-1, 4)
     assert dict(found.seconds)["compute"] == Share((2.0 + 2.0 + 5.0 + 2.25) / 4, 2.0, 5.0)
 
 
@@ -87,16 +87,16 @@ def test_plain_data_say_the_same() -> None:
 def test_a_rank_without_a_stage_is_refused() -> None:
     idle = Timeline("t", "measured", "", 1.0, 1, 1.0, ((0,),), (Span(0, "compute", "optimizer", "optimizer", 0.0, 1.0),))
     with pytest.raises(TimelineError, match=r"^timeline 't': rank 0 has no forward or backward that names its stage$"):
-        place_of(idle)
+        pipeline_rank_of(idle)
 
 
 @given(data=st.data())
 def test_a_simulated_step_tells_its_places_and_has_nothing_other(data: st.DataObject, plans: Make) -> None:
     plan = data.draw(plans(ranks=8))
     timeline = simulate(plan)
-    assert place_of(timeline) == {group[0]: plan.config.place(group[0])[2] for group in timeline.alike}
+    assert pipeline_rank_of(timeline) == {group[0]: plan.config.place(group[0])[2] for group in timeline.alike}
     places = breakdown(timeline)
-    assert [(place.place, place.ranks) for place in places] == [
+    assert [(place.pp_rank, place.ranks) for place in places] == [
         (p, plan.config.tp * plan.config.dp_cp) for p in range(plan.config.pp)
     ]
     for place in places:

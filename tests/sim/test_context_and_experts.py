@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.collectives import Transfer, rounds
 from sim.engine.engine import simulate
 from sim.engine.symmetry import fold, unfolded
@@ -323,7 +323,7 @@ def test_what_attention_does_not_hide_of_the_ring_is_exposed(nodes: Make, bandwi
     exposed += max(0.0, 2 * once - 0.75 * attention[1])
     reduced = 2 * 0.75 * 4 * memory.stage_parameters(plan.workload, plan.config, 3, True, True) / (4 * bandwidth)
     assert simulate(plan).step_s - simulate(free).step_s == pytest.approx(2 * 3 * exposed + reduced, rel=1e-9, abs=1e-12)
-    assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
+    assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
 @pytest.mark.parametrize("facts", [{"dp": 4, "ep": 4}, {"dp": 2, "cp": 2, "ep": 4, "tp": 2}, {"cp": 2, "tp": 2}, {"cp": 8}])
@@ -331,7 +331,7 @@ def test_what_attention_does_not_hide_of_the_ring_is_exposed(nodes: Make, bandwi
 def test_one_stage_takes_exactly_the_closed_form(nodes: Make, facts: dict[str, int], zero_stage: int) -> None:
     """One kind of group reduces gradients: experts that one rank alone holds are not reduced."""
     plan = nodes(microbatches=3, layers=(3,), shape=EXPERTS, zero_stage=zero_stage, **facts)
-    assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
+    assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
 def test_tokens_of_experts_in_four_nodes_take_their_bytes_over_the_nics(nodes: Make) -> None:
@@ -360,8 +360,8 @@ def test_sixteen_ranks_fold_exactly_and_are_not_faster_than_the_closed_form(node
     step = simulate(plan).step_s
     assert len(fold(plan).representatives) == plan.config.pp
     assert step == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
-    assert costs.step_seconds(plan) <= step * (1 + 1e-9)
-    assert costs.upper_bound_seconds(plan) <= step
+    assert plan_costs.step_seconds(plan) <= step * (1 + 1e-9)
+    assert plan_costs.upper_bound_seconds(plan) <= step
 
 
 @given(data=st.data())
@@ -369,4 +369,4 @@ def test_no_plan_is_faster_than_every_device_always_busy(data: st.DataObject, pl
     """The yardstick has tensor-parallel groups inside nodes; scattered ones may find wires that are quicker."""
     plan = data.draw(plans(ranks=16))
     assume(all(group.transport == "intra_node" for group in plan.groups if group.kind == "tp"))
-    assert costs.upper_bound_seconds(plan) <= simulate(plan).step_s
+    assert plan_costs.upper_bound_seconds(plan) <= simulate(plan).step_s

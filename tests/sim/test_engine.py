@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.engine.symmetry import fold
 from sim.engine.timeline import Timeline, to_json
@@ -106,7 +106,7 @@ def test_zb_h1_leaves_p_minus_one_times_f_plus_b_minus_w_of_the_bubble(
     f, b, w = (2 * seconds for seconds in parts)
     assert w < f < b
     assert simulate(plan).step_s == pytest.approx(m * (f + b + w) + (p - 1) * (f + b - w), rel=1e-9)
-    assert costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+    assert plan_costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
 
 
 def test_zb_h2_idles_less_and_ends_one_stage_after_the_other(make_plan: Make, free_wires: Fleet, free_ends: None) -> None:
@@ -239,13 +239,13 @@ def test_the_closed_form_is_never_later_than_the_engine_where_replicas_are_alike
     plan = data.draw(plans(ranks=32))
     chunks = [{plan.stages[stage].layers for stage in plan.stages_of(place)} for place in range(plan.config.pp)]
     assume(len(fold(plan).representatives) == plan.config.pp and all(len(sizes) == 1 for sizes in chunks))
-    assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
+    assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
 def test_chunks_of_different_sizes_do_not_make_the_closed_form_late(make_plan: Make, free_wires: Fleet) -> None:
     """Places 1 and 2 begin with the first of their chunks, which is not the mean of them."""
     plan = make_plan(free_wires, pp=3, vpp=2, microbatches=6, layers=(1, 1, 3, 3, 1, 3), schedule="interleaved")
-    assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
+    assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("shards", [None, 2])
@@ -258,7 +258,7 @@ def test_the_closed_form_goes_round_a_ring_as_it_is_listed(
     ranked = make_plan(machines, dp=4, placement=placement, zero_shard_size=shards)
     listed = replace(ranked, groups=tuple(replace(group, ranks=(0, 2, 1, 3)) for group in ranked.groups))
     for plan in (ranked, listed):
-        assert costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+        assert plan_costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
     if shards is None:  # blocks of shards go on in the order of ranks
         assert simulate(listed).step_s < simulate(ranked).step_s
 
@@ -270,7 +270,7 @@ def test_a_slow_replica_is_not_charged_for_the_microbatches_of_a_fast_one(
     fast, slow = make_cluster("fast", spec=make_device("fast", 3e10)), make_cluster("slow", spec=make_device("slow", 1e10))
     machines = make_fleet(fast, slow, trunks=(Trunk(("fast", "slow"), "infiniband", 1e12, 0.0),))
     plan = make_plan(machines, dp=2, microbatches=(3, 1))
-    assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
+    assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
 
 
 def test_slices_of_a_message_are_gathered_before_the_first_bucket_of_weights_is_waited_for(
@@ -284,7 +284,7 @@ def test_slices_of_a_message_are_gathered_before_the_first_bucket_of_weights_is_
 
     machines = make_fleet(place("a", 0.0), place("b", 1.0), trunks=(Trunk(("a", "b"), "infiniband", FREE, 0.0),))
     plan = make_plan(machines, tp=2, pp=2, dp=4)
-    assert costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
+    assert plan_costs.step_seconds(plan) == pytest.approx(simulate(plan).step_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
@@ -306,7 +306,7 @@ def test_one_replica_of_one_stage_takes_exactly_the_closed_form(
         machines, tp=tp, microbatches=5, layers=(3,), recompute=recompute, sequence_parallel=sequence_parallel and tp > 1,
         schedule=schedule,
     )  # fmt: skip
-    assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
+    assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])
@@ -328,7 +328,7 @@ def test_data_parallel_replicas_take_exactly_the_closed_form(
         machines, dp=4, microbatches=3, layers=(6,), shape={"hidden": hidden}, zero_stage=zero_stage,
         overlap_grad_reduce=overlap, overlap_param_gather=overlap, schedule=schedule,
     )  # fmt: skip
-    assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
+    assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
 @pytest.mark.parametrize(("m", "p"), [(1, 4), (4, 2), (8, 4), (16, 8)])
@@ -337,7 +337,7 @@ def test_equal_stages_on_free_wires_take_exactly_the_closed_form(
     schedule: str, m: int, p: int, make_plan: Make, free_wires: Fleet, free_ends: None
 ) -> None:
     plan = make_plan(free_wires, pp=p, microbatches=m, schedule=schedule)
-    assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
+    assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
 @given(data=st.data())
@@ -404,7 +404,7 @@ def test_the_closed_form_of_virtual_stages_counts_no_reduction_that_hides(
     """Thin wires: gradients of the earlier virtual stages are on their way while the later ones compute."""
     machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(bandwidth=1e9),), intra_node=make_wire(bandwidth=4e9)))
     plan = make_plan(machines, pp=pp, dp=2, vpp=2, microbatches=4, layers=layers, schedule="interleaved", shape={"hidden": 960})
-    assert costs.step_seconds(plan) <= simulate(plan).step_s
+    assert plan_costs.step_seconds(plan) <= simulate(plan).step_s
 
 
 def test_groups_side_by_side_may_have_unlike_rounds(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
@@ -413,4 +413,4 @@ def test_groups_side_by_side_may_have_unlike_rounds(make_plan: Make, make_fleet:
     placement = tuple(Device("c", node, index) for node, index in on)
     machines = make_fleet(make_cluster(nodes=3, devices=4))
     plan = make_plan(machines, tp=2, dp=4, zero_stage=0, placement=placement, collective={"dp": "hierarchical"})
-    assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
+    assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)

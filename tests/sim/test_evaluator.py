@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sim.analytic import costs, evaluator, recurrence
-from sim.analytic.candidates import PLACE, STAGE, UNTIED, Candidates, join
-from sim.analytic.costs import PlanCosts
+from sim.analytic import evaluator, plan_costs, recurrence
+from sim.analytic.candidates import PIPELINE_RANK, STAGE, UNTIED, Candidates, join
 from sim.analytic.evaluator import Table, evaluate
-from sim.analytic.pass_order import walk, walk_at_length
+from sim.analytic.pass_order import ordered_tasks, ordered_tasks_in_full
+from sim.analytic.plan_costs import PlanCosts
 from sim.analytic.recurrence import steps
 from sim.engine.engine import simulate
 from sim.engine.symmetry import fold
@@ -37,10 +37,10 @@ CASES = [(name, 1) for name in schedules.names()] + [("interleaved", 2), ("inter
 def candidate(
     schedule: str, pp: int, microbatches: int, vpp: int = 1, tied: float = UNTIED, zero_stage: int = 0, **seconds: Any
 ) -> Candidates:
-    """One candidate; a number stands for all stages (or places), a tuple has one for each."""
-    stages, places = np.zeros((len(STAGE), pp * vpp, 1)), np.zeros((len(PLACE), pp, 1))
+    """One candidate; a number stands for all stages (or pipeline ranks), a tuple has one for each."""
+    stages, places = np.zeros((len(STAGE), pp * vpp, 1)), np.zeros((len(PIPELINE_RANK), pp, 1))
     for name, value in ({"parts": 1.0} | seconds).items():
-        whole, names = (stages, STAGE) if name in STAGE else (places, PLACE)
+        whole, names = (stages, STAGE) if name in STAGE else (places, PIPELINE_RANK)
         whole[names.index(name), :, 0] = value
     stages[STAGE.index("ahead"), -1] = stages[STAGE.index("back"), 0] = 0.0
     kind = zero_stage >= 2, zero_stage == 3
@@ -168,7 +168,7 @@ def test_a_tied_embedding_is_summed_when_both_ends_have_reduced() -> None:
 
 
 def test_a_steady_state_is_found() -> None:
-    lone, loop, rest = walk("1f1b", 16, 192, 1)
+    lone, loop, rest = ordered_tasks("1f1b", 16, 192, 1)
     assert (len(lone.blocks), len(loop.blocks), loop.later, len(rest.blocks)) == (1, 14, 12, 1)
 
 
@@ -176,7 +176,7 @@ def test_a_steady_state_is_found() -> None:
 def test_a_long_walk_is_the_one_with_every_microbatch_listed(case: tuple[str, int], pp: int, units: int) -> None:
     schedule, vpp = case
     microbatches = pp * (units // 8 + 1) if schedule == "interleaved" else units
-    short, whole = walk(schedule, pp, microbatches, vpp), walk_at_length(schedule, pp, microbatches, vpp)
+    short, whole = ordered_tasks(schedule, pp, microbatches, vpp), ordered_tasks_in_full(schedule, pp, microbatches, vpp)
     assert [(loop.later, tuple(loop.blocks)) for loop in short] == [(loop.later, tuple(loop.blocks)) for loop in whole]
 
 
@@ -187,9 +187,9 @@ def test_the_walk_is_every_place_s_program_with_nothing_before_what_it_waits_for
     schedule: str, vpp: int, pp: int, units: int
 ) -> None:
     microbatches = units * (pp if schedule == "interleaved" else 1)
-    turns = [turn for loop in walk(schedule, pp, microbatches, vpp) for block in loop.blocks for turn in block]
+    turns = [turn for loop in ordered_tasks(schedule, pp, microbatches, vpp) for block in loop.blocks for turn in block]
     for place in range(pp):
-        own = [(t.kind, t.stage, t.microbatch) for t in turns if t.place == place]
+        own = [(t.kind, t.stage, t.microbatch) for t in turns if t.pp_rank == place]
         moves = lowering.moves(schedule, place, pp, microbatches, vpp)
         assert own == [(a.kind, a.stage, a.microbatch) for a in moves if a.kind in COMPUTE]
     sent: set[object] = set()
@@ -214,7 +214,7 @@ def many(draw: st.DrawFn) -> Candidates:
     stages[STAGE.index("reduce")] *= draw(st.sampled_from([1.0, 10.0]))
     unused = "stream" if schedules.get(schedule).SPLITS_BACKWARD else "weight"  # B's stream: it reduces nothing then
     stages[STAGE.index(unused)] = 0.0
-    places = rng.random((len(PLACE), pp, count)) * rng.choice([0.0, 1.0], (len(PLACE), 1, 1))
+    places = rng.random((len(PIPELINE_RANK), pp, count)) * rng.choice([0.0, 1.0], (len(PIPELINE_RANK), 1, 1))
     tied, zero_stage = rng.choice([UNTIED, 0.0, 1.0], count), draw(st.integers(1, 3))
     return Candidates(schedule, pp, vpp, microbatches, stages, places, tied, zero_stage >= 2, zero_stage == 3)
 
@@ -237,13 +237,13 @@ def test_leaving_out_what_repeats_changes_nothing(candidates: Candidates) -> Non
 def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of turns that are played at a time."""
     found: list[int] = []
-    play = recurrence._Player.play
+    play = recurrence._Recurrence.advance
 
     def counted(player: Any, state: Any, turns: Any) -> None:
         found.append(len(turns))
         play(player, state, turns)
 
-    monkeypatch.setattr(recurrence._Player, "play", counted)
+    monkeypatch.setattr(recurrence._Recurrence, "advance", counted)
     return found
 
 
@@ -406,7 +406,7 @@ def test_it_is_never_below_the_looser_closed_form(data: st.DataObject, plans: Ma
     """Where every microbatch is reduced, the closed form lets messages wait for reductions and may be above the engine."""
     plan = data.draw(plans(ranks=32))
     assume(held(plan) and not plan.config.reduces_each_microbatch)
-    assert evaluate([plan])[0] >= costs.step_seconds(plan) * (1 - 1e-9)
+    assert evaluate([plan])[0] >= plan_costs.step_seconds(plan) * (1 - 1e-9)
 
 
 @given(data=st.data())
@@ -437,7 +437,7 @@ def test_a_table_makes_of_splits_what_their_plans_are(
     ]  # fmt: skip
     found, alike = PlanCosts(plans[0]), (0, 1)
     messages = np.array([[0.0, found.message(0, 1, alike)], [found.message(1, 0, alike), found.message(1, 2, alike)]])
-    table = Table([found.at(0, alike), found.at(1, alike)], messages, np.full((2, 2), costs.tied_seconds(plans[0])))
+    table = Table([found.at(0, alike), found.at(1, alike)], messages, np.full((2, 2), plan_costs.tied_seconds(plans[0])))
     candidates = table.candidates(np.tile([0, 1, 1], (8, 1)), layers)
     assert steps(candidates) == pytest.approx(evaluate(plans), rel=1e-12)
 

@@ -99,7 +99,7 @@ def test_one_device_only_computes(make_plan: Make, make_fleet: Make, make_cluste
     plan = make_plan(make_fleet(make_cluster()), microbatches=4)
     (account,) = explained(plan).ranks
     assert [kind for kind, _ in account.seconds] == ["forward", "backward", "optimizer"]
-    assert (account.place, account.rank, account.ranks) == (0, 0, 1)
+    assert (account.pp_rank, account.rank, account.ranks) == (0, 0, 1)
     assert account.of("bubble") == 0
 
 

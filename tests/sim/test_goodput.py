@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sim.errors import HolmesError
 from sim.hardware.cluster import Device, Trunk
 from sim.results import goodput
-from sim.results.goodput import DAY, HOUR, Account, Run, daly, played, young
+from sim.results.goodput import DAY, HOUR, Account, Run, daly, simulated, young
 
 Make = Callable[..., object]
 
@@ -61,7 +61,7 @@ def test_rates_of_kinds_add_up() -> None:
 def test_closed_form_and_events_agree(run: Run) -> None:
     """Over 30 runs of 2,000 failures each, within four standard errors of their mean."""
     horizon = 2000 * run.between
-    shares = [played(run, horizon, seed).useful / horizon for seed in range(30)]
+    shares = [simulated(run, horizon, seed).useful / horizon for seed in range(30)]
     mean = sum(shares) / len(shares)
     error = math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares))
     assert abs(mean - run.goodput) < 4 * error
@@ -73,7 +73,7 @@ def test_closed_form_and_events_agree(run: Run) -> None:
 def test_all_time_is_accounted_for(
     mean: float, checkpoint: float, restart: float, interval: float, seed: int, horizon: float
 ) -> None:
-    spent = played(run_of(mean, checkpoint, restart, interval), horizon, seed)
+    spent = simulated(run_of(mean, checkpoint, restart, interval), horizon, seed)
     assert spent.useful + spent.saving + spent.lost + spent.restarting == pytest.approx(horizon)
     assert min(spent.useful, spent.saving, spent.lost, spent.restarting) >= 0
 
@@ -86,13 +86,13 @@ def test_no_other_interval_is_better_than_dalys(between: float, part: float, by:
 
 
 def test_a_run_without_failures_only_saves() -> None:
-    spent = played(run_of(1e15, 20.0, 50.0, 80.0), 1000.0, 0)
+    spent = simulated(run_of(1e15, 20.0, 50.0, 80.0), 1000.0, 0)
     assert spent == Account(useful=800.0, saving=200.0)
 
 
 def test_a_seed_is_one_run() -> None:
-    assert played(run_of(), DAY, 3) == played(run_of(), DAY, 3)
-    assert played(run_of(), DAY, 3) != played(run_of(), DAY, 4)
+    assert simulated(run_of(), DAY, 3) == simulated(run_of(), DAY, 3)
+    assert simulated(run_of(), DAY, 3) != simulated(run_of(), DAY, 4)
 
 
 def test_what_a_plan_can_lose(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim.cases import load
-from sim.analytic import costs
+from sim.analytic import plan_costs, stage_costs
 from sim.engine.engine import simulate
 from sim.errors import PlanError
 from sim.kernels import compute, memory
@@ -64,9 +64,9 @@ def test_blocks_across_nodes_sum_their_copies_inside(two_nodes: Callable[..., Pl
 def test_the_engine_meets_the_closed_form(two_nodes: Callable[..., Plan], zero_stage: int, overlap: bool, size: int) -> None:
     switches = {"overlap_grad_reduce": overlap, "overlap_param_gather": overlap}
     plan = two_nodes(zero_shard_size=size, zero_stage=zero_stage, **switches)
-    assert costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
+    assert plan_costs.step_seconds(plan) <= simulate(plan).step_s * (1 + 1e-9)
     if zero_stage == 1:
-        assert simulate(plan).step_s == pytest.approx(costs.step_seconds(plan), rel=1e-9)
+        assert simulate(plan).step_s == pytest.approx(plan_costs.step_seconds(plan), rel=1e-9)
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -83,7 +83,7 @@ def test_half_the_sharers_hold_twice_the_optimizer_state(two_nodes: Callable[...
     assert memory.state_bytes(PARAMETERS, plan.workload, fully) == PARAMETERS * (2 + 4 + 12) / 4
     parameters = memory.stage_parameters(plan.workload, plan.config, 6, True, True)
     device = plan.fleet.spec(plan.placement[0])
-    update = costs.optimizer_seconds(device, plan.workload, plan.config, 6, True, True)
+    update = stage_costs.optimizer_seconds(device, plan.workload, plan.config, 6, True, True)
     assert update == compute.optimizer_seconds(device, parameters / 4)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sim.analytic import costs
+from sim.analytic import plan_costs, stage_costs
 from sim.engine.engine import simulate
 from sim.engine.symmetry import unfolded
 from sim.errors import PlanError, TopologyError
@@ -105,7 +105,7 @@ def test_the_optimizer_takes_measured_seconds_for_each_parameter() -> None:
     parameters = 3 * SMALL.layer_parameters / 2
     for zero_stage, shared in ((0, 1), (1, 4)):
         config = ParallelConfig(tp=2, dp=4, num_microbatches=(1,) * 4, zero_stage=zero_stage)
-        found = costs.optimizer_seconds(device, workload, config, 3, False, False)
+        found = stage_costs.optimizer_seconds(device, workload, config, 3, False, False)
         assert found == pytest.approx(4e-6 * parameters / shared, rel=1e-12)
 
 
@@ -245,7 +245,7 @@ def test_measured_layers_hold_their_tensor_parallel_collectives_in_engine_and_cl
             machines = make_fleet(make_cluster(devices=2, spec=spec, intra_node=make_wire(bandwidth=bandwidth)))
             plan = make_plan(machines, tp=2, microbatches=3)
             steps[name, bandwidth] = simulate(plan).step_s
-            assert costs.step_seconds(plan) == pytest.approx(steps[name, bandwidth], rel=1e-9)
+            assert plan_costs.step_seconds(plan) == pytest.approx(steps[name, bandwidth], rel=1e-9)
     assert steps["measured", 1e6] == pytest.approx(18.0, rel=1e-6)
     assert steps["measured", 1e6] == steps["measured", 1e12]
     assert steps["formula", 1e6] > 10 * steps["formula", 1e12]
@@ -265,7 +265,7 @@ def test_replicas_measured_and_by_formula_fold_and_stay_above_the_closed_form(
     plan = make_plan(machines, tp=2, pp=2, dp=2, microbatches=4, placement=tuple(places), schedule="1f1b-deepspeed")
     played = simulate(plan)
     assert played.step_s == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
-    assert costs.step_seconds(plan) <= played.step_s * (1 + 1e-9)
+    assert plan_costs.step_seconds(plan) <= played.step_s * (1 + 1e-9)
 
 
 def sailor_plan() -> Plan:

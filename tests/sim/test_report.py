@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Trunk
 from sim.plan.plan import Plan
@@ -34,7 +34,7 @@ def test_the_bubble_of_equal_stages_is_p_minus_1_slots(
     machines = make_fleet(make_cluster(nodes=4, nics=(make_nic(bandwidth=1e18),)))
     plan = make_plan(machines, pp=4, microbatches=12, shape={"vocab": 1, "hidden": 9600})
     found = report.predict(plan, simulate(plan))
-    slot = costs.PlanCosts(plan).stage(1, (0,)).both
+    slot = plan_costs.PlanCosts(plan).stage(1, (0,)).both
     assert found.bubble_fraction * found.step_s == pytest.approx(3 * slot, rel=0.01)
 
 
@@ -46,7 +46,7 @@ def test_the_upper_bound_of_a_fleet_is_the_sum_of_its_clusters(
     fast = make_cluster("fast", nodes=1, nics=nics, spec=make_device("fast", speed=3e13))
 
     def rate(*clusters: object) -> float:
-        return 6 / costs.upper_bound_seconds(make_plan(make_fleet(*clusters), microbatches=6))
+        return 6 / plan_costs.upper_bound_seconds(make_plan(make_fleet(*clusters), microbatches=6))
 
     assert rate(slow, fast) == pytest.approx(rate(slow) + rate(fast), rel=1e-12)
 
@@ -58,6 +58,6 @@ def test_the_slowest_class_of_a_place_is_reported(
     a, b = (make_cluster(name, nics=nics, spec=make_device(name, speed=s)) for name, s in (("a", 1e13), ("b", 2e13)))
     plan = make_plan(make_fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e12, 0.0),)), dp=2)
     timeline = simulate(plan)
-    (row,) = report.places(plan, timeline)
+    (row,) = report.pipeline_ranks(plan, timeline)
     assert row.compute == max(report.split(timeline.of(rank))[0] for rank in range(2))
     assert row.compute + row.exposed + row.bubble == pytest.approx(timeline.step_s, rel=1e-12)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.analytic import costs
+from sim.analytic import stage_costs
 from sim.hardware.cluster import Trunk
 from sim.kernels import compute, formulas
 from sim.results.roofline import _named, rooflines
@@ -77,7 +77,7 @@ def test_the_flops_of_the_stages_are_those_of_the_model(plan: Any) -> None:
 def test_the_seconds_are_those_that_the_engine_plays(plan: Any) -> None:
     (one,) = rooflines(plan)
     device = plan.fleet.spec(plan.placement[0])
-    first = costs.compute_seconds(device, plan.workload, plan.config, 5, True, False)
+    first = stage_costs.compute_seconds(device, plan.workload, plan.config, 5, True, False)
     assert one.stages[0].seconds == sum(first)
     times = {time.name: time.forward + time.backward for time in compute.kernel_times(device, plan.workload, plan.config)}
     for point in (*one.products, *one.attention):

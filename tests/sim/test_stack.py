@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holmes_sim import cases
-from sim.analytic.costs import step_seconds
+from sim.analytic.plan_costs import step_seconds
 from sim.formats import catalog
 from sim.hardware.device_spec import GemmCurve
 from sim.hardware.stack import DEFAULT, NUMBERS, Stack, applied

@@ -49,14 +49,14 @@ def _bars(accounts: Sequence[tuple[str, Account]], step: Seconds) -> str:
         parts = "".join(
             bar(kind, seconds / step, f"{kind} {seconds / step:.0%}") for kind, seconds in account.seconds if seconds > 0
         )
-        label = chip(account.place) if account.place >= 0 else ""
+        label = chip(account.pp_rank) if account.pp_rank >= 0 else ""
         rows.append(f"<div>{label}<div class='stacked'>{parts}</div></div>")
     return f'<div class="bars" aria-hidden="true">{"".join(rows)}</div>'
 
 
 def _table(accounts: Sequence[tuple[str, Account]], caption: str, mean: tuple[str, Account] | None = None) -> str:
     kinds = explanations.kinds(account for _, account in accounts)
-    rows = [[chip(account.place), *_cells(of, account, kinds)] for of, account in accounts]
+    rows = [[chip(account.pp_rank), *_cells(of, account, kinds)] for of, account in accounts]
     if mean:
         rows.append(["mean", *_cells(*mean, kinds)])
     return table(("stage", *kinds), rows, caption, words=("stage",), last="mean" if mean else "")

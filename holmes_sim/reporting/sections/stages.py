@@ -30,7 +30,7 @@ def _stages(study: Study) -> str:
     peaks, limits = study.prediction.peak_memory_bytes, memory.limits(plan)
     rows = []
     for row in study.run.places:
-        place = row.place
+        place = row.pp_rank
         clusters, nodes, devices, _ = plans.stand(plan, place)
         layers = "+".join(
             number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(place)

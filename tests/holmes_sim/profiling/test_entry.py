@@ -11,7 +11,7 @@ from holmes_sim.profiling.found import Device, Found, Joined
 from holmes_sim.profiling.links import Link, Point
 from holmes_sim.profiling.links import Measured as Read
 from holmes_sim.profiling.spread import Spread
-from sim.analytic import costs
+from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.formats import planfile, topology
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts
@@ -141,7 +141,7 @@ def test_collectives_that_are_apart_are_added(tmp_path: Path) -> None:
     other = plan_of(topology.load(tmp_path / "mine-topology.yaml"), plan.config)
     kinds = [{span.group for span in simulate(one).spans if span.kind == "collective"} for one in (plan, other)]
     assert ["tp" in kind for kind in kinds] == [True, False]
-    assert costs.step_seconds(plan) > costs.step_seconds(other)
+    assert plan_costs.step_seconds(plan) > plan_costs.step_seconds(other)
 
 
 def test_a_link_stands_in_place_of_an_interconnect() -> None:

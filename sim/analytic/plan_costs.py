@@ -1,0 +1,228 @@
+"""Closed form of the step of a plan on an idle network, and an upper bound on its throughput.
+
+The costs of its stages (`sim.analytic.stage_costs`) and of the messages between them add up to the step; the
+engine simulates the same work with contention.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from sim.analytic.stage_costs import StageCost, StageCosts
+from sim.hardware.cluster import Device, Fleet
+from sim.hardware.device_spec import DeviceSpec
+from sim.kernels import payloads
+from sim.network.alpha_beta import AlphaBeta, alpha_beta_cost
+from sim.network.collective_costs import CollectiveCosts
+from sim.network.p2p_load import P2PLoad
+from sim.network.paths import Capacities
+from sim.network.protocols import protocols
+from sim.network.replica_rows import ReplicaRows
+from sim.network.rings import Sites
+from sim.network.routes import member, message_route
+from sim.plan import schedules
+from sim.plan.derived_groups import embedding_groups, gradient_groups
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+
+def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...], ...]:
+    """Devices of a pipeline rank: a row for each rank of a dense weight's gradient group, a column for each tp rank."""
+    config = plan.config
+    return tuple(
+        tuple(plan.placement[config.rank(tp, dp_cp, pp_rank)] for tp in range(config.tp)) for dp_cp in range(config.dp_cp)
+    )
+
+
+def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Equivalence classes of replicas, as dp_cp indices: equal numbers of microbatches, device types and grouping into nodes.
+
+    Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
+    the same stages."""
+    config = plan.config
+    kinds: dict[DeviceSpec, int] = {}
+    kind = {cluster.name: kinds.setdefault(cluster.node.device, len(kinds)) for cluster in plan.fleet.clusters}
+    classes: dict[object, list[int]] = {}
+    for dp_cp in range(config.dp_cp):
+        key: list[object] = [config.microbatches_of(dp_cp)]
+        hosts = dict[tuple[str, int], int]()
+        for first in range(config.tp * dp_cp, config.world_size, config.tp * config.dp_cp):
+            ring = plan.placement[first : first + config.tp]
+            key += [(kind[d.cluster], hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
+        classes.setdefault(tuple(key), []).append(dp_cp)
+    return tuple(tuple(alike) for alike in classes.values())
+
+
+class PlanCosts:
+    """Costs of a plan's stages and messages for a class of equivalent replicas (`alike`: their dp_cp indices), and its step."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.capacities = plan, Capacities(plan.fleet)
+        self._chosen: list[dict[str, str]] = [{} for _ in range(plan.config.pp)]
+        listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
+        self._rings: dict[tuple[Device, ...], tuple[Device, ...]] = {}
+        for group in (*listed, *gradient_groups(plan)):
+            self._chosen[plan.config.place(group.ranks[0])[2]][group.kind] = group.collective
+            ranked = tuple(sorted(group.ranks))
+            if group.ranks != ranked:
+                self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
+        self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
+        self._collectives: dict[int, CollectiveCosts] = {}
+        self._messages: dict[tuple[object, ...], AlphaBeta] = {}
+        self._in_class: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
+
+    def stage(self, pp_rank: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
+        """Cost of all stages of a pipeline rank together, or (`entry`) of its first virtual stage; messages included."""
+        plan, config = self.plan, self.plan.config
+        stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
+        layers = sum(plan.stages[stage].layers for stage in stages)
+        cost = self.at(pp_rank, alike).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(pp_rank, alike))
+        ahead = self.message(pp_rank, pp_rank + 1, alike) if pp_rank + 1 < config.pp else 0.0
+        if schedules.get(config.schedule).OVERLAPS_SENDS:
+            return replace(cost, lane=ahead * (1 if entry else config.vpp))
+        return replace(cost, send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, alike) if pp_rank else 0.0)
+
+    @functools.cached_property
+    def _sites(self) -> Sites:
+        return Sites(self.plan)
+
+    def at(self, pp_rank: int, alike: tuple[int, ...]) -> StageCosts:
+        """Costs of stages on the devices of a pipeline rank."""
+        if (pp_rank, alike) not in self._in_class:
+            self._in_class[pp_rank, alike] = self._collectives_of(pp_rank).among(alike)
+        return StageCosts(self.plan.workload, self.plan.config, self._in_class[pp_rank, alike])
+
+    def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
+        if pp_rank not in self._collectives:
+            rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
+            facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[pp_rank], self._rings
+            self._collectives[pp_rank] = CollectiveCosts(*facts)
+        return self._collectives[pp_rank]
+
+    def specs(self, pp_rank: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
+        """Device types of a pipeline rank."""
+        plan, config = self.plan, self.plan.config
+        ranks = (config.rank(tp, alike[0], pp_rank) for tp in range(config.tp))
+        return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
+
+    def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
+        """Seconds of a message between two pipeline ranks; all replicas of the class send simultaneously, nothing else does."""
+        plan, config = self.plan, self.plan.config
+        key: tuple[object, ...] = source, target, alike
+        if key not in self._messages:
+            width = config.tp * config.dp_cp
+            chains = (config.tp * np.array(alike)[:, None] + np.arange(config.tp)).ravel()
+            nics = [self._nics[chain] for chain in chains.tolist()]
+            pairs = P2PLoad(plan, self._sites, chains + source * width, chains + target * width, nics)
+            self._messages[key] = pairs.alpha_beta_cost("send_recv", self.capacities)
+        return self._messages[key].seconds(payloads.message_bytes(plan.workload, config))
+
+    def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
+        """Seconds of a step of a class of replicas (see `step_seconds`); `tied` is what `tied_seconds` returns."""
+        config = self.plan.config
+        microbatches = config.microbatches_of(alike[0])
+        shape = config.pp, microbatches, config.vpp
+        waits = not schedules.get(config.schedule).OVERLAPS_SENDS
+        fill = drain = latest = first_tail = 0.0
+        for pp_rank in range(config.pp):
+            cost, entry = self.stage(pp_rank, alike), self.stage(pp_rank, alike, entry=True)
+            owed = cost.weight * schedules.weights_behind(config.schedule, pp_rank, *shape)
+            if pp_rank:
+                fill += self.message(pp_rank - 1, pp_rank, alike)
+                drain += self.message(pp_rank, pp_rank - 1, alike)
+            else:
+                first_tail = owed + cost.tail(config, tied)
+            begun = cost.begin(fill, config)
+            after = [cost.tail(config, tied if pp_rank in (0, config.pp - 1) else 0.0)]
+            if pp_rank:
+                after.append(drain - owed - (cost.send_backward if waits else 0.0) + first_tail)
+            latest = max(latest, begun + microbatches * cost.slot + max(after))
+            fill = begun + entry.forward
+            drain += entry.inputs
+        return latest
+
+
+def messages_alpha_beta(
+    fleet: Fleet, pairs: tuple[tuple[Device, Device, str], ...], capacities: Capacities, times: tuple[int, ...] = ()
+) -> AlphaBeta:
+    """Latency and seconds per byte of simultaneous messages, one for each (source, target, NIC), on an idle network.
+
+    `times`: number of copies of each message on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
+    interconnect, whatever NIC their pipeline group has.
+    """
+    routes = [
+        message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic in pairs
+    ]
+    return alpha_beta_cost(tuple(routes), capacities, times)
+
+
+def tied_seconds(plan: Plan) -> Seconds:
+    """Seconds of the all-reduce of a tied embedding's gradient between first and last stage, all replicas at once."""
+    nbytes = payloads.tied_bytes(plan.workload, plan.config)
+    if not nbytes:
+        return 0.0
+    groups, capacities = embedding_groups(plan.groups), Capacities(plan.fleet)
+    ends = np.array([group.ranks for group in groups])
+    nics = [group.nic for group in groups for _ in range(2)]
+    pairs = P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
+    kinds = dict.fromkeys((pairs.firsts // 2).tolist())
+    members = (member(tuple(plan.placement[rank] for rank in groups[one].ranks), groups[one].nic, "ring") for one in kinds)
+    found = []
+    for protocol in protocols(plan.fleet, tuple(members), "all_reduce"):
+        there, back = (pairs.path(way, "all_reduce", protocol) for way in (0, 1))
+        latency = max(there.overhead, back.overhead) + (there.latency + back.latency)
+        found.append(AlphaBeta(latency, pairs.per_byte("all_reduce", capacities, protocol)))
+    return min(one.seconds(nbytes) for one in found)
+
+
+def step_seconds(plan: Plan) -> Seconds:
+    """Closed form of a step in seconds: a lower bound for the slowest class of replicas, meant to hold for the engine, too.
+
+    Every pipeline rank gives two bounds. It starts when the first microbatch has passed the ranks before it, processes all
+    microbatches, one a slot, and then either ends with its own tail (reduction, optimizer), or the last backward goes back
+    through the ranks before it and the first rank ends with its tail. Weight gradients (W) behind the last B delay their own
+    rank only. With virtual stages, the first stage of each rank is passed. Contention between different kinds of flows,
+    interference and waiting for later stages are neglected. Under ZeRO 2 and 3 with a saturated data-parallel network the
+    second bound counts the last reduction before the way back: there the engine may be faster (tests/sim/test_plan_costs.py).
+    """
+    found, tied = PlanCosts(plan), tied_seconds(plan)
+    return max(found.step(alike, tied) for alike in replica_classes(plan))
+
+
+def upper_bound_seconds(plan: Plan) -> Seconds:
+    """Step in seconds if all devices were always busy: HETHUB's upper bound on throughput (arXiv 2405.16256).
+
+    A device computes at the speed that it reaches alone, in a replica of one stage on its own cluster with the plan's tp, ep,
+    microbatch size and recomputation: tensor-parallel collectives included, no bubble, no pipeline or data-parallel
+    communication. All devices of the fleet count.
+    """
+    config, workload = plan.config, plan.workload
+    rate = 0.0
+    for cluster in plan.fleet.clusters:
+        if not cluster.node.device.runs(workload.precision):
+            continue
+        width = min(config.tp, cluster.node.count)
+        ring = tuple(Device(cluster.name, 0, index) for index in range(width))
+        alone = _single_stage(config, width)
+        collectives = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
+        seconds = sum(StageCosts(workload, alone, collectives).work(workload.model.layers, True, True))
+        rate += cluster.devices / width * config.microbatch_size / seconds
+    return workload.global_batch_size / rate
+
+
+def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
+    return ParallelConfig(
+        tp=tp,
+        dp=config.ep,
+        ep=config.ep,
+        num_microbatches=(1,) * config.ep,
+        microbatch_size=config.microbatch_size,
+        recompute=config.recompute,
+        sequence_parallel=config.sequence_parallel and tp > 1,
+        attention=config.attention,
+        gradient_precision=config.gradient_precision,
+    )

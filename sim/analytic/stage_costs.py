@@ -1,0 +1,260 @@
+"""Cost of one pipeline stage: seconds of its forward, backward, messages, gradient collectives and optimizer.
+
+The network is idle: each collective and message has its links to itself. The engine simulates the same kernels, payloads and
+routes as events. The planner prices every candidate with these costs: there is no other cost model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.hardware.device_spec import DeviceSpec
+from sim.kernels import compute, memory, payloads
+from sim.network.collective_costs import CollectiveCosts
+from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
+from sim.units import Bytes, Seconds
+from sim.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """Seconds of one stage on the ranks that hold it.
+
+    Per microbatch: `forward` and `backward` include tensor-parallel collectives; `weight` is the part of the backward that the
+    schedule splits off as W (0 if it does not split); `received` is the part of the forward that gathers the received message.
+    `send_forward` and `send_backward`: a rank waits so long for its messages to leave; 0 where the schedule overlaps sends,
+    and then `lane` is the time for which the forward messages of one microbatch occupy their link. `traffic`: the time for
+    which one microbatch occupies the data-parallel network (ZeRO 2 and 3), where microbatches follow one another.
+
+    Per step: `reduce` (gradients) and `gather` (parameters) are totals over `parts` buckets; `optimizer` is the update.
+    """
+
+    forward: Seconds
+    backward: Seconds
+    reduce: Seconds
+    gather: Seconds
+    optimizer: Seconds
+    parts: int
+    send_forward: Seconds = 0.0
+    send_backward: Seconds = 0.0
+    traffic: Seconds = 0.0
+    weight: Seconds = 0.0
+    received: Seconds = 0.0
+    lane: Seconds = 0.0
+
+    @property
+    def inputs(self) -> Seconds:
+        """Input-gradient part of the backward (B of a split backward): the previous stage waits for it."""
+        return self.backward - self.weight
+
+    @property
+    def both(self) -> Seconds:
+        """Forward and backward of one microbatch."""
+        return self.forward + self.backward
+
+    @property
+    def busy(self) -> Seconds:
+        """Seconds for which one microbatch occupies a rank: forward, backward and the waits for its sends."""
+        return self.both + self.send_forward + self.send_backward
+
+    @property
+    def slot(self) -> Seconds:
+        """Least seconds between microbatches: rank, data-parallel network and send lane are each serial; the busiest decides.
+
+        `lane` counts like the rank's time because the next stage's work and the way back follow the last message."""
+        return max(self.busy, self.traffic, self.lane)
+
+    def sending(self, ahead: Seconds, back: Seconds, lane: Seconds, weight: Seconds) -> StageCost:
+        """A copy with other sends (forward, backward), another lane time and another weight-gradient part."""
+        return StageCost(
+            self.forward, self.backward, self.reduce, self.gather, self.optimizer, self.parts, ahead, back,
+            self.traffic, weight, self.received, lane,
+        )  # fmt: skip
+
+    def bucketed(self, parts: int) -> StageCost:
+        """A copy with `parts` buckets and without collectives of every microbatch (`traffic` 0)."""
+        return StageCost(
+            self.forward, self.backward, self.reduce, self.gather, self.optimizer, parts, self.send_forward, self.send_backward,
+            0.0, self.weight, self.received, self.lane,
+        )  # fmt: skip
+
+    def begin(self, fill: Seconds, config: ParallelConfig) -> Seconds:
+        """Effective start of the first forward: its end less its own seconds. Activations arrive at `fill` seconds.
+
+        Parameter gathers ahead of a forward in n parts of f/n form a two-machine flow shop: the forward ends no sooner than
+        gather + f/n, nor than gather/n + f. The gather of the received message precedes all parts. Where the network is the
+        bottleneck, its gathers are already part of the slots. With virtual stages only the first one waits for gathers as the
+        step begins, and only the last one reduces as it ends: both are neglected.
+        """
+        if not config.gathers_ahead or self.traffic > self.busy or config.vpp > 1:
+            return fill
+        n, forward = self.parts, self.forward - self.received
+        return max(fill, max(self.gather / n, self.gather + forward / n - forward) - self.received)
+
+    def tail(self, config: ParallelConfig, tied: Seconds = 0.0) -> Seconds:
+        """Seconds from the end of the last backward (or W) and its send to the end of the step on this stage.
+
+        Reductions behind a backward (or W) of n parts of b/n end no sooner than b + r/n and b/n + r after it starts. `tied`:
+        seconds of the all-reduce of a tied embedding's gradient, which follows the reduction.
+        """
+        n, last = self.parts, self.weight or self.backward
+        behind, rest = last + self.send_backward, self.optimizer + tied
+        if self.traffic > self.busy:
+            return rest  # the network is never idle: the slots include its last reduction
+        if not config.reduces_behind:
+            rest += self.reduce
+        elif config.vpp == 1:
+            rest += max(0.0, last + self.reduce / n - behind, last / n + self.reduce - behind)
+        return rest if config.gathers_ahead else rest + self.gather
+
+
+def compute_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[Seconds, Seconds]:
+    """(forward, backward) seconds of a stage for one microbatch on one device, without communication."""
+    forward, backward = (layers * seconds for seconds in compute.layer_seconds(device, workload, config))
+    for here, part in ((first, compute.embedding_seconds), (last, compute.head_seconds)):
+        if here:
+            fw, bw = part(device, workload, config)
+            forward, backward = forward + fw, backward + bw
+    return forward, backward
+
+
+def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Seconds:
+    """Weight-gradient seconds of a stage's backward; 0 where the schedule does not split the backward."""
+    if not schedules.get(config.schedule).SPLITS_BACKWARD:
+        return 0.0
+    head = compute.head_parts(device, workload, config)[2] if last else 0.0
+    return layers * compute.layer_parts(device, workload, config)[2] + head
+
+
+def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
+    """Attention seconds of a stage that can hide the cp ring exchange, of F, B and R (recomputed forward)."""
+    forward, backward = (layers * compute.ring_seconds(device, workload, config, way) for way in (False, True))
+    return {"F": forward, "B": backward, "R": forward}
+
+
+def optimizer_seconds(
+    device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> Seconds:
+    """Seconds of the optimizer step of a stage on one rank."""
+    held = memory.by_sharing(workload, config, layers, first, last)
+    owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in held)
+    row = compute.measured(device, workload, config)
+    return row.update * owned if row and row.update else compute.optimizer_seconds(device, owned)
+
+
+@dataclass(frozen=True, slots=True)
+class StageCosts:
+    """Computes the cost of a stage of any size on the devices of `collectives`."""
+
+    workload: Workload
+    config: ParallelConfig
+    collectives: CollectiveCosts
+
+    def of(
+        self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = (),
+        times: tuple[Seconds, Seconds] | None = None,
+    ) -> StageCost:  # fmt: skip
+        """Cost of a stage without its messages. `first`, `last`: it holds the embedding, the head. `times`: `passes`, if known.
+
+        The slowest device type of `specs` decides (default: all types of the stage)."""
+        config = self.config
+        shape = (self.workload, config, layers, first, last)
+        specs = specs or self.collectives.specs
+        times = times or self.passes(layers, first, last, specs)
+        sync: dict[str, list[Seconds]] = {}
+        for group, operation, nbytes, count in synchronisation(*shape):
+            seconds = sync.setdefault(group, [0.0, 0.0])
+            seconds[operation == "all_gather"] += self.collectives.seconds(group, operation, nbytes, count)
+        optimizer = max(optimizer_seconds(spec, *shape) for spec in specs)
+        weight = max(weight_seconds(spec, self.workload, config, layers, last) for spec in specs)
+        overlapped = config.reduces_behind, config.gathers_ahead  # otherwise a rank waits for one group after the other
+        reduce, gather = (
+            (max if overlapped[way] else sum)([both[way] for both in sync.values()] or [0.0]) for way in (False, True)
+        )
+        reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
+        traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
+        buckets = payloads.buckets(*shape)
+        received = self.received(first, last, False)
+        return StageCost(
+            times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
+        )
+
+    def passes(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
+        """(forward, backward) seconds of a stage for one microbatch: `alone` plus the all-to-all of expert parallelism."""
+        forward, backward = self.alone(layers, first, last, specs)
+        experts = [
+            sum(
+                self.collectives.seconds("ep", *one)
+                for one in payloads.expert_collectives(self.workload, self.config, layers, way)
+            )
+            for way in (False, True)
+        ]
+        return forward + experts[0], backward + experts[1]
+
+    def alone(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
+        """(forward, backward): `work`, message gather and exposed cp ring; independent of the placement of other replicas."""
+        specs = specs or self.collectives.specs
+        forward, backward = (
+            seconds + self.received(first, last, way) + self._exposed_ring(specs, layers, way)
+            for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
+        )
+        return forward, backward
+
+    def received(self, first: bool, last: bool, backward: bool) -> Seconds:
+        """Seconds to gather the slices of a received message before compute (`payloads.gathered_bytes`)."""
+        whole = 0.0 if (last if backward else first) else payloads.gathered_bytes(self.workload, self.config)
+        return self.collectives.seconds("tp", "all_gather", whole, 1) if whole else 0.0
+
+    def work(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:
+        """(forward, backward) seconds of a stage for one microbatch: compute and tensor-parallel collectives only."""
+        shape = (self.workload, self.config, layers, first, last)
+        specs = specs or self.collectives.specs
+        pairs = [compute_seconds(spec, *shape) for spec in specs]
+        included = [compute.includes_collectives(spec, self.workload, self.config) for spec in specs]
+
+        def seconds(backward: bool) -> Seconds:
+            work = payloads.tensor_collectives(*shape, backward)
+            tensor = sum(self.collectives.seconds("tp", *one) for one in work) if not all(included) else 0.0
+            return max(pair[backward] + (0.0 if inside else tensor) for pair, inside in zip(pairs, included, strict=True))
+
+        return seconds(False), seconds(True)
+
+    def _exposed_ring(self, specs: tuple[DeviceSpec, ...], layers: int, backward: bool) -> Seconds:
+        """Exposed seconds of the cp ring exchange: what the attention of the slowest device does not hide."""
+        exchanges = payloads.ring_exchanges(self.workload, self.config, layers, backward)
+        windows = [ring_windows(spec, self.workload, self.config, layers) for spec in specs] if exchanges else []
+        exposed = 0.0
+        for way, nbytes, count in exchanges:
+            hidden = max(window[way] for window in windows)
+            exposed += max(0.0, self.collectives.seconds("cp", "send_recv", nbytes, count) - hidden)
+        return exposed
+
+    def collective(self, kind: str, layers: int, first: bool, last: bool) -> str:
+        """Name of the fastest collective algorithm for a stage's groups of a kind: "tp", or else "dp"."""
+        shape = (self.workload, self.config, layers, first, last)
+        if kind == "tp":
+            both = (False, True)
+            return self.collectives.best("tp", [work for way in both for work in payloads.tensor_collectives(*shape, way)])
+        return self.collectives.best("dp", [work[1:] for work in synchronisation(*shape) if work[0] == "dp"])
+
+
+def synchronisation(
+    workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
+) -> tuple[tuple[str, str, Bytes, float], ...]:
+    """(kind of group, operation, payload, count) of one stage's gradient and parameter collectives in one step.
+
+    Overlapped collectives are per bucket. Groups of two kinds ("dp", "edp") then run concurrently: the longer is a lower bound.
+    """
+    shape = (workload, config, layers, first, last)
+    buckets = payloads.buckets(*shape)
+    reduced = buckets if config.reduces_behind else config.vpp
+    gradients = payloads.gradient_bytes(*shape)
+    if config.zero_stage == 0:
+        return tuple((group, "all_reduce", nbytes / reduced, reduced) for group, nbytes in gradients)
+    gathered = buckets if config.gathers_ahead else config.vpp
+    work = [(group, "reduce_scatter", nbytes / reduced, float(reduced)) for group, nbytes in gradients]
+    work += [(group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in payloads.parameter_bytes(*shape)]
+    return tuple(work)
