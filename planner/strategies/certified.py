@@ -31,19 +31,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from planner.bounds.deadline import (
-    AnyChunks,
-    AnyOrder,
-    AnySchedule,
-    AnyState,
-    DeadlineTest,
-    Orders,
-    deadline_bound,
-    deadline_tests,
-    orders_within,
-)
+from planner.bounds.deadline import AnyOrder, DeadlineTest, Orders, deadline_bound, deadline_tests, orders_within
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.relaxation import quick_bound, quick_estimate, relaxed_bound
+from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes, under
@@ -371,7 +362,7 @@ def _variants(search: _Search, state: Shape, among: Orders) -> Iterator[tuple[Sh
     """A state under every ZeRO stage, unless no stage can be worth it."""
     every = tuple(replace(state, zero_stage=zero) for zero in zero_stages(search.request, state))
     if len(every) > 1:
-        yield from _family(search, state, every, AnyState, every, among)
+        yield from _family(search, state, every, AnyZeroStage, every, among)
     else:
         yield from ((variant, among) for variant in every)
 
@@ -380,7 +371,7 @@ def _family(
     search: _Search,
     shape: Shape,
     every: Sequence[Shape],
-    test: Callable[..., AnyState],
+    test: Callable[..., AnyZeroStage],
     members: Sequence[Shape],
     among: Orders = None,
 ) -> Iterator[tuple[Shape, Orders]]:
