@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.bounds.relaxation import quick_estimate
+from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.search.candidates import Estimate, estimates

@@ -33,7 +33,8 @@ from dataclasses import dataclass, field, replace
 
 from planner.bounds.deadline import AnyOrder, DeadlineTest, Orders, deadline_bound, deadline_tests, orders_within
 from planner.bounds.mixed_deadline import mixed_bound
-from planner.bounds.relaxation import quick_bound, quick_estimate, relaxed_bound
+from planner.bounds.quick_estimate import quick_estimate
+from planner.bounds.relaxation import quick_bound, relaxed_bound
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext

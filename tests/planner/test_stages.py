@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds.relaxation import _estimate, quick_bound
+from planner.bounds.quick_estimate import estimate_over
+from planner.bounds.relaxation import quick_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.stages import Assignment, orders, solve
@@ -291,8 +292,8 @@ def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_
         message, summed = context.message(*clusters, shape), context.least_tied(*clusters, shape, 1)
         assert message > 0
         assert (summed > 0) is tied
-        crossing = _estimate(context, shape, classes, False, True)
-        return crossing - _estimate(context, shape, classes, False, False), message, summed
+        crossing = estimate_over(context, shape, classes, False, True)
+        return crossing - estimate_over(context, shape, classes, False, False), message, summed
 
     for tied in (False, True):
         more, message, summed = estimate(tied)
