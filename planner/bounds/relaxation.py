@@ -20,7 +20,7 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
     """A lower bound in seconds on the step of a shape, with fractional layers; infinite where no pipeline exists.
 
     A pipeline of L layers and m microbatches either stays in one class, where it must also fill and drain (`_equal_stages`),
-    or it crosses to another class. A crossing pipeline has stages of t_i seconds a layer, and the two stages at a border also spend
+    or it crosses to another class. A crossing pipeline has stages of t_i seconds a layer; the two stages at a border also spend
     x seconds on each message, unless the schedule overlaps messages. In T / m seconds a stage completes at most
     (T / m - x_i) / t_i layers of one microbatch, all stages together at least L, so
 

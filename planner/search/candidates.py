@@ -22,7 +22,7 @@ import numpy as np
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, under
-from planner.models.stages import orders
+from planner.models.class_orders import orders
 from planner.placement.ranks import virtual
 from planner.space.shapes import Shape, overlaps
 from sim.analytic.candidates import STAGE, UNTIED, Floats

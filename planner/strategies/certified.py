@@ -40,7 +40,8 @@ from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes, under
 from planner.diagnosis.remedies import why_none
-from planner.models.stages import orders, solve
+from planner.models.class_orders import orders
+from planner.models.stages import solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request

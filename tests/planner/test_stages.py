@@ -16,7 +16,8 @@ from planner.bounds.quick_estimate import estimate_over
 from planner.bounds.relaxation import quick_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
-from planner.models.stages import Assignment, orders, solve
+from planner.models.class_orders import orders
+from planner.models.stages import Assignment, solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
