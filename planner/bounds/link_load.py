@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from planner.bounds.ordered_stages import OrderedStages
-from planner.costs.context import Stages
+from planner.costs.stage_positions import Stages
 
 
 class LinkLoad:
@@ -18,8 +18,8 @@ class LinkLoad:
 
     def __init__(self, stages: OrderedStages):
         self.order, self.m, self._capacities = stages.order, stages.m, stages.capacities
-        self._open = stages.context.open
-        self._load = functools.partial(stages.context.load, shape=stages.shape, nic=stages.nic, fleet=self._open)
+        self._open = stages.context.fleets.open
+        self._load = functools.partial(stages.context.loads.load, shape=stages.shape, nic=stages.nic, fleet=self._open)
 
     def carries(self, counts: Sequence[int], pp: int, seconds: float) -> bool:
         """Whether the busiest link carries all messages of a pipeline with `counts` stages of each class within `seconds`.

@@ -43,11 +43,11 @@ class OrderedStages:
         self.context, self.nic = context, ""
         self.clusters = tuple(option.cluster for option in order)
         with suppress(NoRoute):
-            self.nic = context.nic_of(self.clusters)
+            self.nic = context.fleets.nic_of(self.clusters)
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
         most = min(order[-1].capacity, self.pinned or self.layers, self.layers)
-        self.tied = context.least_tied(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
+        self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
         self._sizes: dict[tuple[int, str], StageSizes] = {}
         self.holders: tuple[NodeClass, ...] = self.order
@@ -56,7 +56,7 @@ class OrderedStages:
 
     def _message(self, source: Cluster, target: Cluster) -> float:
         """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
-        return self.context.message(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
+        return self.context.messages.least(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
 
     def _inside(self, option: NodeClass) -> float:
         """Least seconds of a message between neighbouring stages of one class; 0 where the class holds a single stage."""

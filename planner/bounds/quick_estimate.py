@@ -42,7 +42,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
             return math.inf
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option and messages)
-        border = max((context.message(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
+        border = max((context.messages.least(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
         crossed.append(border)
         per_slot = max(border, busiest) if option.waits else max(border, busiest) * shape.vpp
         both = forward + backward
@@ -53,7 +53,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
             tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
     fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch ahead and the gradients of the last one back
     if messages and len(classes) > 1:
-        tail += min(context.least_tied(a.cluster, b.cluster, shape, b.capacity) for a, b in permutations(classes, 2))
+        tail += min(context.tied.least(a.cluster, b.cluster, shape, b.capacity) for a, b in permutations(classes, 2))
     return (m - 1) * slowest + fill + tail
 
 
@@ -64,6 +64,6 @@ def _busiest_link(context: PlanningContext, shape: Shape, classes: list[NodeClas
     if sum(count for _, count in runs) < 2:
         return 0.0
     with suppress(NoRoute):
-        nic = context.nic_of(tuple(option.cluster for option in classes))
-        return context.fullest(runs, shape, nic) / shape.vpp
+        nic = context.fleets.nic_of(tuple(option.cluster for option in classes))
+        return context.loads.whole_pipeline(runs, shape, nic) / shape.vpp
     return 0.0

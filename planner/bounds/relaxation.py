@@ -44,7 +44,7 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
         waits = not any_schedule and not schedules.get(shape.schedule).OVERLAPS_SENDS
         pairs = [(a, b) for a in classes for b in classes if a is not b]
-        border = min(context.message(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
+        border = min(context.messages.least(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
     if any_schedule:

@@ -61,7 +61,7 @@ class LineCosts:
         if key not in self._paces:
             if spec is None:
                 self._paces[key] = CollectiveCosts(
-                    self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.context.capacities
+                    self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.context.fleets.capacities
                 )
             else:
                 own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
@@ -148,7 +148,7 @@ class LineCosts:
                 for i in side_by_side
             )
             pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
-            fleet, capacities = self.context.open, self.context.open_capacities
+            fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
             hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
             self._lanes[key] = messages_pace(fleet, hops, capacities).per_byte if hops else 0.0
         return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
@@ -158,7 +158,7 @@ class LineCosts:
         key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
         if key not in self._pairs:
             nic, _ = common_transport(self.fleet, (a, b))
-            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.context.capacities)
+            self._pairs[key] = messages_pace(self.fleet, ((a, b, nic),), self.context.fleets.capacities)
         return self._pairs[key]
 
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.context import PlanningContext, single
+from planner.costs.cluster_costs import single
+from planner.costs.context import PlanningContext
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shapes import Shape, slots, splitting
@@ -36,9 +37,9 @@ class NodeClass:
         self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.costs = context.costs(cluster, shape)
-        self._least = context.least(cluster, shape)
-        self._workshop, self._others = context, others
+        self.costs = context.cluster_costs.stages(cluster, shape)
+        self._least = context.cluster_costs.least(cluster, shape)
+        self._context, self._others = context, others
         schedule = schedules.get(shape.schedule)
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
@@ -55,13 +56,13 @@ class NodeClass:
     @functools.cached_property
     def crossing(self) -> float:
         """Least seconds of a message of its stages in a pipeline that leaves the cluster; infinite where none can."""
-        return self._workshop.crossing(self.cluster, self._others, self.shape)
+        return self._context.messages.crossing(self.cluster, self._others, self.shape)
 
     @functools.cached_property
     def message(self) -> float:
         """An estimate of the least seconds of a message between neighbouring stages; 0 where there is none."""
         one = self.cluster, self.cluster, self.shape
-        inside = self._workshop.message(*one, in_step=True) if self.capacity > 1 else math.inf
+        inside = self._context.messages.least(*one, in_step=True) if self.capacity > 1 else math.inf
         least = min(inside, self.crossing)
         return least if math.isfinite(least) else 0.0
 
@@ -73,7 +74,7 @@ class NodeClass:
     @functools.cached_property
     def throughs(self) -> tuple[float, float]:
         """Least seconds of all messages of a node in the midst of a pipeline, inside the cluster and leaving it."""
-        return self._workshop.throughs(self.cluster, self._others, self.shape)
+        return self._context.loads.node_loads(self.cluster, self._others, self.shape)
 
     @property
     def through(self) -> float:
@@ -88,7 +89,7 @@ class NodeClass:
     @functools.cached_property
     def alone(self) -> tuple[NodeClass, ...]:
         """The class as a pipeline of one place may have it: its stage fills its nodes or, where that differs, lies evenly."""
-        spread = self._workshop.spread(self.cluster, self.shape)
+        spread = self._context.cluster_costs.spread(self.cluster, self.shape)
         if spread is None:
             return (self,)
         other = copy.copy(self)
@@ -120,10 +121,10 @@ class NodeClass:
         if max(self.shape.cp, self.shape.ep) > 1:
             return None
         key = self.cluster.name, single(self.shape), role
-        if key not in self._workshop.passes:
+        if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
-            self._workshop.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
-        one, two = self._workshop.passes[key]
+            self._context.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
+        one, two = self._context.passes[key]
         return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])
 
     def single_seconds(self) -> float:
@@ -176,19 +177,19 @@ class NodeClass:
         `sim.kernels.memory.place_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
         those that are deferred."""
         key = splitting(self.shape), self.shape.vpp, role
-        if key not in self._workshop.bytes:
+        if key not in self._context.bytes:
             none, held = ([self._place_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
-            self._workshop.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
-        return self._workshop.bytes[key]
+            self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
+        return self._context.bytes[key]
 
     def _deferred(self, role: str) -> tuple[float, ...]:
         """Bytes of a place of one layer and of two for each microbatch whose weight gradients wait."""
         key = splitting(self.shape), self.shape.vpp, role
-        if key not in self._workshop.deferred:
-            self._workshop.deferred[key] = tuple(
+        if key not in self._context.deferred:
+            self._context.deferred[key] = tuple(
                 self._place_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
             )
-        return self._workshop.deferred[key]
+        return self._context.deferred[key]
 
     def _place_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
         ends = role in ("first", "only"), role in ("last", "only")
@@ -213,7 +214,7 @@ class NodeClass:
     def layer(self) -> tuple[float, float]:
         """(forward, backward) seconds of one microbatch on one layer; they need no gradient groups."""
         if max(self.shape.cp, self.shape.ep) == 1:
-            return self._workshop.layer(self.cluster, self.shape)
+            return self._context.cluster_costs.layer(self.cluster, self.shape)
         ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
         forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
         return forward, backward

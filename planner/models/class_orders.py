@@ -21,7 +21,7 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
     shape = classes[0].shape
 
     def price(order: tuple[NodeClass, ...]) -> float:
-        return sum(context.message(a.cluster, b.cluster, shape) for a, b in pairwise(order))
+        return sum(context.messages.least(a.cluster, b.cluster, shape) for a, b in pairwise(order))
 
     best = min(permutations(classes), key=price) if len(classes) <= EXACT_PATH else _greedy_order(classes, price)
     return [best, best[::-1]]

@@ -33,7 +33,7 @@ class StepConstraints:
         for a, first in enumerate(self.order):
             for b, last in enumerate(self.order):
                 both = [v for (c, _), v in stages.first.items() if c == a] + [v for (c, _), v in stages.last.items() if c == b]
-                seconds = self.context.least_tied(first.cluster, last.cluster, first.shape, last.capacity)
+                seconds = self.context.tied.least(first.cluster, last.cluster, first.shape, last.capacity)
                 if a <= b and seconds > 0:
                     big = min(seconds, NEVER) / stages.unit
                     p.require(f"tied[{a},{b}]", total([(stages.tied, 1.0), *((v, -big) for v in both)], big) >= 0)
@@ -137,7 +137,7 @@ class StepConstraints:
         """m times the extra seconds of a message over the border behind (or before) class i, beyond `_detour`."""
         option = self.order[i]
         beyond = self.order[i + 1 :] if ahead else self.order[:i]
-        over = min((self.context.message(option.cluster, o.cluster, option.shape) for o in beyond), default=0.0)
+        over = min((self.context.messages.least(option.cluster, o.cluster, option.shape) for o in beyond), default=0.0)
         more = over - option.message - option.detour if option.waits else 0.0
         return option.microbatches * min(max(more, 0.0), NEVER)
 

@@ -110,7 +110,7 @@ def _layer_seconds(request: Request, context: PlanningContext, shape: Shape, clu
     """Seconds of a microbatch on a layer, forward and backward, with its tensor-parallel collectives."""
     config = shape.config(request.workload, 2)
     rows = Rows.of(request.topology.fleet, (slot(cluster, shape.tp, 0),))
-    paces = CollectiveCosts(request.topology.fleet, config, rows, context.capacities)
+    paces = CollectiveCosts(request.topology.fleet, config, rows, context.fleets.capacities)
     two, one = (StageCosts(request.workload, config, paces).work(layers, False, False) for layers in (2, 1))
     return sum(two) - sum(one)
 
@@ -130,7 +130,7 @@ class Web:
     """What units say to each other under a shape: the paper's costs, and the division of least cost."""
 
     def __init__(self, request: Request, context: PlanningContext, shape: Shape, pp: int):
-        self.fleet, self.capacities, self.shape, self.pp = request.topology.fleet, context.capacities, shape, pp
+        self.fleet, self.capacities, self.shape, self.pp = request.topology.fleet, context.fleets.capacities, shape, pp
         self.clusters = list(request.clusters())
         workload, config = request.workload, shape.config(request.workload, max(pp, 2))
         largest = math.ceil(workload.model.layers / pp)

@@ -20,6 +20,7 @@ from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.context import PlanningContext
+from planner.costs.fleet_views import FleetViews
 from planner.costs.node_classes import NodeClass, node_classes, under
 from planner.placement.ranks import build
 from planner.placement.simulation import step
@@ -78,11 +79,11 @@ def test_a_tied_embedding_is_summed_where_the_last_stage_lies(tied_on_pcie, pp):
     (option,) = node_classes(context, shape)
     layers = [42 // pp + (place < 42 % pp) for place in range(pp)]
     plan = build(tied_on_pcie, shape, tuple(("a", k) for k in layers), "by hand")
-    nic = context.nic_of((option.cluster,))
-    seconds = context.tied(option.cluster, option.cluster, pp - 1, shape, nic)
+    nic = context.fleets.nic_of((option.cluster,))
+    seconds = context.tied.seconds(option.cluster, option.cluster, pp - 1, shape, nic)
     assert seconds == pytest.approx(costs.tied_seconds(plan), rel=1e-12)
     assert (seconds > 0.7) == (pp <= 4)
-    assert context.least_tied(option.cluster, option.cluster, shape, 8, nic) <= seconds
+    assert context.tied.least(option.cluster, option.cluster, shape, 8, nic) <= seconds
     (draft,) = priced(context, shape, (option,), [tuple((0, k) for k in layers)], 1)
     assert draft.seconds == pytest.approx(float(evaluate([plan])[0]), rel=1e-9)
 
@@ -159,7 +160,7 @@ def test_an_unexpected_error_inside_a_bound_is_not_swallowed(monkeypatch, tied_o
     def broken(self, *args, **kwargs):
         raise PlanError("a fault of the model")
 
-    monkeypatch.setattr(PlanningContext, "nic_of", broken)
+    monkeypatch.setattr(FleetViews, "nic_of", broken)
     context = PlanningContext(question)
     with pytest.raises(PlanError, match="a fault of the model"):
         deadline_tests(context, node_classes(context, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf)
@@ -191,7 +192,7 @@ def test_where_nothing_joins_clusters_no_pipeline_crosses(monkeypatch, tied_on_p
     def unjoined(self, *args):
         raise NoRoute("nothing joins them")
 
-    monkeypatch.setattr(PlanningContext, "nic_of", unjoined)
+    monkeypatch.setattr(FleetViews, "nic_of", unjoined)
     context = PlanningContext(tied_on_pcie)
     assert deadline_tests(context, node_classes(context, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf) == []
 

@@ -290,7 +290,7 @@ def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_
         question = asked(machines, make_model(2, tied_embeddings=tied), 1)
         context = PlanningContext(question)
         classes = node_classes(context, shape)
-        message, summed = context.message(*clusters, shape), context.least_tied(*clusters, shape, 1)
+        message, summed = context.messages.least(*clusters, shape), context.tied.least(*clusters, shape, 1)
         assert message > 0
         assert (summed > 0) is tied
         crossing = estimate_over(context, shape, classes, False, True)
