@@ -137,7 +137,7 @@ class AnyOrder:
     def _most(self, option: NodeClass, seconds: float) -> int:
         """Most layers of one stage beside the fewest microbatches in flight, by the compute of its layers alone."""
         one = ((option.shape.vpp, 0),)
-        return min(option.room("middle", one), most_by_compute(option, seconds))
+        return min(option.memory.most_layers("middle", one), most_by_compute(option, seconds))
 
     def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
         """None: pipelines in any order are not listed."""

@@ -90,9 +90,9 @@ class OrderedStages:
     def _most_by_memory(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> int:
         shape, stages = self.shape, pp or after + 1
         if self.chunked and pp is None:
-            return self.holders[i].room(role, ((shape.vpp, 0),))
+            return self.holders[i].memory.most_layers(role, ((shape.vpp, 0),))
         held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.enough(self.m, stages), shape.vpp)
-        return self.holders[i].room(role, held)
+        return self.holders[i].memory.most_layers(role, held)
 
     def most_by_compute(self, seconds: float) -> list[int]:
         """Most layers of a stage of each class by the work of its layers alone."""

@@ -38,7 +38,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
     crossed: list[float] = []
     for option in classes:
         size = max(shape.vpp, round(layers / speed / option.layer_seconds))
-        if option.room("middle", in_flight) < size:
+        if option.memory.most_layers("middle", in_flight) < size:
             return math.inf
         forward, backward = (min(size, layers) * seconds for seconds in option.layer)
         others = (other.cluster for other in classes if other is not option and messages)

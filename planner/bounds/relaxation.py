@@ -63,7 +63,7 @@ def relaxed_bound(request: Request, context: PlanningContext, usual: bool = Fals
     layers, found = request.workload.model.layers, [node_classes(context, shape) for shape in every]
     bounds = ((quick_bound(context, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
     capacities = (
-        (bound, sum(option.capacity * option.room("middle", ONE_MICROBATCH) for option in found[index]))
+        (bound, sum(option.capacity * option.memory.most_layers("middle", ONE_MICROBATCH) for option in found[index]))
         for bound, index in sorted(bounds)
     )
     return next((bound for bound, capacity in capacities if capacity >= layers), math.inf)

@@ -38,7 +38,7 @@ class AnyChunks(AnyZeroStage):
 
     def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
         """Most layers that fit beside the activations of one microbatch."""
-        return self.holders[i].room(role, ((self.shape.vpp, 0),))
+        return self.holders[i].memory.most_layers(role, ((self.shape.vpp, 0),))
 
 
 class AnySchedule(AnyZeroStage):

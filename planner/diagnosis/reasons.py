@@ -50,11 +50,14 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
 def _no_room(context: PlanningContext, shape: Shape) -> str:
     """Which stages lack memory: those of the class that holds most of the model."""
     layers = context.request.workload.model.layers
-    rooms = [(option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))]
+    rooms = [
+        (option.capacity * option.memory.most_layers("middle", ((1, 0),)), option)
+        for option in node_classes(context, splitting(shape))
+    ]
     if not rooms:
         return "no cluster holds one of its stages"
     _, option = max(rooms, key=lambda room: room[0])
+    most = option.memory.most_layers("middle", ((1, 0),))
     return (
-        f"memory: {option.capacity} stages of {option.cluster.name} hold {option.room('middle', ((1, 0),))} of {layers} layers "
-        f"each beside one microbatch"
+        f"memory: {option.capacity} stages of {option.cluster.name} hold {most} of {layers} layers each beside one microbatch"
     )

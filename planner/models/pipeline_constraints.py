@@ -81,19 +81,19 @@ def _memory(stages: StageVariables) -> None:
     behind: list[tuple[Variable, float]] = []
     for i in reversed(range(len(stages.order))):
         for k in [k for c, k in stages.border if c == i]:
-            held = stages.order[i].held("middle", k)
+            held = stages.order[i].memory.held("middle", k)
             if held < m:
                 load = total([*behind, (stages.border[i, k], most)], 2.0)
                 p.require(f"memory_border[{names[i]},{k}]", load <= held + most)
         behind += [(v, 1.0) for (c, _), v in stages.border.items() if c == i]
         for k in stages.sizes["middle", i]:
-            held = stages.order[i].held("middle", k)
+            held = stages.order[i].memory.held("middle", k)
             if held < m:
                 at_least = [(v, 1.0) for (c, j), v in stages.middle.items() if c == i and j >= k]
                 load = total([*behind, *at_least, (stages.chain[i, k], most)], 1.0)
                 p.require(f"memory[{names[i]},{k}]", load <= held + most)
         behind += [(v, 1.0) for (c, _), v in stages.middle.items() if c == i]
     for (i, k), v in stages.first.items():
-        held = stages.order[i].held("first", k)
+        held = stages.order[i].memory.held("first", k)
         if held < m:
             p.require(f"memory_first[{names[i]},{k}]", total([*behind, (v, most)], 2.0) <= held + most)

@@ -293,7 +293,7 @@ class _Drawing:
     def _slots(self, i: int) -> list[float]:
         """Seconds of a middle stage's microbatch by its layers, as far as one microbatch fits."""
         option = self.some[i]
-        most = option.room("middle", ((1, 0),))
+        most = option.memory.most_layers("middle", ((1, 0),))
         return [option.cost("middle", layers).slot for layers in range(1, most + 1)]
 
     def _filled(self, places: list[int]) -> list[int] | None:
@@ -329,7 +329,10 @@ class _Drawing:
         pp, roles = len(places), _roles(len(places))
         microbatches, name, vpp = self.shape.enough(self.m, pp), self.shape.schedule, self.shape.vpp
         held = (schedules.in_flight(name, place, pp, microbatches, vpp) for place in range(pp))
-        return [self.some[i].room(roles[place], pairs) for (place, i), pairs in zip(enumerate(places), held, strict=True)]
+        return [
+            self.some[i].memory.most_layers(roles[place], pairs)
+            for (place, i), pairs in zip(enumerate(places), held, strict=True)
+        ]
 
     def rough(self, row: Row) -> float:
         """The latest of the stages, as `sim.analytic.costs` reckons it, with the messages where the stages will lie."""

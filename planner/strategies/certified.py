@@ -461,7 +461,7 @@ def _adds_nothing(search: _Search, shape: Shape) -> bool:
     most = min(sum(option.capacity for option in classes), layers // shape.vpp)
     held = _most_held(shape, classes[0].microbatches, most) if classes else ((0, 0),)
     return all(
-        option.room(role, held) >= min(search.target / (option.microbatches * option.layer_seconds), layers)
+        option.memory.most_layers(role, held) >= min(search.target / (option.microbatches * option.layer_seconds), layers)
         for option in classes
         for role in ("first", "middle", "last", "only")
     )
@@ -483,7 +483,7 @@ def _fits_alone(option: NodeClass, shape: Shape) -> bool:
         return False
     enough = shape.enough(option.microbatches, 1)
     held = schedules.in_flight(shape.schedule, 0, 1, enough, shape.vpp)
-    return option.room("only", held) >= option.workload.model.layers
+    return option.memory.most_layers("only", held) >= option.workload.model.layers
 
 
 def _rows(search: _Search, shape: Shape, test: DeadlineTest | AnyOrder, seconds: float, most: int) -> list[Row] | None:

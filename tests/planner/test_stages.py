@@ -155,7 +155,9 @@ def answers(question: Request, shape: Shape, pp: int | None = None, cutoff: floa
     context = PlanningContext(question)
     classes = node_classes(context, shape)
     singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and option.single_seconds() < cutoff]
-    found = [single(option) for option in singles if option.held("only", option.workload.model.layers) >= option.least_held]
+    found = [
+        single(option) for option in singles if option.memory.held("only", option.workload.model.layers) >= option.least_held
+    ]
     if pp != 1:
         found += [solve(context, order, pp, cutoff, 30.0) for order in orders(context, classes)]
     return [assignment for assignment in found if assignment is not None]
