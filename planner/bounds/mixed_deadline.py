@@ -22,7 +22,7 @@ from dataclasses import replace
 from planner.bounds.deadline import PRECISE
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run, Stand, replicas, unlike
 from planner.space.shapes import Shape, slots, splitting
 from sim.errors import NoRoute, NotModelled
@@ -34,7 +34,7 @@ def mixed_bound(
     """A lower bound in seconds on the step of all plans of the layouts, at most `cutoff`; None where `deadline` passes first.
 
     The least over the layouts; each is a bisection to the relative width `PRECISE`."""
-    costs, bound, shares, work = LineCosts(context), cutoff, dict[Shape, float](), Work(context)
+    costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
     for shape, stands in layouts:
         if time.monotonic() > deadline:
             return None
@@ -67,7 +67,7 @@ class _Layout:
 
     Raises NoRoute or NotModelled where the layout cannot be a plan."""
 
-    def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]):
+    def __init__(self, costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...]):
         self.costs, self.shape, self.stands = costs, shape, stands
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.request import Request
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, splitting
@@ -77,7 +77,7 @@ def dominates(better: tuple[float, ...], worse: tuple[float, ...]) -> bool:
 
 def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float, ...]:
     """Lower bounds on the objectives of every plan of a request, infinite without any plan. Raises Infeasible for no shape."""
-    request, seen, costs = context.request, set[Shape](), LineCosts(context)
+    request, seen, costs = context.request, set[Shape](), MixedStageCosts(context)
     best = dict.fromkeys(("cost", "energy"), math.inf)
     for shape in searched(request, across=True):
         one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
@@ -93,7 +93,7 @@ def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float,
     return tuple(work_bound(context) if objective == "step-time" else best[objective] for objective in objectives)
 
 
-def _per_layer(costs: LineCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
+def _per_layer(costs: MixedStageCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
     """(USD, joules) of one layer and microbatch on a replica that never waits; 0 where its devices state no price or watts."""
     device = cluster.node.device
     _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False))

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, splitting
 
@@ -19,7 +19,7 @@ class Work:
     """Total-work bounds on the step of all plans of a shape, mixed stages included; each is computed once."""
 
     def __init__(self, context: PlanningContext):
-        self._request, self._costs = context.request, LineCosts(context)
+        self._request, self._costs = context.request, MixedStageCosts(context)
         self._bounds: dict[Shape, float] = {}
 
     def bound(self, shape: Shape) -> float:

@@ -23,7 +23,7 @@ from sim.plan import schedules
 from sim.plan.plan import ParallelConfig
 
 
-class LineCosts:
+class MixedStageCosts:
     """Costs, memory and messages of mixed stages under any shape.
 
     Stages with equal positions on the nodes of the same clusters cost the same, so each is computed once."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
@@ -48,7 +48,7 @@ class Leaf:
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the best leaves. Raises Infeasible where no leaf fits."""
     deadline = time.monotonic() + request.time_limit
-    costs = LineCosts(context)
+    costs = MixedStageCosts(context)
     rough = ((seconds, place) for place in _places(request) for seconds in _compute(costs, *place))
     leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
     best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, PLAYED, deadline)
@@ -69,7 +69,7 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[Stand, ...]]]:
         yield shape, tuple(stand for alike in order for stand in cut(alike, shape.tp, shape.slots))
 
 
-def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[Leaf]:
+def _leaf(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[Leaf]:
     """The leaf of a shape on its stages and its prediction; nothing where it does not fit."""
     with suppress(PlanError):
         layers = split(costs, shape, stands)
@@ -77,7 +77,7 @@ def _leaf(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator
             yield Leaf(predict(costs, shape, stands, layers), shape, stands, layers)
 
 
-def _compute(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[float]:
+def _compute(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[float]:
     """Seconds of a leaf's compute if memory were no limit; nothing where there is none."""
     with suppress(PlanError):
         layers = split(costs, shape, stands, limited=False)
@@ -86,18 +86,18 @@ def _compute(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Itera
             yield (shape.microbatches(costs.workload) - 1) * max(stages) + sum(stages) / shape.vpp
 
 
-def _seconds(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[tuple[float, float]]:
+def _seconds(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...]) -> list[tuple[float, float]]:
     return [costs.line_seconds(shape, stand, (i == 0, i == len(stands) - 1)) for i, stand in enumerate(stands)]
 
 
-def split(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool = True) -> tuple[int, ...] | None:
+def split(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool = True) -> tuple[int, ...] | None:
     """Layers of every stage, so that the slowest takes least; None where they do not fit the memory, if that is a limit."""
     pp, m, layers = len(stands), shape.microbatches(costs.workload), costs.workload.model.layers
     most = [costs.most(shape, stand, i, pp, m) if limited else layers for i, stand in enumerate(stands)]
     return level(_seconds(costs, shape, stands), most, layers, shape.vpp)
 
 
-def predict(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], layers: tuple[int, ...]) -> float:
+def predict(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...], layers: tuple[int, ...]) -> float:
     """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
 
     Where the schedule does not overlap messages, a stage is held up by those that it sends for every microbatch.

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
@@ -63,7 +63,7 @@ class Priced:
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that Metis ranks first. Raises Infeasible where none fits."""
     deadline = time.monotonic() + request.time_limit
-    costs = LineCosts(context)
+    costs = MixedStageCosts(context)
     rough = ((least, groups) for groups in _groups(request) for least in _least(costs, groups))
     ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, deadline)
     best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, PLAYED, deadline)
@@ -149,20 +149,20 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[Stand, ...]],
         yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
 
-def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> Iterator[float]:
+def _least(costs: MixedStageCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> Iterator[float]:
     """The least compute of device groups if memory were no limit; nothing where they cannot be priced at all."""
     seconds = [priced.seconds for shape, stands in groups for priced in _prices(costs, shape, stands, limited=False)]
     if seconds:
         yield min(seconds)
 
 
-def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> list[Priced]:
+def _first_that_fits(costs: MixedStageCosts, groups: tuple[tuple[Shape, tuple[Stand, ...]], ...]) -> list[Priced]:
     """Plans of the least tensor parallelism that fits the memory; empty where none does."""
     found = (list(_prices(costs, shape, stands, limited=True)) for shape, stands in groups)
     return next((prices for prices in found if prices), [])
 
 
-def _prices(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool) -> Iterator[Priced]:
+def _prices(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...], limited: bool) -> Iterator[Priced]:
     """A plan with even shares of the batch, and one with those of the data balancer where some group is mixed."""
     for microbatches in _shares(costs, shape, stands):
         with suppress(PlanError):
@@ -171,7 +171,7 @@ def _prices(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], limited: 
                 yield priced
 
 
-def _shares(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[tuple[int, ...]]:
+def _shares(costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterator[tuple[int, ...]]:
     """Microbatches of every replica: even, and by their speed in mixed groups where a plan may have them uneven."""
     m = shape.microbatches(costs.workload)
     yield (m,) * shape.dp
@@ -186,7 +186,7 @@ def _shares(costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]) -> Iterat
 
 
 def _price(
-    costs: LineCosts, shape: Shape, stands: tuple[Stand, ...], microbatches: tuple[int, ...], limited: bool
+    costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...], microbatches: tuple[int, ...], limited: bool
 ) -> Priced | None:
     """The plan of given shares and its cost; None where its layers do not fit the memory.
 
@@ -216,7 +216,7 @@ def _price(
 
 
 def _layers(
-    costs: LineCosts,
+    costs: MixedStageCosts,
     shape: Shape,
     stands: tuple[Stand, ...],
     capacities: list[float],
@@ -241,7 +241,7 @@ def _layers(
 
 
 def _seconds(
-    costs: LineCosts, shape: Shape, stands: tuple[Stand, ...]
+    costs: MixedStageCosts, shape: Shape, stands: tuple[Stand, ...]
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
     """Of replicas on the same types: how many, and (s, c) of every stage, which takes them s + k c seconds for k layers."""
     pp, found = len(stands), []
