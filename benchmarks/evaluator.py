@@ -33,8 +33,11 @@ def table(schedule: str, pp: int, microbatches: int, vpp: int) -> Table:
     shape = Shape(8, dp, 1, "full", schedule, vpp, zero_stage=1)
     context = PlanningContext(Request(topology, workload))
     clusters = topology.fleet.clusters
-    classes = [StageCosts(workload, shape.config(workload, pp), context.paces(cluster, shape)[0]) for cluster in clusters]
-    messages = np.array([[context.message(a, b, shape) for b in clusters] for a in clusters])
+    classes = [
+        StageCosts(workload, shape.config(workload, pp), context.cluster_costs.collectives(cluster, shape)[0])
+        for cluster in clusters
+    ]
+    messages = np.array([[context.messages.least(a, b, shape) for b in clusters] for a in clusters])
     return Table(classes, messages)
 
 

@@ -1,11 +1,14 @@
-"""The deadline test of plans with mixed stages: a lower bound on the step of those that `planner.search.mixed` can lay out.
+"""The deadline test of plans with mixed stages: a lower bound on the step of the plans that `planner.search.mixed` can lay out.
 
-Of a layout it is known where every replica of every stage stands. A replica of group g whose stage i holds k layers has time
-for floor((T - fill - tail) / (s + k c)) microbatches in T seconds; those of all replicas together must be all there are, which
-bounds k. As in `planner.bounds.deadline` stages are filled from the last one to the first, and where layers are left over, no
-plan that stands so is done in T, whatever its schedule, its layers and the microbatches of its replicas. Messages count where
-those of the replicas of a node, there and back, leave it more slowly than the stage works; their latency does not, nor the
-exchange of tokens with experts, and each stage may share out the microbatches for itself: all err to the safe side.
+A mixed stage has replicas on several clusters. A layout fixes where every replica of every stage is placed, but not the layers
+of a stage, the microbatches of a replica, or the schedule. A replica of group g whose stage i has k layers has time for at
+most floor((T - fill - tail) / (s + k c)) microbatches in T seconds, where s + k c are its seconds for one microbatch. The
+replicas of a stage together must process all microbatches, which bounds k from above. As in `planner.bounds.greedy_filling`,
+stages are filled from the last to the first; if layers are left over, no plan of the layout finishes within T.
+
+Every simplification is a relaxation: messages count only where those of a node's replicas, in both directions, leave the node
+more slowly than the stage computes; latency and the all-to-all of experts do not count; and each stage may distribute the
+microbatches over its replicas independently.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import replace
 from planner.bounds.deadline import PRECISE
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run, StageSlots, replicas, unlike
 from planner.space.shapes import Shape, slots, splitting
 from sim.errors import NoRoute, NotModelled
@@ -28,8 +31,10 @@ from sim.errors import NoRoute, NotModelled
 def mixed_bound(
     context: PlanningContext, layouts: Iterable[tuple[Shape, tuple[StageSlots, ...]]], cutoff: float, deadline: float = math.inf
 ) -> float | None:
-    """A lower bound on the step of all plans that stand so, at most `cutoff`; None where time ends before."""
-    costs, bound, shares, work = LineCosts(context), cutoff, dict[Shape, float](), Work(context)
+    """A lower bound in seconds on the step of all plans of the layouts, at most `cutoff`; None where `deadline` passes first.
+
+    The least over the layouts; each is a bisection to the relative width `PRECISE`."""
+    costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
     for shape, stands in layouts:
         if time.monotonic() > deadline:
             return None
@@ -58,11 +63,11 @@ def mixed_bound(
 
 
 class _Layout:
-    """Stages that stand somewhere, and how fast each group of alike replicas does them.
+    """Placed stages, and the speed of each group of identically placed replicas on each stage.
 
-    Raises NoRoute or NotModelled where it cannot be."""
+    Raises NoRoute or NotModelled where the layout cannot be a plan."""
 
-    def __init__(self, costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]):
+    def __init__(self, costs: MixedStageCosts, shape: Shape, stands: tuple[StageSlots, ...]):
         self.costs, self.shape, self.stands = costs, shape, stands
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size
@@ -71,17 +76,17 @@ class _Layout:
         self.counts = [group[0].count // shape.cp for group in groups]
         ahead, back = ([self._leaves(groups, place, step) for place in range(len(stands))] for step in (1, -1))
         self.lanes = [[a + b for a, b in zip(*both, strict=True)] for both in zip(ahead, back, strict=True)]
-        self.paces = [
+        self.seconds_of = [
             [costs.least_seconds(shape, group[place], end) for group in groups] for place, end in enumerate(self.ends)
         ]
 
     def within(self, seconds: float, forward: float) -> bool:
-        """Whether it cannot be ruled out that a plan takes no more than so many seconds.
+        """Whether some plan of the layout might finish within `seconds` (False is a proof that none does).
 
-        `forward` is the least share of a layer's work that is forward; 0 leaves fill and tails out, which is quick."""
+        forward: least share of a layer's work that is forward; 0 leaves out fill, tails, memory and messages (quick)."""
         left = self.layers
         for place in reversed(range(len(self.stands))):
-            most = self._memory(place) if forward else left
+            most = self._most_by_memory(place) if forward else left
             low, high = 0, min(left, most)
             while low < high:
                 k = (low + high + 1) // 2
@@ -93,18 +98,18 @@ class _Layout:
                 return True
         return False
 
-    def _memory(self, place: int) -> int:
+    def _most_by_memory(self, place: int) -> int:
         shape = replace(self.shape, schedule="1f1b")
         return self.costs.most(shape, self.stands[place], place, len(self.stands), 1)
 
     def _holds(self, place: int, k: int, before: int, seconds: float, forward: float) -> bool:
-        """Whether the replicas of a stage of k layers have time for all microbatches."""
+        """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches."""
         left, done = seconds, 0
         if forward:
             cost = self.costs.cost(self.shape, self.stands[place], k, self.ends[place])
             left -= cost.tail(self.costs.config(self.shape, len(self.stands)))
-        for group, (count, (start, each)) in enumerate(zip(self.counts, self.paces[place], strict=True)):
-            fill = forward * before * min((paces[group][1] for paces in self.paces[:place]), default=0.0)
+        for group, (count, (start, each)) in enumerate(zip(self.counts, self.seconds_of[place], strict=True)):
+            fill = forward * before * min((seconds_of[group][1] for seconds_of in self.seconds_of[:place]), default=0.0)
             times = math.floor((left - fill) / (start + k * each))
             if forward and self.lanes[place][group]:
                 times = min(times, math.floor(seconds / self.lanes[place][group]))
@@ -112,7 +117,7 @@ class _Layout:
         return done >= self.total
 
     def _leaves(self, groups: tuple[tuple[Run, ...], ...], place: int, step: int) -> list[float]:
-        """Seconds that a microbatch's messages to the next (or the previous) stage take to leave a node, by group."""
+        """Seconds that one microbatch's messages to the next (or previous) stage take to leave a node, by group."""
         if not 0 <= place + step < len(self.stands):
             return [0.0] * len(groups)
         return [self.costs.leaves(self.shape, group[place], group[place + step]) for group in groups]

@@ -1,13 +1,14 @@
-"""What a plan may be chosen for, beside the time of its step: cost and energy per token (`sim.results.cost_energy`).
+"""Objectives of a plan beside step time, cost and energy per token (`sim.results.cost_energy`), and lower bounds on them.
 
-A lower bound on both holds for every plan. All layers of all microbatches must be computed somewhere. In t seconds a slot of
-tp x cp devices on cluster c does at most t / t_c of them (t_c as in `planner.search.mixed.work_bound`), so each costs at least
-t_c x tp x cp x price_c, and of those t_c seconds the devices compute e_c at their watts. With W layers and microbatches in all:
+The bounds hold for every plan. A step computes W = layers x microbatches pairs of a layer and a microbatch. A replica of
+tp x cp devices on cluster c takes at least t_c seconds for one pair (t_c as in `planner.bounds.total_work`), so a pair costs at
+least tp x cp x price_c x t_c; and in those t_c seconds each device computes for e_c seconds at its watts. Hence
 
     cost   >= W x min over c of (tp x cp x price_c x t_c)
     energy >= W x min over c of (tp x cp x watts_c x e_c)
 
-and the least over all shapes (tp, microbatch size, recomputation). What waits, synchronises and does embeddings is not in it.
+and the least over all shapes (tp, cp, ep, microbatch size, recomputation). Waiting, gradient synchronisation and embeddings are
+left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import replace
 
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.request import Request
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, splitting
@@ -29,23 +30,23 @@ from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES
 
 NEEDS = {"cost": ("price", "price: 2.50 USD/h"), "energy": ("watts", "watts: 400 W")}
-"""Objective -> what a device must state for it, and how to write it."""
+"""Objective -> (attribute of a device that it needs, how to write it in a topology)."""
 
 
 def value(plan: Plan, objective: str) -> float:
-    """The number of a simulated plan that the objective wants small: seconds of a step, USD or joules per token."""
+    """The value of a simulated plan that the objective minimises: seconds of a step, USD or joules per token."""
     number: float | None = getattr(plan.prediction, OBJECTIVES[objective])
     assert number is not None
     return number
 
 
 def known(request: Request) -> tuple[str, ...]:
-    """Objectives for which all devices that may be used state what they need; step-time always."""
+    """Objectives whose attribute every usable device states; always includes step-time."""
     return tuple(objective for objective in OBJECTIVES if not _lacking(request, objective))
 
 
 def check(request: Request, objective: str) -> None:
-    """Raise PlanError for an unknown objective, or where a device does not state what it needs."""
+    """Raise PlanError for an unknown objective, or where a usable device does not state the attribute it needs."""
     if objective not in OBJECTIVES:
         raise PlanError(f"objective {objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
     lacking = _lacking(request, objective)
@@ -63,7 +64,7 @@ def _lacking(request: Request, objective: str) -> list[Cluster]:
 
 
 def front(plans: Iterable[Plan], objectives: tuple[str, ...]) -> tuple[Plan, ...]:
-    """Plans that no other is as good as in all objectives and better in one, by the first objective; one of equal ones."""
+    """The Pareto front: plans that no other plan dominates, sorted by the first objective; one of each group of equal plans."""
     rows: dict[tuple[float, ...], Plan] = {}
     for plan in plans:
         rows.setdefault(tuple(value(plan, objective) for objective in objectives), plan)
@@ -71,13 +72,13 @@ def front(plans: Iterable[Plan], objectives: tuple[str, ...]) -> tuple[Plan, ...
 
 
 def dominates(better: tuple[float, ...], worse: tuple[float, ...]) -> bool:
-    """Whether numbers that are wanted small are nowhere larger than others, and somewhere smaller."""
+    """Pareto dominance for minimisation: whether `better` is nowhere larger than `worse`, and somewhere smaller."""
     return better != worse and all(a <= b for a, b in zip(better, worse, strict=True))
 
 
 def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float, ...]:
-    """Lower bounds on the objectives of every plan of a request, infinite where none is. Raises Infeasible for no shape."""
-    request, seen, costs = context.request, set[Shape](), LineCosts(context)
+    """Lower bounds on the objectives of every plan of a request, infinite without any plan. Raises Infeasible for no shape."""
+    request, seen, costs = context.request, set[Shape](), MixedStageCosts(context)
     best = dict.fromkeys(("cost", "energy"), math.inf)
     for shape in searched(request, across=True):
         one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
@@ -93,8 +94,8 @@ def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float,
     return tuple(work_bound(context) if objective == "step-time" else best[objective] for objective in objectives)
 
 
-def _per_layer(costs: LineCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
-    """(USD, joules) of one layer and microbatch on a replica that never waits; 0 for what its devices do not state."""
+def _per_layer(costs: MixedStageCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
+    """(USD, joules) of one layer and microbatch on a replica that never waits; 0 where its devices state no price or watts."""
     device = cluster.node.device
     _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False))
     busy = sum(compute.layer_seconds(device, costs.workload, costs.config(shape, 2)))

@@ -1,7 +1,7 @@
-"""The total work of a step: a lower bound on every plan, from the speed of all devices that never rest.
+"""The total-work bound: a lower bound on the step of every plan, as if no device ever waited.
 
-A slot (tensor-parallel group) that takes t seconds for a layer computes at most T / t layers in T seconds; all slots together
-must compute every layer of every microbatch.
+A slot (tensor-parallel group) that takes t seconds for one layer of one microbatch computes at most T / t of them in T seconds.
+All slots together must compute every layer of every microbatch, so T >= (layers x microbatches) / (sum of 1 / t over slots).
 """
 
 from __future__ import annotations
@@ -10,34 +10,36 @@ import math
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, splitting
 
 
 class Work:
-    """Lower bounds on the step of all plans of a shape, mixed stages included, each computed once."""
+    """Total-work bounds on the step of all plans of a shape, mixed stages included; each is computed once."""
 
     def __init__(self, context: PlanningContext):
-        self._question, self._costs = context.request, LineCosts(context)
+        self._request, self._costs = context.request, MixedStageCosts(context)
         self._bounds: dict[Shape, float] = {}
 
     def bound(self, shape: Shape) -> float:
-        """Seconds that no plan of the shape's tp, cp, ep, microbatch size and recomputation is below; infinite for no slot."""
+        """A lower bound in seconds on all plans with the shape's tp, cp, ep, microbatch size and recomputation.
+
+        Infinite where no cluster has the slots."""
         one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one not in self._bounds:
             rate = 0.0
-            for cluster in self._question.clusters():
+            for cluster in self._request.clusters():
                 many = slots(cluster, one.tp) if cluster.node.count >= one.tp else 0
                 if many >= one.cp:
                     rate += many / one.cp / self._costs.least_seconds(one, Run(cluster, 0, many), (False, False))[1]
-            workload = self._question.workload
+            workload = self._request.workload
             total = workload.global_batch_size / shape.microbatch_size * workload.model.layers
             self._bounds[one] = total / rate if rate else math.inf
         return self._bounds[one]
 
 
 def work_bound(context: PlanningContext) -> float:
-    """A lower bound in seconds on the step of every plan of a request. Raises Infeasible where it has no shape."""
+    """A lower bound in seconds on the step of every plan of a request. Raises Infeasible where the request has no shape."""
     work = Work(context)
     return min((work.bound(shape) for shape in searched(context.request, across=True)), default=math.inf)

@@ -1,1 +1,1 @@
-"""What a candidate costs before it is simulated: node classes, mixed stages, and what all of them share."""
+"""Costs of candidate pipelines before they are simulated: node classes, mixed stages, and the planning context they share."""

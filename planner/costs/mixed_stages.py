@@ -1,4 +1,6 @@
-"""What stages cost that stand on a line of slots: closed forms of `sim.analytic.costs`, bytes of `sim.kernels.memory`."""
+"""Costs, memory and messages of mixed stages, whose replicas are on several clusters (`planner.space.device_slots`).
+
+Seconds are closed forms of `sim.analytic.costs`, bytes those of `sim.kernels.memory`."""
 
 from __future__ import annotations
 
@@ -24,15 +26,14 @@ from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 
 
-class LineCosts:
-    """Costs, memory and messages of the stages of a line, whatever the shape.
+class MixedStageCosts:
+    """Costs, memory and messages of mixed stages under any shape.
 
-    Stages that lie alike cost the same: paces are found once for each, costs once for each shape.
-    """
+    Stages with equal positions on the nodes of the same clusters cost the same, so each is computed once."""
 
     def __init__(self, context: PlanningContext):
         self.context, self.fleet, self.workload = context, context.request.topology.fleet, context.request.workload
-        self._paces: dict[tuple[object, ...], CollectiveCosts] = {}
+        self._collective_costs: dict[tuple[object, ...], CollectiveCosts] = {}
         self._costs: dict[tuple[object, ...], StageCost] = {}
         self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
         self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
@@ -41,7 +42,7 @@ class LineCosts:
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
 
     def config(self, shape: Shape, pp: int) -> ParallelConfig:
-        """The configuration of a shape with a pipeline of pp places."""
+        """The configuration of a shape with a pipeline of pp stages."""
         if (shape, pp) not in self._configs:
             self._configs[shape, pp] = shape.config(self.workload, pp)
         return self._configs[shape, pp]
@@ -49,34 +50,35 @@ class LineCosts:
     def cost(
         self, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> StageCost:
-        """Costs of a stage at (first, last) or no end of the pipeline: of its slowest devices, or of its devices of one type.
+        """Costs of a stage. ends: whether it is the (first, last) of the pipeline.
 
-        Raises PlanError where nothing joins its devices."""
+        They are those of its slowest devices, or of its devices of one type (`spec`). Raises PlanError where nothing joins its
+        devices."""
         key = shape, _geometry(stand, shape.tp), layers, ends, spec and spec.name
         if key not in self._costs:
-            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
+            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stand, spec))
             self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
         return self._costs[key]
 
-    def _pace(self, shape: Shape, stand: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
+    def _collectives(self, shape: Shape, stand: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
         groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
         key = _geometry(stand, shape.tp), groups, spec and spec.name
-        if key not in self._paces:
+        if key not in self._collective_costs:
             if spec is None:
-                self._paces[key] = CollectiveCosts(
-                    self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.context.capacities
+                self._collective_costs[key] = CollectiveCosts(
+                    self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.context.fleets.capacities
                 )
             else:
                 own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
-                self._paces[key] = self._pace(shape, stand, None).among(own)
-        return self._paces[key]
+                self._collective_costs[key] = self._collectives(shape, stand, None).among(own)
+        return self._collective_costs[key]
 
     def line_seconds(
         self, shape: Shape, stand: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
         """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
         kept: object = _geometry(stand, shape.tp), shape.dp, shape.cp, shape.ep
-        if max(shape.cp, shape.ep) == 1:  # where its replicas stand, and how many they are, is all the same
+        if max(shape.cp, shape.ep) == 1:  # positions and number of its replicas do not matter
             kept = tuple(dict.fromkeys(run.cluster.name for run in stand))
         degrees = shape.tp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
         key = kept, degrees, shape.zero_shard_size, ends, spec and spec.name
@@ -86,27 +88,27 @@ class LineCosts:
         return self._lines[key]
 
     def _both(self, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
-        """Seconds of one microbatch; they need no paces of gradient groups."""
-        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._pace(shape, stand, spec))
+        """Seconds of one microbatch, forward and backward; gradient groups do not matter."""
+        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stand, spec))
         return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
 
     def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
-        """`line_seconds` of one replica, on the first slots of a run, wherever the others and their experts stand."""
+        """`line_seconds` of one replica, on the first slots of a run, wherever the other replicas and their experts are."""
         forward, backward = self.own_passes(shape, run, ends)
         return forward[0] + backward[0], forward[1] + backward[1]
 
     def least_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
-        """The least of both of all replicas of a run."""
+        """(s, c) of `own_seconds`, each the least over all replicas of a run."""
         every = [self.own_seconds(shape, one, ends) for one in unlike(run, shape.tp, shape.cp)]
         return min(start for start, _ in every), min(each for _, each in every)
 
     def own_passes(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The same, forward and backward apart."""
+        """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up."""
         width = _narrow(shape) if shape.ep == 1 else shape
         stand = (Run(run.cluster, run.first, shape.cp),)
         key = width, _geometry(stand, shape.tp), ends
         if key not in self._own:
-            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._pace(width, stand, None))
+            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._collectives(width, stand, None))
             ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
             forward, backward = ((2 * one - two, two - one) for one, two in zip(ones, twos, strict=True))
             self._own[key] = forward, backward
@@ -123,16 +125,16 @@ class LineCosts:
         return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stand)
 
     def most(self, shape: Shape, stand: StageSlots, place: int, pp: int, microbatches: int) -> int:
-        """Most layers that fit the memory of a stage; 0 where not one does. Bytes grow linearly with layers."""
+        """Most layers that fit in the memory of a stage; 0 where none fits. Bytes are linear in the layers."""
         (one, limit), (two, _) = (self.bytes_at(shape, stand, k, place, pp, microbatches) for k in (1, 2))
         return max(0, 1 + math.floor((limit - one) / (two - one) * (1 + 1e-12)))
 
     def per_byte(self, pairs: Iterable[tuple[Device, Device]]) -> float:
-        """Seconds a byte over the slowest of the links that join pairs of devices, one alone; infinite where nothing does."""
+        """Seconds per byte over the slowest link between pairs of devices, each used alone. Raises PlanError for no link."""
         return max((self._pair(a, b).per_byte for a, b in pairs), default=0.0)
 
     def messages(self, shape: Shape, stands: Sequence[StageSlots]) -> list[float]:
-        """Seconds of a microbatch's activations, and their gradients back, over the slowest link of every border."""
+        """By border between stages, seconds of one microbatch's activations and their gradients back over its slowest link."""
         nbytes = message_bytes(self.workload, self.config(shape, 2))
         return [
             2 * max(self._pair(*pair).seconds(nbytes) for pair in borders(a, b, shape.tp))
@@ -140,7 +142,7 @@ class LineCosts:
         ]
 
     def leaves(self, shape: Shape, run: Run, other: Run) -> float:
-        """Least seconds in which the messages of the replicas on a run's first node leave it for another run, all at once.
+        """Least seconds in which the messages of all replicas on a run's first node leave it for another run, side by side.
 
         0 where they stay in the node. Raises PlanError where nothing joins them."""
         per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
@@ -153,7 +155,7 @@ class LineCosts:
                 for i in side_by_side
             )
             pairs = [(x, y) for a, b in ends for x, y in zip(a, b, strict=True) if (x.cluster, x.node) != (y.cluster, y.node)]
-            fleet, capacities = self.context.open, self.context.open_capacities
+            fleet, capacities = self.context.fleets.open, self.context.fleets.open_capacities
             hops = tuple((x, y, common_transport(fleet, (x, y))[0]) for x, y in pairs)
             self._lanes[key] = messages_alpha_beta(fleet, hops, capacities).per_byte if hops else 0.0
         return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
@@ -163,22 +165,22 @@ class LineCosts:
         key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
         if key not in self._pairs:
             nic, _ = common_transport(self.fleet, (a, b))
-            self._pairs[key] = messages_alpha_beta(self.fleet, ((a, b, nic),), self.context.capacities)
+            self._pairs[key] = messages_alpha_beta(self.fleet, ((a, b, nic),), self.context.fleets.capacities)
         return self._pairs[key]
 
 
 @functools.lru_cache(maxsize=4096)
 def _narrow(shape: Shape) -> Shape:
-    """The shape with one replica."""
+    """The shape with a single replica."""
     return replace(shape, dp=1, zero_shard_size=None)
 
 
 def _geometry(stand: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
-    """How a stage lies on the nodes of its clusters."""
+    """Positions of a stage on the nodes of its clusters: (cluster, first slot on its node, slots) of every run."""
     return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stand)
 
 
 def _types(stand: StageSlots) -> Iterator[str]:
-    """The type of device of every replica."""
+    """The device type of every replica."""
     for run in stand:
         yield from itertools.repeat(run.cluster.node.device.name, run.count)

@@ -1,8 +1,6 @@
-"""What a class of alike machines offers to a shape: how many stages, at what cost, in how much memory.
+"""Node classes: the nodes of one cluster, which are identical, and what they offer to a shape: stages, costs and memory.
 
-Machines of one cluster are alike. Costs are closed forms of `sim.analytic.costs` on the devices of stages that fill one
-node after the other.
-"""
+Costs are closed forms of `sim.analytic.costs` for stages that fill one node after the other."""
 
 from __future__ import annotations
 
@@ -13,22 +11,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.context import PlanningContext, single
+from planner.costs.cluster_costs import single
+from planner.costs.context import PlanningContext
+from planner.costs.stage_memory import StageMemory, shape_alone
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shapes import Shape, slots, splitting
 from sim.analytic.stage_costs import StageCost, weight_seconds
 from sim.hardware.cluster import Cluster
-from sim.kernels import memory
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 
 KEPT = 256
-"""Shapes whose options a search keeps at hand; older ones are made anew (a guess: a few megabytes)."""
+"""Number of shapes whose node classes are cached (a guess: a few megabytes). Older ones are computed again."""
 
 
 class NodeClass:
-    """What one class offers to one shape: costs and memory of its stages by role and layers."""
+    """Costs and memory of the stages of one class under one shape, by role (first, middle, last, only) and layers.
+
+    capacity: most stages of the class in a pipeline; costs: one entry for each position of a stage on its nodes; memory: what
+    fits; waits: ranks wait for their messages to leave; splits: the schedule splits the backward."""
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
         request = context.request
@@ -36,59 +38,59 @@ class NodeClass:
         self.capacity = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.costs = context.costs(cluster, shape)
-        self._least = context.least(cluster, shape)
-        self._workshop, self._others = context, others
+        self.costs = context.cluster_costs.stages(cluster, shape)
+        self._least = context.cluster_costs.least(cluster, shape)
+        self._context, self._others = context, others
         schedule = schedules.get(shape.schedule)
         self.waits, self.splits = not schedule.OVERLAPS_SENDS, schedule.SPLITS_BACKWARD
         self._costs: dict[tuple[str, int], StageCost] = {}
         self._with_messages: dict[tuple[str, int, float, float], StageCost] = {}
         self.shared: dict[tuple[object, ...], Any] = {}
-        """What deadline tests of several orders share (`planner.bounds.deadline`)."""
-        self._rooms: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+        """Cache that deadline tests of several orders share (`planner.bounds.ordered_stages`)."""
+        self.memory = StageMemory(context, cluster, shape, self.config)
 
     @functools.cached_property
     def plain(self) -> ParallelConfig:
-        """The configuration without virtual stages, with which begin and tail are guesses and not bounds."""
+        """The configuration without virtual stages, with which begin and tail are estimates and not bounds."""
         return replace(self.config, vpp=1, schedule="1f1b")
 
     @functools.cached_property
     def crossing(self) -> float:
-        """Least seconds of a message of its stages in a pipeline that leaves the cluster; infinite where none can."""
-        return self._workshop.crossing(self.cluster, self._others, self.shape)
+        """An estimate of the least seconds of a message in a pipeline that leaves the cluster; infinite if none can."""
+        return self._context.messages.crossing(self.cluster, self._others, self.shape)
 
     @functools.cached_property
     def message(self) -> float:
-        """An estimate of the least seconds of a message between neighbouring stages; 0 where there is none."""
+        """An estimate of the least seconds of a message between neighbouring stages; 0 where there are none."""
         one = self.cluster, self.cluster, self.shape
-        inside = self._workshop.message(*one, in_step=True) if self.capacity > 1 else math.inf
+        inside = self._context.messages.least(*one, in_step=True) if self.capacity > 1 else math.inf
         least = min(inside, self.crossing)
         return least if math.isfinite(least) else 0.0
 
     @property
     def detour(self) -> float:
-        """What a message takes longer than the least in a pipeline that leaves the cluster."""
+        """Extra seconds of a message, over `message`, in a pipeline that leaves the cluster."""
         return self.crossing - self.message if math.isfinite(self.crossing) else 0.0
 
     @functools.cached_property
     def throughs(self) -> tuple[float, float]:
-        """Least seconds of all messages of a node in the midst of a pipeline, inside the cluster and leaving it."""
-        return self._workshop.throughs(self.cluster, self._others, self.shape)
+        """Least seconds of one microbatch's messages at a node inside a pipeline: within the cluster, and leaving it."""
+        return self._context.loads.node_loads(self.cluster, self._others, self.shape)
 
     @property
     def through(self) -> float:
-        """That of a pipeline inside the cluster."""
+        """`throughs` of a pipeline within the cluster."""
         return self.throughs[0]
 
     @property
     def through_crossing(self) -> float:
-        """That of a pipeline that leaves it."""
+        """`throughs` of a pipeline that leaves the cluster."""
         return self.throughs[1]
 
     @functools.cached_property
     def alone(self) -> tuple[NodeClass, ...]:
-        """The class as a pipeline of one place may have it: its stage fills its nodes or, where that differs, lies evenly."""
-        spread = self._workshop.spread(self.cluster, self.shape)
+        """Variants of the class for a pipeline of one stage: filling node after node and, where it differs, spread evenly."""
+        spread = self._context.cluster_costs.spread(self.cluster, self.shape)
         if spread is None:
             return (self,)
         other = copy.copy(self)
@@ -96,7 +98,7 @@ class NodeClass:
         return self, other
 
     def cost(self, role: str, layers: int) -> StageCost:
-        """Costs of a stage in a role: first, middle, last, or only."""
+        """Costs of a stage in a role, with the estimated least messages."""
         if (role, layers) not in self._costs:
             ahead = self.message if role in ("first", "middle") else 0.0
             back = self.message if role in ("last", "middle") else 0.0
@@ -104,7 +106,7 @@ class NodeClass:
         return self._costs[role, layers]
 
     def with_messages(self, role: str, layers: int, ahead: float, back: float) -> StageCost:
-        """Costs of a stage in a role whose messages to the next and to the previous stage take so many seconds."""
+        """Costs of a stage whose messages to the next and to the previous stage take `ahead` and `back` seconds."""
         key = role, layers, ahead, back
         if key not in self._with_messages:
             if (role, layers) not in self._least:
@@ -116,111 +118,59 @@ class NodeClass:
         return self._with_messages[key]
 
     def _passes(self, role: str, layers: int) -> tuple[float, float] | None:
-        """(forward, backward) seconds of a microbatch, linear in the layers; None under cp and ep, where neighbours count."""
+        """(forward, backward) seconds of a microbatch, linear in the layers; None with cp or ep, where other ranks matter."""
         if max(self.shape.cp, self.shape.ep) > 1:
             return None
         key = self.cluster.name, single(self.shape), role
-        if key not in self._workshop.passes:
+        if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
-            self._workshop.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
-        one, two = self._workshop.passes[key]
+            self._context.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
+        one, two = self._context.passes[key]
         return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])
 
     def single_seconds(self) -> float:
-        """Closed form of the step of a pipeline of one stage: a lower bound of what the evaluator says."""
+        """Closed form of the step of a pipeline of one stage: a lower bound on the evaluator's result."""
         cost, config = self.cost("only", self.workload.model.layers), shape_alone(self.config)
         closed = cost.begin(0.0, config) + self.microbatches * cost.slot + cost.tail(config)
         return max(closed, self.single_bound)
 
     @property
     def single_bound(self) -> float:
-        """A lower bound of the step of a pipeline of one stage under any schedule, and any ZeRO stage but 0 unless it is 0.
+        """A lower bound on the step of a pipeline of one stage under any schedule and any ZeRO stage but 0 (unless it is 0).
 
-        The virtual stages of a microbatch go forward, and backward, one behind the other: gathers ahead of the forwards end
-        before the first microbatch's does, and no reduction begins before the last one's backward. ZeRO 2 and 3 reduce and
-        gather as much besides."""
+        The virtual stages of a microbatch run one after the other. So gathers ahead of forwards hide behind at most the first
+        microbatch's forward, and reductions behind at most the last microbatch's backward. ZeRO 2 and 3 reduce and gather at
+        least as much."""
         cost = self.cost("only", self.workload.model.layers)
         gathers = max(cost.gather - cost.forward, 0.0) if self.config.gathers_ahead else cost.gather
         reductions = max(cost.reduce - cost.backward, 0.0) if self.config.reduces_behind else cost.reduce
         return gathers + self.microbatches * cost.both + reductions + cost.optimizer
 
-    def held(self, role: str, layers: int) -> float:
-        """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
-        empty, one = (self.bytes_at(role, layers, held) for held in (0, 1))
-        room = self.cluster.node.device.memory - empty
-        return math.floor(room / (one - empty) * (1 + 1e-12))
-
-    def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
-        """Bytes of a rank of such a stage that holds so many microbatches."""
-        ends = role in ("first", "only"), role in ("last", "only")
-        config = shape_alone(self.config) if role == "only" else self.config
-        inside = memory.place_bytes(self.workload, config, layers, held * config.vpp, *ends)
-        return inside + memory.outside_torch(config)
-
-    def room(self, role: str, in_flight: tuple[tuple[int, int], ...]) -> int:
-        """Most layers of a place that fit beside what it holds in flight (`schedules.in_flight`); at most all there are."""
-        if (role, in_flight) not in self._rooms:
-            left = self.cluster.node.device.memory - memory.outside_torch(self.config)
-            most = self.workload.model.layers
-            for held, deferred in in_flight:
-                one, two = (fixed + held * each for fixed, each in self._bytes(role))
-                if deferred:
-                    one, two = (total + deferred * each for total, each in zip((one, two), self._deferred(role), strict=True))
-                most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
-            self._rooms[role, in_flight] = max(most, 0)
-        return self._rooms[role, in_flight]
-
-    def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
-        """Bytes of a place of one layer and of two: without activations, and for each microbatch in flight.
-
-        `sim.kernels.memory.place_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
-        those that are deferred."""
-        key = splitting(self.shape), self.shape.vpp, role
-        if key not in self._workshop.bytes:
-            none, held = ([self._place_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
-            self._workshop.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
-        return self._workshop.bytes[key]
-
-    def _deferred(self, role: str) -> tuple[float, ...]:
-        """Bytes of a place of one layer and of two for each microbatch whose weight gradients wait."""
-        key = splitting(self.shape), self.shape.vpp, role
-        if key not in self._workshop.deferred:
-            self._workshop.deferred[key] = tuple(
-                self._place_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
-            )
-        return self._workshop.deferred[key]
-
-    def _place_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
-        ends = role in ("first", "only"), role in ("last", "only")
-        config = shape_alone(self.config) if role == "only" else self.config
-        return memory.place_bytes(self.workload, config, layers, held, *ends, deferred)
-
     @property
     def least_held(self) -> int:
-        """Microbatches that any stage must hold: one under 1F1B, all under GPipe."""
+        """Microbatches whose activations any stage must hold: one under 1F1B, all under GPipe."""
         return self.microbatches if self.shape.schedule == "gpipe" else 1
 
     def entry(self, role: str, layers: int) -> tuple[float, float]:
-        """(forward, backward) seconds of the virtual stage that work enters first: all of the stage where vpp is 1.
+        """(forward, backward) seconds of the virtual stage that work enters first; the whole stage where vpp is 1.
 
-        Of a backward that is split only the gradients of the input, for which the stage before waits.
-        """
+        Of a split backward only the gradients of inputs count, for which the stage before waits."""
         share = (layers // self.shape.vpp) / layers
         cost = self.cost(role, layers)
         return cost.forward * share, cost.inputs * share
 
     @functools.cached_property
     def layer(self) -> tuple[float, float]:
-        """(forward, backward) seconds of one microbatch on one layer; they need no gradient groups."""
+        """(forward, backward) seconds of one microbatch on one layer."""
         if max(self.shape.cp, self.shape.ep) == 1:
-            return self._workshop.layer(self.cluster, self.shape)
+            return self._context.cluster_costs.layer(self.cluster, self.shape)
         ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
         forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
         return forward, backward
 
     @functools.cached_property
     def passed(self) -> float:
-        """Seconds in which a microbatch passes a layer there and back: its forward and the gradients of its inputs."""
+        """Seconds in which a microbatch passes a layer both ways: its forward and the gradients of its inputs."""
         return self.layer_seconds - weight_seconds(self.cluster.node.device, self.workload, self._splitting, 1, False)
 
     @functools.cached_property
@@ -229,33 +179,33 @@ class NodeClass:
 
     @property
     def layer_seconds(self) -> float:
-        """Seconds of one microbatch on one layer, forward and backward: what no stage of the class can beat."""
+        """Seconds of one microbatch on one layer, forward and backward: a lower bound for every stage of the class."""
         return sum(self.layer)
 
     @property
     def waited_for(self) -> float:
-        """What share of a stage's microbatch others wait for at least, as it fills and drains.
+        """Least fraction of a stage's work on a microbatch for which other stages wait while the pipeline fills and drains.
 
-        Of virtual stages it is the first one's, which of k layers has k // vpp: 1 of 2 vpp - 1 where they divide worst."""
+        With virtual stages it is that of the first one, which has k // vpp of k layers: at worst 1 of 2 vpp - 1."""
         return self.forward_share if self.splits else 1 / (2 * self.shape.vpp - 1)
 
     @property
     def forward_share(self) -> float:
-        """What share of a layer's work is its forward."""
+        """Fraction of a layer's seconds that is its forward."""
         return self.layer[0] / self.layer_seconds
 
     def layers(self, role: str, cutoff: float) -> list[int]:
-        """Sizes of a stage that fit memory and can still lead to a step below `cutoff` seconds."""
+        """Sizes (layers) of a stage that fit in memory and whose slots of all microbatches do not exceed `cutoff` seconds."""
         found = []
         for layers in range(1, self.workload.model.layers + 1):
-            if self.held(role, layers) < self.least_held or self.microbatches * self.cost(role, layers).slot > cutoff:
+            if self.memory.held(role, layers) < self.least_held or self.microbatches * self.cost(role, layers).slot > cutoff:
                 break
             found.append(layers)
         return found
 
 
 def _least(costs: list[StageCost]) -> StageCost:
-    """Of stages that lie otherwise on their nodes, the least of every cost: what none of them can beat."""
+    """The least of every cost over the positions of a stage on its nodes: a lower bound for all of them."""
     if len(costs) == 1:
         return costs[0]
     least = {
@@ -264,13 +214,8 @@ def _least(costs: list[StageCost]) -> StageCost:
     return replace(costs[0], **least)
 
 
-def shape_alone(config: ParallelConfig) -> ParallelConfig:
-    """The configuration of a pipeline of one place."""
-    return replace(config, pp=1)
-
-
 def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
-    """Classes that can hold at least one stage of a shape."""
+    """Classes that have the slots for at least one stage of a shape; cached for the `KEPT` latest shapes."""
     if shape not in context.options:
         fitting = [cluster for cluster in context.request.clusters() if holds(context.request, cluster, shape)]
         while len(context.options) >= KEPT:
@@ -280,14 +225,15 @@ def node_classes(context: PlanningContext, shape: Shape) -> list[NodeClass]:
 
 
 def under(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) -> tuple[NodeClass, ...]:
-    """What the same clusters offer to another shape, each of which can hold a stage of it."""
+    """The classes of the same clusters, in the same order, under another shape. Each must have the slots for a stage of it."""
     named = {option.cluster.name: option for option in node_classes(context, shape)}
     return tuple(named[option.cluster.name] for option in classes)
 
 
 def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
-    """Whether a stage of a shape has room on a cluster, and groups of a cp or ep that is not pinned all stand alike on it:
-    whole ones on a node, or each on whole nodes, no narrow spine between them."""
+    """Whether a cluster has the slots for a stage of a shape, with equal positions of all cp and ep groups that are not pinned.
+
+    Positions are equal if whole groups fill a node, or each group fills whole nodes without an oversubscribed spine."""
     if cluster.node.count < shape.tp or slots(cluster, shape.tp) < shape.slots:
         return False
     per_node, wishes = cluster.node.count // shape.tp, request.wishes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.bounds.relaxation import quick_estimate
+from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.search.candidates import Estimate, estimates
@@ -52,13 +52,14 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
 def _lacking_memory(context: PlanningContext, shape: Shape) -> str:
     """Which stages lack memory: those of the node class that can hold most of the model."""
     layers = context.request.workload.model.layers
-    capacities = [
-        (option.capacity * option.room("middle", ((1, 0),)), option) for option in node_classes(context, splitting(shape))
+    rooms = [
+        (option.capacity * option.memory.most_layers("middle", ((1, 0),)), option)
+        for option in node_classes(context, splitting(shape))
     ]
-    if not capacities:
+    if not rooms:
         return "no cluster holds one of its stages"
-    _, option = max(capacities, key=lambda pair: pair[0])
+    _, option = max(rooms, key=lambda room: room[0])
+    most = option.memory.most_layers("middle", ((1, 0),))
     return (
-        f"memory: {option.capacity} stages of {option.cluster.name} hold {option.room('middle', ((1, 0),))} of {layers} layers "
-        f"each beside one microbatch"
+        f"memory: {option.capacity} stages of {option.cluster.name} hold {most} of {layers} layers each beside one microbatch"
     )

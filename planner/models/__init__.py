@@ -1,1 +1,1 @@
-"""Mathematical programmes, and the one door to the solver."""
+"""Mathematical programmes and the solver behind them."""

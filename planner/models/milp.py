@@ -1,7 +1,8 @@
-"""The only file that knows PuLP: build a mixed-integer programme, solve it, say how good the answer is.
+"""Mixed-integer linear programmes: the only file that imports PuLP. Builds and solves them, and reports status and bound.
 
-HiGHS solves; CBC stands in where HiGHS is not installed. PuLP calls a solution "Optimal" also when a time limit stopped the
-search, so status and bound are read from the solver itself (HiGHS) or from PuLP's solution status (CBC, which tells no bound).
+HiGHS solves; CBC is the fallback where HiGHS is not installed. PuLP calls a solution "Optimal" also when a time limit stopped
+the search, so status and bound are read from the solver itself (HiGHS) or from PuLP's solution status (CBC, which reports no
+bound).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Constraint: TypeAlias = pulp.LpConstraint
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What the solver found. `proved`: no better one exists; `bound`: no solution is below it (-inf where none is told)."""
+    """The best solution found. proved: it is optimal; bound: no solution is below it (-inf where the solver reports none)."""
 
     objective: float
     bound: float
@@ -30,41 +31,40 @@ class Solution:
 
 
 class Programme:
-    """A minimisation under construction. Variables and constraints carry names, so that it can be read."""
+    """A minimisation under construction. Variables and constraints have names, so that the programme can be read."""
 
     def __init__(self, name: str):
         self._problem = pulp.LpProblem(name, pulp.LpMinimize)
 
     def integer(self, name: str, low: int, up: int) -> Variable:
-        """A whole number from low to up."""
+        """An integer variable from low to up."""
         return self._problem.add_variable(name, low, up, pulp.LpInteger)
 
     def binary(self, name: str) -> Variable:
-        """0 or 1."""
+        """A variable that is 0 or 1."""
         return self._problem.add_variable(name, 0, 1, pulp.LpInteger)
 
     def real(self, name: str, low: float = 0.0, up: float = math.inf) -> Variable:
-        """A real number between low and up."""
+        """A continuous variable between low and up."""
         return self._problem.add_variable(name, low, up if math.isfinite(up) else None)
 
     def require(self, name: str, constraint: Constraint) -> None:
-        """A named constraint: `total(...) <= total(...)`."""
+        """Add a named constraint: `total(...) <= total(...)`."""
         self._problem.addConstraint(constraint, name)
 
     def minimise(self, expression: Expression) -> None:
-        """The objective."""
+        """Set the objective."""
         self._problem.setObjective(expression)
 
     def solve(self, time_limit: float) -> Solution | None:
-        """The best solution found within `time_limit` seconds, or None where there is none at all.
+        """The best solution found within `time_limit` seconds, or None where the programme is infeasible.
 
-        Raises TimeoutError where the time ran out before a first solution was found: then nothing is proved.
-        """
+        Raises TimeoutError where the time ran out before a first solution was found: then nothing is proved."""
         settings = {"msg": False, "timeLimit": max(time_limit, 0.1), "threads": 1}
         highs = pulp.HiGHS(**settings)
         if not highs.available():
             return self._cbc(time_limit)
-        # presolve of highspy 1.14 to 1.15.1 calls some feasible programmes infeasible (as HiGHS issue 3296): ask again without
+        # presolve of highspy 1.14 to 1.15.1 calls some feasible programmes infeasible (as HiGHS issue 3296): solve without
         return self._highs(highs) or self._highs(pulp.HiGHS(**settings, presolve="off"))
 
     def _highs(self, solver: pulp.HiGHS) -> Solution | None:
@@ -99,7 +99,7 @@ _FOUND = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
 
 
 def total(terms: Iterable[tuple[Variable, float]], constant: float = 0.0) -> Expression:
-    """Sum of coefficient x variable, plus a constant; a variable may come several times."""
+    """Sum of coefficient x variable, plus a constant; a variable may occur several times."""
     sums: dict[Variable, float] = {}
     for variable, coefficient in terms:
         sums[variable] = sums.get(variable, 0.0) + coefficient
@@ -107,5 +107,5 @@ def total(terms: Iterable[tuple[Variable, float]], constant: float = 0.0) -> Exp
 
 
 def count(variable: Variable) -> int:
-    """Value of a whole variable in the solution."""
+    """Value of an integer variable in the solution."""
     return round(variable.varValue or 0.0)

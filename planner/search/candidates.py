@@ -22,7 +22,7 @@ import numpy as np
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, under
-from planner.models.stages import orders
+from planner.models.class_orders import orders
 from planner.placement.ranks import virtual
 from planner.space.shapes import Shape, overlaps
 from sim.analytic.candidates import STAGE, UNTIED, Floats
@@ -148,7 +148,7 @@ class _Drawing:
         self.ways = [(i, way) for i, option in enumerate(some) for way in range(len(option.costs))]
         self.row = {at: index for index, at in enumerate(self.ways)}
         clusters = tuple(option.cluster for option in some)
-        self.nic, self.in_step = context.nic_of(clusters), context.in_step(clusters, shape)
+        self.nic, self.in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape)
         self._wires: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
 
     def estimated(self) -> Iterator[Estimate]:
@@ -194,7 +194,7 @@ class _Drawing:
             ahead = [self._hop(at[s % pp], at[(s + 1) % pp]) if s < last and pp > 1 else 0.0 for s in range(last + 1)]
             back = [self._hop(at[s % pp], at[(s - 1) % pp]) if s and pp > 1 else 0.0 for s in range(last + 1)]
             ends = self.some[classes[0]].cluster, self.some[classes[-1]].cluster
-            tied = self.context.tied(*ends, at[-1][1], self.shape, self.nic) if pp > 1 else 0.0
+            tied = self.context.tied.seconds(*ends, at[-1][1], self.shape, self.nic) if pp > 1 else 0.0
             self._wires[classes] = ahead, back, tied if tied > 0 else UNTIED
         return self._wires[classes]
 
@@ -208,7 +208,7 @@ class _Drawing:
     def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
         (i, a), (j, b) = source, target
         clusters = self.some[i].cluster, self.some[j].cluster
-        return self.context.hop(clusters[0], a, clusters[1], b, self.shape, self.nic, self.in_step)
+        return self.context.messages.hop(clusters[0], a, clusters[1], b, self.shape, self.nic, self.in_step)
 
     @functools.cached_property
     def table(self) -> Table:
@@ -293,7 +293,7 @@ class _Drawing:
     def _slots(self, i: int) -> list[float]:
         """Seconds of a middle stage's microbatch by its layers, as far as one microbatch fits."""
         option = self.some[i]
-        most = option.room("middle", ((1, 0),))
+        most = option.memory.most_layers("middle", ((1, 0),))
         return [option.cost("middle", layers).slot for layers in range(1, most + 1)]
 
     def _filled(self, places: list[int]) -> list[int] | None:
@@ -329,7 +329,10 @@ class _Drawing:
         pp, roles = len(places), _roles(len(places))
         microbatches, name, vpp = self.shape.enough(self.m, pp), self.shape.schedule, self.shape.vpp
         held = (schedules.in_flight(name, place, pp, microbatches, vpp) for place in range(pp))
-        return [self.some[i].room(roles[place], pairs) for (place, i), pairs in zip(enumerate(places), held, strict=True)]
+        return [
+            self.some[i].memory.most_layers(roles[place], pairs)
+            for (place, i), pairs in zip(enumerate(places), held, strict=True)
+        ]
 
     def rough(self, row: Row) -> float:
         """The latest of the stages, as `sim.analytic.costs` reckons it, with the messages where the stages will lie."""
@@ -372,7 +375,7 @@ class _Drawing:
     def _through(self, row: Row) -> float:
         """What the messages of a step take on the fullest link, both ways."""
         runs = tuple((self.some[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in row))
-        return self.m * self.context.fullest(runs, self.shape, self.nic)
+        return self.m * self.context.loads.whole_pipeline(runs, self.shape, self.nic)
 
     def evaluated(self, estimate: Estimate) -> Candidate:
         """An estimate, priced by the evaluator."""

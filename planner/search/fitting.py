@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.node_classes import holds
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
@@ -147,7 +147,7 @@ class _Room:
     def __init__(self, request: Request):
         self.workload = request.workload
         self.clusters = tuple(request.clusters())
-        self._costs = LineCosts(PlanningContext(request))
+        self._costs = MixedStageCosts(PlanningContext(request))
         self._most: dict[tuple[object, ...], int] = {}
 
     def at_most(self, shape: Shape) -> int:

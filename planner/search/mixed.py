@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
@@ -63,7 +63,7 @@ def mixed(
     looked for than one.
     """
     request = context.request
-    costs, work = LineCosts(context), Work(context)
+    costs, work = MixedStageCosts(context), Work(context)
     able = (place for place in layouts(request, every_size=False) if work.bound(place[0]) < below)
     places = itertools.takewhile(lambda _: time.monotonic() < deadline, able)
     laid = ((layout, place) for place in places for layout in _laid(costs, splitting(place[0]), place[1], False))
@@ -155,12 +155,12 @@ def _columns(clusters: Iterable[Cluster], replicas: list[int], cp: int, place: i
     return tuple(Run(cluster, place * count * cp, count * cp) for cluster, count in counts if count)
 
 
-def _whole(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> list[Layout]:
+def _whole(costs: MixedStageCosts, shape: Shape, stands: tuple[StageSlots, ...]) -> list[Layout]:
     """A layout with its whole step; where weight gradients that wait lack memory, under one without them."""
     return list(_laid(costs, splitting(shape), stands, True)) or list(_laid(costs, shape, stands, True))
 
 
-def _laid(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], whole: bool) -> Iterator[Layout]:
+def _laid(costs: MixedStageCosts, shape: Shape, stands: tuple[StageSlots, ...], whole: bool) -> Iterator[Layout]:
     """Layers and microbatches on given stages; by compute alone, memory left out, unless the `whole` step is asked for."""
     workload, pp = costs.workload, len(stands)
     total = workload.global_batch_size // shape.microbatch_size
@@ -197,7 +197,7 @@ def _laid(costs: LineCosts, shape: Shape, stands: tuple[StageSlots, ...], whole:
 
 
 def _lines_of(
-    costs: LineCosts, shape: Shape, group: tuple[Run, ...], ends: list[tuple[bool, bool]]
+    costs: MixedStageCosts, shape: Shape, group: tuple[Run, ...], ends: list[tuple[bool, bool]]
 ) -> list[tuple[float, float]]:
     """Seconds of a microbatch on the stages of one replica, s + k c for k layers each."""
     return [costs.own_seconds(shape, run, end) for run, end in zip(group, ends, strict=True)]

@@ -142,7 +142,7 @@ def _offers(request: Request, shape: Shape, classes: list[NodeClass], worst: Sec
         tables = {role: np.full((depth + 1, layers + 1), np.inf) for role in ("first", "middle", "last", "only")}
         for role, table in tables.items():
             for k in range(shape.vpp, layers + 1):
-                seconds, held = _seconds(option, role, k), option.held(role, k)
+                seconds, held = _seconds(option, role, k), option.memory.held(role, k)
                 if held < option.least_held or (m - 1) * seconds + least >= worst:
                     break
                 table[1 : (depth if held >= m else min(depth, int(held))) + 1, k] = seconds

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
@@ -41,7 +41,7 @@ SIMULATED = 2
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the strategies that AMP ranks first. Raises Infeasible where none fits."""
     deadline = time.monotonic() + request.time_limit
-    costs = LineCosts(context)
+    costs = MixedStageCosts(context)
     ranked = sorted(_strategies(request, context, costs), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, layers) for _, shape, layers in ranked)
     best = fastest(builders, RANKED, SIMULATED, deadline)
@@ -50,7 +50,9 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     return best
 
 
-def _strategies(request: Request, context: PlanningContext, costs: LineCosts) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
+def _strategies(
+    request: Request, context: PlanningContext, costs: MixedStageCosts
+) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
     """(cost, shape, layers of each stage) of every strategy over all devices."""
     clusters, layers = list(request.clusters()), request.workload.model.layers
     found = []
@@ -98,7 +100,7 @@ def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[
     return [(bases[role], each) for role in roles]
 
 
-def _sync(costs: LineCosts, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool]) -> float:
+def _sync(costs: MixedStageCosts, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool]) -> float:
     """Seconds of the gradient all-reduce of a stage: a ring over its slowest link."""
     nbytes = sum(size for _, size in gradient_bytes(costs.workload, costs.config(shape, 2), layers, *ends))
     return ring_seconds(shape.slots, nbytes, costs.per_byte(ring(stage, shape.tp)))
@@ -109,7 +111,7 @@ def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
     return 2 * (ranks - 1) / ranks * nbytes * per_byte
 
 
-def _build(request: Request, costs: LineCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
+def _build(request: Request, costs: MixedStageCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
     """The plan in AMP's order of ranks. Raises PlanError before building it where it does not fit."""
     stage_slots, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
     if any(

@@ -31,24 +31,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from planner.bounds.deadline import (
-    AnyChunks,
-    AnyOrder,
-    AnySchedule,
-    AnyState,
-    DeadlineTest,
-    Orders,
-    deadline_bound,
-    deadline_tests,
-    orders_within,
-)
+from planner.bounds.deadline import AnyOrder, DeadlineTest, Orders, deadline_bound, deadline_tests, orders_within
 from planner.bounds.mixed_deadline import mixed_bound
-from planner.bounds.relaxation import quick_bound, quick_estimate, relaxed_bound
+from planner.bounds.quick_estimate import quick_estimate
+from planner.bounds.relaxation import quick_bound, relaxed_bound
+from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes, under
 from planner.diagnosis.remedies import why_none
-from planner.models.stages import orders, solve
+from planner.models.class_orders import orders
+from planner.models.stages import solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
@@ -372,7 +365,7 @@ def _variants(search: _Search, state: Shape, among: Orders) -> Iterator[tuple[Sh
     """A state under every ZeRO stage, unless no stage can be worth it."""
     every = tuple(replace(state, zero_stage=zero) for zero in zero_stages(search.request, state))
     if len(every) > 1:
-        yield from _family(search, state, every, AnyState, every, among)
+        yield from _family(search, state, every, AnyZeroStage, every, among)
     else:
         yield from ((variant, among) for variant in every)
 
@@ -381,7 +374,7 @@ def _family(
     search: _Search,
     shape: Shape,
     every: Sequence[Shape],
-    test: Callable[..., AnyState],
+    test: Callable[..., AnyZeroStage],
     members: Sequence[Shape],
     among: Orders = None,
 ) -> Iterator[tuple[Shape, Orders]]:
@@ -469,7 +462,7 @@ def _adds_nothing(search: _Search, shape: Shape) -> bool:
     most = min(sum(option.capacity for option in classes), layers // shape.vpp)
     held = _most_held(shape, classes[0].microbatches, most) if classes else ((0, 0),)
     return all(
-        option.room(role, held) >= min(search.target / (option.microbatches * option.layer_seconds), layers)
+        option.memory.most_layers(role, held) >= min(search.target / (option.microbatches * option.layer_seconds), layers)
         for option in classes
         for role in ("first", "middle", "last", "only")
     )
@@ -491,7 +484,7 @@ def _fits_alone(option: NodeClass, shape: Shape) -> bool:
         return False
     enough = shape.enough(option.microbatches, 1)
     held = schedules.in_flight(shape.schedule, 0, 1, enough, shape.vpp)
-    return option.room("only", held) >= option.workload.model.layers
+    return option.memory.most_layers("only", held) >= option.workload.model.layers
 
 
 def _rows(search: _Search, shape: Shape, test: DeadlineTest | AnyOrder, seconds: float, most: int) -> list[Row] | None:

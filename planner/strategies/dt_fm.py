@@ -51,7 +51,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
             break
         key = shape.tp, shape.dp, shape.cp, shape.microbatch_size, pp
         if key not in divided:
-            divided[key] = CommunicationModel(request, context.capacities, shape, pp).division()
+            divided[key] = CommunicationModel(request, context.fleets.capacities, shape, pp).division()
         communication, groups = divided[key]
         ranked.append((compute + communication, shape, groups))
     ranked.sort(key=lambda item: item[0])
@@ -87,7 +87,7 @@ def _layer_seconds(request: Request, context: PlanningContext, shape: Shape, clu
     """Seconds of a microbatch on a layer, forward and backward, with its tensor-parallel collectives."""
     config = shape.config(request.workload, 2)
     rows = ReplicaRows.of(request.topology.fleet, (slot(cluster, shape.tp, 0),))
-    paces = CollectiveCosts(request.topology.fleet, config, rows, context.capacities)
+    paces = CollectiveCosts(request.topology.fleet, config, rows, context.fleets.capacities)
     two, one = (StageCosts(request.workload, config, paces).work(layers, False, False) for layers in (2, 1))
     return sum(two) - sum(one)
 

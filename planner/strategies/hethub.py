@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
@@ -49,7 +49,7 @@ class Leaf:
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the best leaves. Raises Infeasible where no leaf fits."""
     deadline = time.monotonic() + request.time_limit
-    costs = LineCosts(context)
+    costs = MixedStageCosts(context)
     rough = ((seconds, place) for place in _places(request) for seconds in _compute(costs, *place))
     leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
     best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, SIMULATED, deadline)
@@ -70,7 +70,7 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
         yield shape, tuple(stage for alike in order for stage in cut(alike, shape.tp, shape.slots))
 
 
-def _leaf(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[Leaf]:
+def _leaf(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[Leaf]:
     """The leaf of a shape on its stages, with its prediction; nothing where it does not fit."""
     with suppress(PlanError):
         layers = split(costs, shape, stage_slots)
@@ -78,7 +78,7 @@ def _leaf(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -
             yield Leaf(predict(costs, shape, stage_slots, layers), shape, stage_slots, layers)
 
 
-def _compute(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[float]:
+def _compute(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[float]:
     """Seconds of a leaf's compute without the memory limit; nothing where there is no such leaf."""
     with suppress(PlanError):
         layers = split(costs, shape, stage_slots, limited=False)
@@ -87,18 +87,20 @@ def _compute(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]
             yield (shape.microbatches(costs.workload) - 1) * max(stages) + sum(stages) / shape.vpp
 
 
-def _seconds(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
+def _seconds(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
     return [costs.line_seconds(shape, stage, (i == 0, i == len(stage_slots) - 1)) for i, stage in enumerate(stage_slots)]
 
 
-def split(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool = True) -> tuple[int, ...] | None:
+def split(
+    costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool = True
+) -> tuple[int, ...] | None:
     """Layers of every stage with the least time of the slowest; None where they do not fit the memory, if `limited`."""
     pp, m, layers = len(stage_slots), shape.microbatches(costs.workload), costs.workload.model.layers
     most = [costs.most(shape, stage, i, pp, m) if limited else layers for i, stage in enumerate(stage_slots)]
     return level(_seconds(costs, shape, stage_slots), most, layers, shape.vpp)
 
 
-def predict(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
+def predict(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
     """Predicted seconds of a step: (m - 1) x slowest stage + stages / vpp + messages + longest tail.
 
     Where the schedule does not overlap messages, a stage waits for those that it sends for every microbatch.

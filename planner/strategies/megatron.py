@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
@@ -28,7 +28,7 @@ SIMULATED = 2
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
-    deadline, costs = context.until(), LineCosts(context)
+    deadline, costs = context.until(), MixedStageCosts(context)
     ranked = sorted(_ranked(request, context), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
     best = fastest(builders, RANKED, SIMULATED, deadline)
@@ -58,7 +58,7 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
     return found
 
 
-def _build(request: Request, costs: LineCosts, shape: Shape, pp: int) -> Plan:
+def _build(request: Request, costs: MixedStageCosts, shape: Shape, pp: int) -> Plan:
     """The plan of a layout. Raises PlanError where it does not exist, or a stage lacks memory."""
     stage_slots = cut(request.clusters(), shape.tp, shape.slots)
     m = shape.microbatches(request.workload)

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.costs.context import PlanningContext
-from planner.costs.mixed_stages import LineCosts
+from planner.costs.mixed_stages import MixedStageCosts
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
@@ -65,7 +65,7 @@ class Priced:
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that Metis ranks first. Raises Infeasible where none fits."""
     deadline = time.monotonic() + request.time_limit
-    costs = LineCosts(context)
+    costs = MixedStageCosts(context)
     rough = ((least, groups) for groups in _groups(request) for least in _least(costs, groups))
     ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, deadline)
     best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, SIMULATED, deadline)
@@ -151,20 +151,20 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[StageSlots, .
         yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
 
-def _least(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> Iterator[float]:
+def _least(costs: MixedStageCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> Iterator[float]:
     """The least compute seconds of device groups without the memory limit; nothing where they cannot be evaluated."""
     seconds = [priced.seconds for shape, stage_slots in groups for priced in _prices(costs, shape, stage_slots, limited=False)]
     if seconds:
         yield min(seconds)
 
 
-def _first_that_fits(costs: LineCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> list[Priced]:
+def _first_that_fits(costs: MixedStageCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> list[Priced]:
     """Plans with the least tensor parallelism that fits the memory; empty where none fits."""
     found = (list(_prices(costs, shape, stage_slots, limited=True)) for shape, stage_slots in groups)
     return next((prices for prices in found if prices), [])
 
 
-def _prices(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
+def _prices(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
     """A plan with even shares of the batch and, where some group is mixed, one with the shares of the data balancer."""
     for microbatches in _shares(costs, shape, stage_slots):
         with suppress(PlanError):
@@ -173,7 +173,7 @@ def _prices(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...],
                 yield priced
 
 
-def _shares(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[tuple[int, ...]]:
+def _shares(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[tuple[int, ...]]:
     """Microbatches of every replica: even ones, then by speed in mixed groups where a plan supports uneven ones."""
     m = shape.microbatches(costs.workload)
     yield (m,) * shape.dp
@@ -188,7 +188,7 @@ def _shares(costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...])
 
 
 def _price(
-    costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], microbatches: tuple[int, ...], limited: bool
+    costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], microbatches: tuple[int, ...], limited: bool
 ) -> Priced | None:
     """The plan with given shares and its cost; None where its layers do not fit the memory.
 
@@ -218,7 +218,7 @@ def _price(
 
 
 def _layers(
-    costs: LineCosts,
+    costs: MixedStageCosts,
     shape: Shape,
     stage_slots: tuple[StageSlots, ...],
     capacities: list[float],
@@ -243,7 +243,7 @@ def _layers(
 
 
 def _seconds(
-    costs: LineCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]
+    costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
     """For replicas on the same device types: their number and (s, c) of every stage, which takes s + k c for k layers."""
     pp, found = len(stage_slots), []

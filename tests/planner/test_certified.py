@@ -193,8 +193,8 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
     every = itertools.chain.from_iterable(variants(question, base) for base in searched(question))
     for shape in itertools.chain.from_iterable(map(overlaps, every)):
         orders = {
-            tuple(option.cluster.name for option in reach.order): reach
-            for reach in deadline_tests(context, node_classes(context, shape), math.inf)
+            tuple(option.cluster.name for option in test.order): test
+            for test in deadline_tests(context, node_classes(context, shape), math.inf)
         }
         least: dict[tuple[str, ...], tuple[float, tuple[tuple[str, int], ...]]] = {}
         for stages in pipelines(question, shape):

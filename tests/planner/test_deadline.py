@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 
 from benchmarks.certificates.fleets import draw
 from planner import strategies
-from planner.bounds.deadline import AnyChunks, AnySchedule, AnyState, DeadlineTest, _Filling, deadline_tests
+from planner.bounds.deadline import DeadlineTest, deadline_tests
+from planner.bounds.greedy_filling import Filling
+from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.context import PlanningContext
+from planner.costs.fleet_views import FleetViews
 from planner.costs.node_classes import NodeClass, node_classes, under
 from planner.placement.ranks import build
 from planner.placement.simulation import step
@@ -75,11 +79,11 @@ def test_a_tied_embedding_is_summed_where_the_last_stage_lies(tied_on_pcie, pp):
     (option,) = node_classes(context, shape)
     layers = [42 // pp + (place < 42 % pp) for place in range(pp)]
     plan = build(tied_on_pcie, shape, tuple(("a", k) for k in layers), "by hand")
-    nic = context.nic_of((option.cluster,))
-    seconds = context.tied(option.cluster, option.cluster, pp - 1, shape, nic)
+    nic = context.fleets.nic_of((option.cluster,))
+    seconds = context.tied.seconds(option.cluster, option.cluster, pp - 1, shape, nic)
     assert seconds == pytest.approx(plan_costs.tied_seconds(plan), rel=1e-12)
     assert (seconds > 0.7) == (pp <= 4)
-    assert context.least_tied(option.cluster, option.cluster, shape, 8, nic) <= seconds
+    assert context.tied.least(option.cluster, option.cluster, shape, 8, nic) <= seconds
     (draft,) = priced(context, shape, (option,), [tuple((0, k) for k in layers)], 1)
     assert draft.seconds == pytest.approx(float(evaluate([plan])[0]), rel=1e-9)
 
@@ -104,7 +108,7 @@ def test_the_least_tail_of_a_first_stage_is_not_that_of_one_layer():
     tails = [option.cost("first", k).tail(option.config) for k in range(1, 9)]
     assert tails[0] == pytest.approx(15.393e-3, rel=1e-3)
     assert min(tails) == tails[2] == pytest.approx(13.282e-3, rel=1e-3)
-    assert DeadlineTest(context, (option,)).first_tail == min(tails)
+    assert OrderedStages(context, (option,)).first_tail == min(tails)
 
 
 @given(st.integers(0, 400), st.data())
@@ -115,22 +119,22 @@ def test_what_a_stage_holds_is_monotone(seed, data):
     shapes = [shape for base in searched(question) for shape in variants(question, base) if node_classes(context, shape)]
     shape = data.draw(st.sampled_from(shapes))
     order = data.draw(st.permutations(node_classes(context, shape)))
-    reach = DeadlineTest(context, tuple(order))
+    stages = OrderedStages(context, tuple(order))
     for i in range(len(order)):
         for role in ("first", "middle", "last"):
-            sizes = [reach.sizes(i, role).envelope(k) for k in range(1, reach.layers + 1)]
+            sizes = [stages.sizes(i, role).envelope(k) for k in range(1, stages.layers + 1)]
             for small, large in pairwise(sizes):
                 assert small.own <= large.own
                 assert small.begin <= large.begin
                 assert small.both <= large.both
                 assert small.busy <= large.busy * (1 + 1e-12)
                 assert small.lane <= large.lane
-    if not reach.possible:
+    if not stages.possible:
         return
-    seconds = data.draw(st.floats(0.3, 3.0)) * reach.sizes(0, "middle").exact(reach.layers).own
-    filling = _Filling(reach, seconds, [option.capacity for option in order], None)
+    seconds = data.draw(st.floats(0.3, 3.0)) * stages.sizes(0, "middle").exact(stages.layers).own
+    filling = Filling(stages, seconds, [option.capacity for option in order], None)
     last = len(order) - 1
-    left = [n - filling._most(last, "last", n, 0) for n in range(last + 2, reach.layers + 1)]
+    left = [n - filling.most_layers(last, "last", n, 0) for n in range(last + 2, stages.layers + 1)]
     assert all(few <= many for few, many in pairwise(left))
 
 
@@ -139,13 +143,13 @@ def test_every_size_that_holds_is_listed_where_a_smaller_one_does_not(monkeypatc
     question = asked(EIGHT_H100, 1, {"layers": 6, "hidden": 256, "heads": 4, "ffn_hidden": 1024, "vocab": 1024}, 8, 256, pp=2)
     context = PlanningContext(question)
     (option,) = node_classes(context, Shape(1, 4, 1, "none", "1f1b", 1, 1))
-    holds = _Filling._holds
+    holds = Filling.feasible
 
     def but_three(self, i, role, k, *more):
         return k != 3 and holds(self, i, role, k, *more)
 
-    monkeypatch.setattr(_Filling, "_holds", but_three)
-    listed = DeadlineTest(context, (option,)).pipelines(1e9, 100)
+    monkeypatch.setattr(Filling, "feasible", but_three)
+    listed = DeadlineTest(OrderedStages(context, (option,))).pipelines(1e9, 100)
     assert sorted(row[1][1] for row in listed) == [1, 2, 4, 5]
 
 
@@ -156,7 +160,7 @@ def test_an_unexpected_error_inside_a_bound_is_not_swallowed(monkeypatch, tied_o
     def broken(self, *args, **kwargs):
         raise PlanError("a fault of the model")
 
-    monkeypatch.setattr(PlanningContext, "nic_of", broken)
+    monkeypatch.setattr(FleetViews, "nic_of", broken)
     context = PlanningContext(question)
     with pytest.raises(PlanError, match="a fault of the model"):
         deadline_tests(context, node_classes(context, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf)
@@ -188,7 +192,7 @@ def test_where_nothing_joins_clusters_no_pipeline_crosses(monkeypatch, tied_on_p
     def unjoined(self, *args):
         raise NoRoute("nothing joins them")
 
-    monkeypatch.setattr(PlanningContext, "nic_of", unjoined)
+    monkeypatch.setattr(FleetViews, "nic_of", unjoined)
     context = PlanningContext(tied_on_pcie)
     assert deadline_tests(context, node_classes(context, Shape(1, 1, 1, "none", "1f1b", 1, 1)), math.inf) == []
 
@@ -217,12 +221,15 @@ def test_no_test_rules_out_the_fastest_pipeline_of_its_shapes(seed):
                     seconds = priced(context, one, test.order, rows, 1)[0].seconds * (1 + 1e-9)
                     assert test.within(seconds)
                     state = replace(every[0], schedule=shape.schedule, vpp=shape.vpp)
-                    assert AnyState(context, *_classes(context, state, most, test), seconds).within(seconds)
+                    family = AnyZeroStage(context, *_classes(context, state, most, test), seconds)
+                    assert DeadlineTest(family).within(seconds)
                     if shape.vpp == 1:
                         plain = splitting(every[0])
-                        assert AnySchedule(context, *_classes(context, plain, most, test), seconds, names).within(seconds)
+                        scheduled = AnySchedule(context, *_classes(context, plain, most, test), seconds, names)
+                        assert DeadlineTest(scheduled).within(seconds)
                     elif fewest is not None:
-                        assert AnyChunks(context, *_classes(context, fewest, most, test), seconds).within(seconds)
+                        chunked = AnyChunks(context, *_classes(context, fewest, most, test), seconds)
+                        assert DeadlineTest(chunked).within(seconds)
 
 
 def _classes(

@@ -12,10 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds.relaxation import _estimate, quick_bound
+from planner.bounds.quick_estimate import estimate_over
+from planner.bounds.relaxation import quick_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
-from planner.models.stages import Assignment, orders, solve
+from planner.models.class_orders import orders
+from planner.models.stages import Assignment, solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
@@ -154,7 +156,9 @@ def answers(question: Request, shape: Shape, pp: int | None = None, cutoff: floa
     context = PlanningContext(question)
     classes = node_classes(context, shape)
     singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and option.single_seconds() < cutoff]
-    found = [single(option) for option in singles if option.held("only", option.workload.model.layers) >= option.least_held]
+    found = [
+        single(option) for option in singles if option.memory.held("only", option.workload.model.layers) >= option.least_held
+    ]
     if pp != 1:
         found += [solve(context, order, pp, cutoff, 30.0) for order in orders(context, classes)]
     return [assignment for assignment in found if assignment is not None]
@@ -289,11 +293,11 @@ def test_the_estimate_knows_that_the_first_message_and_the_tied_embedding_cross_
         question = asked(machines, make_model(2, tied_embeddings=tied), 1)
         context = PlanningContext(question)
         classes = node_classes(context, shape)
-        message, summed = context.message(*clusters, shape), context.least_tied(*clusters, shape, 1)
+        message, summed = context.messages.least(*clusters, shape), context.tied.least(*clusters, shape, 1)
         assert message > 0
         assert (summed > 0) is tied
-        crossing = _estimate(context, shape, classes, False, True)
-        return crossing - _estimate(context, shape, classes, False, False), message, summed
+        crossing = estimate_over(context, shape, classes, False, True)
+        return crossing - estimate_over(context, shape, classes, False, False), message, summed
 
     for tied in (False, True):
         more, message, summed = estimate(tied)

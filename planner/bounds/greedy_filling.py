@@ -1,0 +1,168 @@
+"""Greedy filling: layers are put on the stages of a pipeline from the last stage to the first, as many as a deadline allows.
+
+Idea. A stage of k layers with b layers before it is feasible for a deadline T if both inequalities of `planner.bounds.deadline`
+hold and k layers fit its memory. The filling visits the stages from the last to the first, gives each the most layers that are
+feasible, and succeeds if no layer is left over. If it fails, no pipeline finishes within T.
+
+Why greedy is optimal (exchange argument). For fixed b, every left-hand side is replaced by its least value over k and all
+larger sizes (`StageSizes.envelope`), so if k layers are feasible, fewer are; fill and drain grow with b. Let r(n) be the fewest
+layers that a stage can leave to the stages before it when n layers are left. For n' <= n the stage can also leave r(n) of n':
+it then holds fewer layers with as many before it. So r is monotone, and by induction over the stages, taking the most at each
+stage leaves the fewest layers in the end. The invariant: whenever the filling leaves a class, no feasible pipeline has fewer
+layers left for the earlier classes.
+
+Memory counts only the stages that are certainly behind: all stages of the same class that are filled already, and one of each
+later class (all of them, where the number of stages is given). Fewer stages behind means fewer microbatches in flight."""
+
+from __future__ import annotations
+
+from planner.bounds.ordered_stages import OrderedStages
+
+Pipeline = tuple[tuple[int, int], ...]
+"""(class, layers) of every stage in pipeline order."""
+
+
+class Filling:
+    """Layers on the stages of a pipeline within `seconds`, from the last stage to the first.
+
+    counts: most stages of each class. pp: the number of stages, if given; if the counts add up to it, they are exact."""
+
+    def __init__(self, stages: OrderedStages, seconds: float, counts: list[int], pp: int | None):
+        self.stages, self.seconds, self.counts, self.pp = stages, seconds, counts, pp
+        self.most = stages.most_by_compute(seconds)
+        self._limits: dict[tuple[int, str], int] = {}
+        self.exact = sum(counts) == pp
+        classes = range(len(counts))
+        self.borders = [sum(stages.borders[:i]) for i in classes]
+        self.hop = [min(stages.messages[: i + 1]) for i in classes]
+        self.longest = [max(1, *self.most[: i + 1]) for i in classes]
+        self.by_rate = [[sorted((stages.rates[c][way], c) for c in range(i + 1)) for i in classes] for way in (0, 1)]
+
+    def succeeds(self) -> bool:
+        """Whether all layers find a stage."""
+        left = self.stages.layers
+        for i in reversed(range(len(self.counts))):
+            behind = sum(self.counts[i + 1 :]) if self.exact else len(self.counts) - 1 - i
+            for after in range(behind, behind + self.counts[i]):
+                if i == 0 and after and self._fits(0, "first", left, left, after):
+                    return True
+                k = self.most_layers(i, "middle" if after else "last", left, after)
+                if k <= 0:
+                    break
+                left -= k
+        return False
+
+    def pipelines(self, most: int) -> list[Pipeline]:
+        """All pipelines of exactly these counts that may finish in time, up to `most` of them.
+
+        Depth-first enumeration from the last stage, pruned by the most layers that the stages before can take. It uses the
+        exact seconds, not the envelope: a size may be feasible although a smaller one is not."""
+        classes = [i for i, count in enumerate(self.counts) for _ in range(count)]
+        largest = self._largest(classes)
+        found: list[Pipeline] = []
+        if largest is None:
+            return found
+        before = [sum(largest[:stage]) for stage in range(len(classes))]
+        pending: list[tuple[int, Pipeline]] = [(self.stages.layers, ())]
+        vpp = self.stages.shape.vpp
+        while pending and len(found) < most:
+            left, behind = pending.pop()
+            stage = len(classes) - 1 - len(behind)
+            role = "last" if not behind else "middle" if stage else "first"
+            least = left - before[stage] if stage else left
+            for k in range(max(least, vpp), min(largest[stage], left - stage * vpp) + 1):
+                if self.feasible(classes[stage], role, k, left, len(behind), False):
+                    row = ((classes[stage], k), *behind)
+                    if stage:
+                        pending.append((left - k, row))
+                    else:
+                        found.append(row)
+        return found
+
+    def _largest(self, classes: list[int]) -> list[int] | None:
+        """Most layers of every stage, whatever the others hold; None where the stages cannot hold all layers."""
+        left, least, found = self.stages.layers, self.stages.shape.vpp, []
+        for after, i in enumerate(reversed(classes)):
+            before = (len(classes) - 1 - after) * least
+            role = "last" if not after else "middle" if before else "first"
+            k = min(self.most[i], self.stages.most_by_memory(i, role, after, self.pp))
+            while k > 0 and not self.feasible(i, role, k, max(left, k + before) if before else k, after):
+                k -= 1
+            if k < least:
+                return None
+            left = max(left - k, before)
+            found.append(k)
+        return found[::-1] if sum(found) >= self.stages.layers else None
+
+    def most_layers(self, i: int, role: str, left: int, after: int) -> int:
+        """Most layers of a stage of class i, with `left` layers in it and before it and `after` stages behind it.
+
+        At least one layer is left for each earlier class, and for the first stage."""
+        k = min(self._limit(i, role), left - max(i, 1), self.stages.most_by_memory(i, role, after, self.pp))
+        while k > 0 and not self.feasible(i, role, k, left, after):
+            k -= 1
+        return k
+
+    def _limit(self, i: int, role: str) -> int:
+        """Most layers of a stage by its own end alone, with nothing before it."""
+        if (i, role) not in self._limits:
+            k, sizes = self.most[i], self.stages.sizes(i, role)
+            while k > 0 and sizes.envelope(k).both > self.seconds:
+                k -= 1
+            self._limits[i, role] = k
+        return self._limits[i, role]
+
+    def _fits(self, i: int, role: str, k: int, left: int, after: int) -> bool:
+        """Whether a stage has time and memory for k layers."""
+        most = min(self.most[i], self.stages.most_by_memory(i, role, after, self.pp))
+        return k <= most and self.feasible(i, role, k, left, after)
+
+    def feasible(self, i: int, role: str, k: int, left: int, after: int, monotone: bool = True) -> bool:
+        """Whether a stage of k layers of class i, with `left` - k layers before it, may meet the deadline.
+
+        The two inequalities of `planner.bounds.deadline`; by the envelope where `monotone`, else by the exact seconds."""
+        stages, before = self.stages, left - k
+        sizes = stages.sizes(i, role)
+        size = sizes.envelope(k) if monotone else sizes.exact(k)
+        forward, both, hops = self._before(i, before, after)
+        messages = self.borders[i] + max(hops - i, 0) * self.hop[i]
+        fill = forward + messages
+        if max(fill + size.own, size.both) > self.seconds:
+            return False
+        if not before:
+            return True
+        send = stages.back(i) if stages.waits else 0.0  # the last gradient's message is part of the drain, not of busy
+        owed = self._owed(i, before, after) * size.weight if stages.splits else 0.0
+        busy = max(fill, size.begin) + max(size.busy - owed - send, size.lane)
+        back = busy + both - forward + messages
+        return back <= self.seconds and back + stages.first_tail <= self.seconds  # the tail takes long to compute
+
+    def _owed(self, i: int, before: int, after: int) -> int:
+        """Most weight gradients that a stage with `before` layers before it may run after its last backward."""
+        stage = min(before, sum(self.counts[: i + 1]) - 1)
+        return self.stages.owed(stage, stage + 1 + after)
+
+    def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:
+        """What one microbatch takes at least through the `layers` layers before a stage of class i.
+
+        Returns the seconds of forwards, those of forwards and gradients of inputs, and the number of messages (stages before).
+        With virtual stages only the first one of each stage is passed: k // vpp layers of k, at least (k - vpp + 1) / vpp."""
+        if not layers:
+            return 0.0, 0.0, 0
+        vpp = self.stages.shape.vpp
+        most = layers // vpp if self.pp is None else self.pp - 1 - after
+        fewest = most if self.exact else max(i, -(-layers // self.longest[i]))
+        if vpp == 1:
+            return self._least(i, layers, 0), self._least(i, layers, 1), fewest
+        chunks = max((layers - most * (vpp - 1)) / vpp, fewest) if self.stages.whole_chunks else fewest
+        return chunks * self.by_rate[0][i][0][0], chunks * self.by_rate[1][i][0][0], fewest
+
+    def _least(self, i: int, layers: int, which: int) -> float:
+        """Least seconds of layers on the classes up to i: as many as possible on the fastest class, then the next."""
+        found = 0.0
+        for rate, c in self.by_rate[which][i]:
+            here = min(layers, self.most[c] * self.counts[c])
+            found, layers = found + rate * here, layers - here
+            if not layers:
+                break
+        return found

@@ -1,0 +1,136 @@
+"""Stages of pipelines over node classes in a given order: their least costs, messages and memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+from planner.bounds.stage_sizes import StageSeconds, StageSizes
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
+from sim.analytic.stage_costs import StageCost
+from sim.errors import NoRoute
+from sim.hardware.cluster import Cluster
+from sim.plan import schedules
+
+
+def most_by_compute(option: NodeClass, seconds: float) -> int:
+    """Most layers that a stage of a class computes for all microbatches within `seconds`, by the layers' own work alone."""
+    return math.floor(min(seconds / (option.microbatches * option.layer_seconds) * (1 + 1e-12), option.workload.model.layers))
+
+
+class OrderedStages:
+    """Least costs, messages and memory of the stages of pipelines over classes in an order, one stage or more of each class.
+
+    Every number is a lower bound (for memory an upper bound on layers) over all pipelines of this shape and order. A subclass
+    (`planner.bounds.shape_families`) relaxes them further, to hold for a family of shapes.
+
+    horizon: longest time in seconds that tests ask about. either: numbers hold whether weights are gathered ahead of the next
+    step's forwards (as in the shape) or after the optimizer; then neither the first forward nor the tail waits for gathers."""
+
+    whole_chunks = True
+    """Whether the first virtual stage of a stage of k layers has at least k // vpp layers, and not only one."""
+
+    def __init__(self, context: PlanningContext, order: Sequence[NodeClass], horizon: float = math.inf, either: bool = False):
+        self.either = either
+        self.order, self.shape, self.m, self.horizon = tuple(order), order[0].shape, order[0].microbatches, horizon
+        self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, context.request.wishes.pp
+        schedule = schedules.get(self.shape.schedule)
+        self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
+        self.context, self.nic = context, ""
+        self.clusters = tuple(option.cluster for option in order)
+        with suppress(NoRoute):
+            self.nic = context.fleets.nic_of(self.clusters)
+        self.messages = [self._inside(option) for option in order]
+        self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
+        most = min(order[-1].capacity, self.pinned or self.layers, self.layers)
+        self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
+        self.capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
+        self._sizes: dict[tuple[int, str], StageSizes] = {}
+        self.holders: tuple[NodeClass, ...] = self.order
+        """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
+        self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
+
+    def _message(self, source: Cluster, target: Cluster) -> float:
+        """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
+        return self.context.messages.least(source, target, self.shape, self.nic, self.clusters) if self.nic else math.inf
+
+    def _inside(self, option: NodeClass) -> float:
+        """Least seconds of a message between neighbouring stages of one class; 0 where the class holds a single stage."""
+        seconds = self._message(option.cluster, option.cluster) if option.capacity > 1 else 0.0
+        return seconds if math.isfinite(seconds) else 0.0
+
+    def cost(self, i: int, role: str, layers: int) -> StageCost:
+        """Least costs of a stage of class i in a role, with the least messages that it sends."""
+        return self.order[i].with_messages(role, layers, *self.sends(i, role))
+
+    def sends(self, i: int, role: str) -> tuple[float, float]:
+        """Least seconds of the messages of a stage to the next stage and to the previous one."""
+        ahead = min([*self._inner(i), *self.borders[i : i + 1]], default=0.0) if role != "last" else 0.0
+        return ahead, self.back(i) if role != "first" else 0.0
+
+    def back(self, i: int) -> float:
+        """Least seconds of a message from a stage of class i to the previous stage."""
+        return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)
+
+    def _inner(self, i: int) -> list[float]:
+        return [self.messages[i]] if self.order[i].capacity > 1 else []
+
+    def tail(self, cost: StageCost, role: str) -> float:
+        """Seconds of a stage after its last backward."""
+        return cost.tail(self.config, self.tied if role != "middle" else 0.0)
+
+    def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
+        """Most layers that fit the memory of a stage with `after` stages behind it, in a pipeline of `pp` stages if given."""
+        return self._most_by_memory(self.shape.schedule, i, role, after, pp)
+
+    def _most_by_memory(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> int:
+        shape, stages = self.shape, pp or after + 1
+        if self.chunked and pp is None:
+            return self.holders[i].memory.most_layers(role, ((shape.vpp, 0),))
+        held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.enough(self.m, stages), shape.vpp)
+        return self.holders[i].memory.most_layers(role, held)
+
+    def most_by_compute(self, seconds: float) -> list[int]:
+        """Most layers of a stage of each class by the work of its layers alone."""
+        return [most_by_compute(option, seconds) for option in self.order]
+
+    def owed(self, stage: int, stages: int) -> int:
+        """Most weight gradients (W) that a stage may run after its last backward."""
+        return self._owed(self.shape.schedule, stage, stages)
+
+    def _owed(self, schedule: str, stage: int, stages: int) -> int:
+        return schedules.weights_behind(schedule, stage, stages, self.shape.enough(self.m, stages), self.shape.vpp)
+
+    def sizes(self, i: int, role: str) -> StageSizes:
+        """Seconds of the stages of class i in a role by layers; orders in which its messages are equal share them."""
+        if (i, role) not in self._sizes:
+            kind = type(self).__name__, self.either, self.horizon
+            key = *kind, role, *self.sends(i, role), self.tied if role != "middle" else 0.0
+            shared = self.order[i].shared
+            if key not in shared:
+                largest = max(most_by_compute(self.order[i], self.horizon), 1)
+                shared[key] = StageSizes(functools.partial(self._seconds, i, role), largest)
+            self._sizes[i, role] = shared[key]
+        return self._sizes[i, role]
+
+    def _seconds(self, i: int, role: str, layers: int) -> StageSeconds:
+        m, cost = self.m, self.cost(i, role, layers)
+        begin = cost.begin(-math.inf, self.config) if not self.either else -math.inf
+        tail = self.tail(cost, role)
+        own = m * cost.slot + tail
+        return StageSeconds(begin, own, max(begin, 0.0) + own, m * cost.busy, m * cost.lane, cost.weight, tail)
+
+    @functools.cached_property
+    def first_tail(self) -> float:
+        """Least tail of the first stage over all sizes: buckets of more layers may hide more of the reduction."""
+        return self.sizes(0, "first").least_tail()
+
+    @functools.cached_property
+    def rates(self) -> list[tuple[float, float]]:
+        """By class, seconds of one layer for one microbatch: the forward, and the forward with the gradients of its inputs."""
+        pairs = [(self.cost(i, "middle", 1), self.cost(i, "middle", 2)) for i in range(len(self.order))]
+        return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]

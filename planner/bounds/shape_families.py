@@ -1,0 +1,77 @@
+"""Stages of whole families of shapes: numbers that hold for every member, so that one deadline test rules out all of them.
+
+A family test is sound if each number it uses is no larger (memory in layers: no smaller) than for any member of the family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.bounds.ordered_stages import OrderedStages
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
+from sim.analytic.stage_costs import StageCost
+
+
+class AnyZeroStage(OrderedStages):
+    """Stages under every searched ZeRO stage, however weights are gathered. `order` are the classes under the first ZeRO stage.
+
+    ZeRO 2 and 3 only add reductions and gathers of every microbatch to ZeRO 1, which are left out here. ZeRO 3, with one bucket
+    for each layer, has the shortest tail and needs the least memory (`holders`)."""
+
+    def __init__(self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float):
+        super().__init__(context, order, horizon, True)
+        named = {option.cluster.name: option for option in holders}
+        self.holders = tuple(named[option.cluster.name] for option in order)
+
+    def cost(self, i: int, role: str, layers: int) -> StageCost:
+        """Least costs of a stage with one bucket for each layer."""
+        return super().cost(i, role, layers).bucketed(layers)
+
+
+class AnyChunks(AnyZeroStage):
+    """`AnyZeroStage` for the shape's number of virtual stages (vpp) and all larger ones.
+
+    A microbatch passes at least one layer of each stage before (`whole_chunks`), and a stage holds the activations of at least
+    one microbatch."""
+
+    whole_chunks = False
+
+    def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
+        """Most layers that fit beside the activations of one microbatch."""
+        return self.holders[i].memory.most_layers(role, ((self.shape.vpp, 0),))
+
+
+class AnySchedule(AnyZeroStage):
+    """`AnyZeroStage` for each of several schedules without virtual stages; the shape's own schedule splits the backward.
+
+    No rank waits for its messages to leave. Each stage may hold as few activations, and run as many weight gradients after its
+    last backward, as under whichever of the schedules `names` allows most."""
+
+    def __init__(
+        self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float,
+        names: tuple[str, ...],
+    ):  # fmt: skip
+        super().__init__(context, order, holders, horizon)
+        self._names = names
+        self._most: dict[tuple[object, ...], int] = {}
+
+    def sends(self, i: int, role: str) -> tuple[float, float]:
+        """0: some of the schedules overlap their messages with compute, and the others have no message lane."""
+        return 0.0, 0.0
+
+    def tail(self, cost: StageCost, role: str) -> float:
+        """The tail after a whole backward: less reduction is left after it than after a weight gradient alone."""
+        return super().tail(cost.sending(0.0, 0.0, 0.0, 0.0), role)
+
+    def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
+        """The most layers under any of the schedules."""
+        key = i, role, after, pp
+        if key not in self._most:
+            self._most[key] = max(self._most_by_memory(name, i, role, after, pp) for name in self._names)
+        return self._most[key]
+
+    def owed(self, stage: int, stages: int) -> int:
+        """The most weight gradients under any of the schedules."""
+        if (stage, stages) not in self._most:
+            self._most[stage, stages] = max(self._owed(name, stage, stages) for name in self._names)
+        return self._most[stage, stages]

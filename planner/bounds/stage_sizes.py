@@ -1,0 +1,62 @@
+"""Seconds of the stages of one node class by their number of layers, and the monotone envelope of those seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """Seconds of a stage of a given number of layers, for all m microbatches of a step.
+
+    begin: when its weight gathers let the first forward begin; own: m slots and the tail; both: `begin` (at least 0) and `own`;
+    busy: rank time of m microbatches; lane: m messages on their lane; weight: one weight gradient (W); tail: what follows the
+    last backward (gradient reduction, optimizer, tied embedding)."""
+
+    begin: float
+    own: float
+    both: float
+    busy: float
+    lane: float
+    weight: float
+    tail: float
+
+
+class StageSizes:
+    """Seconds of the stages of one class in one role for 1 to `largest` layers, and their monotone envelope.
+
+    A larger stage can have a smaller `begin` or `own`: more gradient buckets hide more of the reduction. The envelope of a size
+    replaces `begin`, `own` and `both` by the least value over this size and all larger ones. So the envelope never exceeds the
+    exact value, and never falls as layers are added; `busy`, `lane` and `weight` never fall by themselves. Sizes are computed
+    from the largest down, as far as they are asked for."""
+
+    def __init__(self, seconds: Callable[[int], StageSeconds], largest: int):
+        self._seconds, self._largest = seconds, largest
+        self._exact: list[StageSeconds] = []
+        self._envelope: list[StageSeconds] = []
+
+    def exact(self, layers: int) -> StageSeconds:
+        """Seconds of a stage of `layers` layers."""
+        self._down_to(layers)
+        return self._exact[self._largest - layers]
+
+    def envelope(self, layers: int) -> StageSeconds:
+        """Least seconds of a stage of `layers` layers or more."""
+        index = self._largest - layers
+        if index >= len(self._envelope):
+            self._down_to(layers)
+        return self._envelope[index]
+
+    def _down_to(self, layers: int) -> None:
+        for k in range(self._largest - len(self._exact), layers - 1, -1):
+            size = self._seconds(k)
+            above = self._envelope[-1] if self._envelope else size
+            least = min(size.begin, above.begin), min(size.own, above.own), min(size.both, above.both)
+            self._exact.append(size)
+            self._envelope.append(StageSeconds(*least, size.busy, size.lane, size.weight, size.tail))
+
+    def least_tail(self) -> float:
+        """The least tail of all sizes."""
+        self._down_to(1)
+        return min(size.tail for size in self._exact)

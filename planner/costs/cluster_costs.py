@@ -1,0 +1,80 @@
+"""Costs of the stages of one cluster: collectives and compute, one entry for each position on the nodes."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from planner.costs.fleet_views import FleetViews
+from planner.costs.stage_positions import period
+from planner.space.device_slots import Run, rows
+from planner.space.shapes import Shape, slots, splitting, spread, uneven
+from sim.analytic.stage_costs import StageCost, StageCosts
+from sim.hardware.cluster import Cluster
+from sim.network.collective_costs import CollectiveCosts
+from sim.network.replica_rows import ReplicaRows
+from sim.workload.workload import Workload
+
+
+@functools.lru_cache(maxsize=4096)
+def single(shape: Shape) -> Shape:
+    """The shape with one replica, under a schedule that splits the backward."""
+    return replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
+
+
+class ClusterCosts:
+    """Costs of the stages of single clusters, each computed once for a request."""
+
+    def __init__(self, workload: Workload, fleets: FleetViews):
+        self._workload, self._fleets = workload, fleets
+        self._collectives: dict[tuple[str | int | None, ...], tuple[CollectiveCosts, ...]] = {}
+        self._stages: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
+        self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
+        self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
+
+    def collectives(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
+        """Collective costs of the stages of a cluster, one for each position on its nodes."""
+        key = cluster.name, shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
+        if key not in self._collectives:
+            config = shape.config(self._workload, 1)
+            per_node, stages = cluster.node.count // shape.tp, slots(cluster, shape.tp) // shape.slots
+            positions = max(1, min(period(cluster, shape), stages))
+            firsts = (index * shape.slots % per_node for index in range(positions))  # each from the first node of a leaf
+            placed = (rows((Run(cluster, first, shape.slots),), shape.tp) for first in firsts)
+            fleet, capacities = self._fleets.fleet, self._fleets.capacities
+            self._collectives[key] = tuple(CollectiveCosts(fleet, config, stage, capacities) for stage in placed)
+        return self._collectives[key]
+
+    def stages(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
+        """Costs of the stages of a cluster, one for each position on its nodes; the backward is split."""
+        key = cluster.name, splitting(shape)
+        if key not in self._stages:
+            config = key[1].config(self._workload, 2)
+            every = self.collectives(cluster, shape)
+            self._stages[key] = tuple(StageCosts(self._workload, config, collectives) for collectives in every)
+        return self._stages[key]
+
+    def spread(self, cluster: Cluster, shape: Shape) -> StageCosts | None:
+        """Costs of a single stage spread evenly over its nodes; None where this equals filling node after node."""
+        if not uneven(cluster, shape, 1):
+            return None
+        config = splitting(shape).config(self._workload, 2)
+        key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
+        if key not in self._collectives:
+            placed = ReplicaRows.of(self._fleets.fleet, spread(cluster, shape.tp, shape.slots))
+            self._collectives[key] = (CollectiveCosts(self._fleets.fleet, config, placed, self._fleets.capacities),)
+        return StageCosts(self._workload, config, *self._collectives[key])
+
+    def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
+        """(forward, backward) seconds of one microbatch on one layer; without cp and ep independent of the replicas."""
+        one = single(shape)
+        key = cluster.name, one
+        if key not in self._layers:
+            ones, twos = ([costs.work(k, False, False) for costs in self.stages(cluster, one)] for k in (1, 2))
+            forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
+            self._layers[key] = forward, backward
+        return self._layers[key]
+
+    def least(self, cluster: Cluster, shape: Shape) -> dict[tuple[str, int], StageCost]:
+        """The cache of the least costs of a cluster's stages by (role, layers), shared by all schedules."""
+        return self._least.setdefault((cluster.name, splitting(shape)), {})

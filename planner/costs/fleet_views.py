@@ -1,0 +1,30 @@
+"""The fleet of a request with and without its fabrics, the link capacities of both, and the NIC types of pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.space.shapes import slot, slots
+from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.transport import common_transport
+from sim.network.paths import Capacities
+
+
+class FleetViews:
+    """`fleet` as it is, and `open`, the same without oversubscribed fabrics; the capacities of the links of both.
+
+    Bounds on messages use `open`: a placement may choose nodes such that no message crosses the spine."""
+
+    def __init__(self, fleet: Fleet):
+        self.fleet, self.capacities = fleet, Capacities(fleet)
+        self.open = replace(fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in fleet.clusters))
+        self.open_capacities = Capacities(self.open)
+        self._nics: dict[tuple[str, ...], str] = {}
+
+    def nic_of(self, clusters: tuple[Cluster, ...]) -> str:
+        """The NIC type of a pipeline on these clusters. Raises NoRoute where no type joins them all."""
+        names = tuple(cluster.name for cluster in clusters)
+        if names not in self._nics:
+            ends = (slot(cluster, 1, index)[0] for cluster in clusters for index in (0, slots(cluster, 1) - 1))
+            self._nics[names] = common_transport(self.fleet, tuple(dict.fromkeys(ends)))[0]
+        return self._nics[names]

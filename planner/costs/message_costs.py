@@ -1,0 +1,124 @@
+"""Seconds of the point-to-point messages between neighbouring stages, on an idle network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import product
+
+from planner.costs.fleet_views import FleetViews
+from planner.costs.stage_positions import Hop, first_apart, hops, nic_kinds, period, same_position
+from planner.request import Request
+from planner.space.shapes import Shape, slots
+from sim.errors import NoRoute
+from sim.hardware.cluster import Cluster, Fleet
+from sim.hardware.transport import joint_nics
+from sim.kernels.payloads import message_bytes
+from sim.network.alpha_beta import AlphaBeta
+from sim.network.paths import Capacities
+from sim.network.routes import message_route
+
+
+class MessageCosts:
+    """Seconds of messages between stages: least ones, wherever the stages are (`least`), and of given stages (`hop`)."""
+
+    def __init__(self, request: Request, fleets: FleetViews):
+        self._request, self._fleets = request, fleets
+        self._hops: dict[tuple[object, ...], AlphaBeta] = {}
+        self._links: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
+        self._seconds: dict[tuple[object, ...], float] = {}
+
+    def in_step(self, clusters: Iterable[Cluster], shape: Shape) -> bool:
+        """Whether the replicas of a pipeline on these clusters keep step, because their stages have equal positions on nodes.
+
+        Each stage fills whole nodes or a whole part of one. Only then do the messages of all replicas always travel together
+        and share links; elsewhere one replica may run ahead of the others and find its links free."""
+        widths = {cluster.node.count // shape.tp for cluster in clusters}
+        return not any(shape.slots % width and width % shape.slots for width in widths if width)
+
+    def _able(self, shape: Shape) -> list[Cluster]:
+        """Clusters with enough slots for a stage."""
+        return [cluster for cluster in self._request.clusters() if slots(cluster, shape.tp) >= shape.slots]
+
+    def least(
+        self, source: Cluster, target: Cluster, shape: Shape, nic: str = "", clusters: tuple[Cluster, ...] = (),
+        in_step: bool = False,
+    ) -> float:  # fmt: skip
+        """Least seconds of a message between neighbouring stages on two clusters, whatever their positions on nodes.
+
+        It goes over NIC type `nic`, or over the best of all that join the two; infinite where none does. It is the message of
+        the first rank of the first replica (`hop`) in a pipeline on `clusters`, or on any clusters, which is a lower bound.
+        With `in_step`, replicas are assumed to keep step in any case, which makes it an estimate."""
+        in_step = in_step or self.in_step(clusters or self._able(shape), shape)
+        link = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
+        key = *link, shape.microbatch_size
+        if key not in self._seconds:
+            if link not in self._links:
+                self._links[link] = tuple(self._every(source, target, shape, nic, in_step))
+            nbytes = message_bytes(self._request.workload, shape.config(self._request.workload, 2))
+            self._seconds[key] = min((found.seconds(nbytes) for found in self._links[link]), default=math.inf)
+        return self._seconds[key]
+
+    def _every(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[AlphaBeta]:
+        """Message costs between neighbouring stages in every position, over every NIC type that can join them.
+
+        A pipeline uses one type, which its other clusters may decide, so it need not be the fastest of these two."""
+        fleet, stages = self._fleets.open, slots(source, shape.tp) // shape.slots
+        a, b = fleet.cluster(source.name), fleet.cluster(target.name)
+        last = stages - 1 if source == target else stages
+        ends = [(i, i + 1 if source == target else 0) for i in range(min(period(source, shape), last))]
+        for (i, j), kind in product(ends, [nic] if nic else nic_kinds(fleet, source, target)):
+            with suppress(NoRoute):
+                yield _first(fleet, hops(a, i, b, j, shape, kind), self._fleets.open_capacities, in_step)
+
+    def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, in_step: bool = True) -> float:
+        """Seconds of the message of the first rank from stage i of a cluster to stage j of a cluster.
+
+        It goes over a NIC type where it leaves a node. Replicas in step share the links (`in_step`). A step takes no less than
+        its first replica does, so the first replica's wait is a bound; where all have equal positions, each waits as long."""
+        i, j = self._nearest(source, i, target, j, shape)
+        key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic, in_step
+        if key not in self._hops:
+            between = hops(source, i, target, j, shape, nic)
+            self._hops[key] = _first(self._fleets.fleet, between, self._fleets.capacities, in_step)
+        return self._hops[key].seconds(message_bytes(self._request.workload, shape.config(self._request.workload, 2)))
+
+    def _nearest(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape) -> tuple[int, int]:
+        """The first stages of two clusters with the positions of stages i and j, on nodes and relative to each other."""
+        if source != target:
+            return same_position(i, source, shape, 0), same_position(j, target, shape, 0)
+        if j == i + 1:
+            first = same_position(i, source, shape, 0)
+            return first, first + 1
+        first, second = min(i, j), max(i, j)
+        if first == 0:
+            second = same_position(second, source, shape, first_apart(source, shape))
+        return (first, second) if i < j else (second, first)
+
+    def crossing(self, source: Cluster, others: list[Cluster], shape: Shape) -> float:
+        """An estimate of the least seconds of a message of a stage on `source` in a pipeline that leaves the cluster.
+
+        A pipeline group uses one NIC type that all its members have, so its messages inside the cluster use it too."""
+        best = math.inf
+        for other in others:
+            for nic in joint_nics(self._fleets.fleet, (source.name, other.name)) if other != source else ():
+                best = min(best, self.least(source, other, shape, nic.kind, in_step=True))
+                if slots(source, shape.tp) >= 2 * shape.slots:
+                    best = min(best, self.least(source, source, shape, nic.kind, in_step=True))
+        return best
+
+
+def _first(fleet: Fleet, between: list[Hop], capacities: Capacities, in_step: bool) -> AlphaBeta:
+    """AlphaBeta of the first of some messages; where they keep step, on links that it shares with the others, else alone."""
+    some = between if in_step else between[:1]
+    routes = [
+        message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic, _ in some
+    ]
+    (first,) = routes[0].legs
+    load = dict.fromkeys((link for link, _ in first.use), 0.0)
+    for route, (*_, many) in zip(routes, some, strict=True):
+        for link, weight in route.legs[0].use:
+            if link in load:
+                load[link] += weight * (many if link[0] == "trunk" and in_step else 1)
+    return AlphaBeta(routes[0].latency, max(weight / capacities(link) for link, weight in load.items()))

@@ -1,0 +1,76 @@
+"""Memory of the stages of one node class under one shape: how many layers and how many microbatches fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from planner.costs.context import PlanningContext
+from planner.space.shapes import Shape, splitting
+from sim.hardware.cluster import Cluster
+from sim.kernels import memory
+from sim.plan.parallel_config import ParallelConfig
+
+
+def shape_alone(config: ParallelConfig) -> ParallelConfig:
+    """The configuration of a pipeline of one stage."""
+    return replace(config, pp=1)
+
+
+class StageMemory:
+    """Layers and microbatches that fit on the devices of a cluster, by role (first, middle, last, or only)."""
+
+    def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, config: ParallelConfig):
+        self._context, self._shape, self._config = context, shape, config
+        self._workload, self._device_bytes = context.request.workload, cluster.node.device.memory
+        self._most: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+
+    def held(self, role: str, layers: int) -> float:
+        """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
+        empty, one = (self.bytes_at(role, layers, held) for held in (0, 1))
+        return math.floor((self._device_bytes - empty) / (one - empty) * (1 + 1e-12))
+
+    def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
+        """Bytes of a rank of a stage that holds the activations of `held` microbatches."""
+        ends = role in ("first", "only"), role in ("last", "only")
+        config = shape_alone(self._config) if role == "only" else self._config
+        inside = memory.place_bytes(self._workload, config, layers, held * config.vpp, *ends)
+        return inside + memory.outside_torch(config)
+
+    def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...]) -> int:
+        """Most layers of a stage that fit beside what it holds in flight (`schedules.in_flight`), up to the model's."""
+        if (role, in_flight) not in self._most:
+            left = self._device_bytes - memory.outside_torch(self._config)
+            most = self._workload.model.layers
+            for held, deferred in in_flight:
+                one, two = (fixed + held * each for fixed, each in self._bytes(role))
+                if deferred:
+                    one, two = (total + deferred * each for total, each in zip((one, two), self._deferred(role), strict=True))
+                most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
+            self._most[role, in_flight] = max(most, 0)
+        return self._most[role, in_flight]
+
+    def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
+        """(bytes without activations, bytes for each microbatch in flight) of stages of one and of two layers.
+
+        `sim.kernels.memory.place_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
+        those whose weight gradients are deferred."""
+        key = splitting(self._shape), self._shape.vpp, role
+        if key not in self._context.bytes:
+            none, held = ([self._place_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
+            self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
+        return self._context.bytes[key]
+
+    def _deferred(self, role: str) -> tuple[float, ...]:
+        """Bytes for each microbatch whose weight gradients are deferred, of stages of one and of two layers."""
+        key = splitting(self._shape), self._shape.vpp, role
+        if key not in self._context.deferred:
+            self._context.deferred[key] = tuple(
+                self._place_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
+            )
+        return self._context.deferred[key]
+
+    def _place_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
+        ends = role in ("first", "only"), role in ("last", "only")
+        config = shape_alone(self._config) if role == "only" else self._config
+        return memory.place_bytes(self._workload, config, layers, held, *ends, deferred)

@@ -1,0 +1,62 @@
+"""Where the stages of a cluster are by default: slots fill one node after the other, stage i takes slots i n to (i + 1) n - 1.
+
+n are the slots (tensor-parallel groups) of a stage. The pattern in which stages share nodes repeats after `period` stages, so
+costs of stages and of messages are computed once for each position in the pattern."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+from planner.space.shapes import Shape, slot
+from sim.hardware.cluster import Cluster, Device, Fleet
+from sim.hardware.transport import joint_nics
+
+Stages: TypeAlias = tuple[Cluster, int, int]
+"""Neighbouring stages of a cluster: (cluster, index of the first, count)."""
+Hop: TypeAlias = tuple[Device, Device, str, int]
+"""A message: (source, target, NIC type, or "intra_node" inside a node, number of identical pairs that share its trunks)."""
+
+
+def period(cluster: Cluster, shape: Shape) -> int:
+    """Number of stages after which positions on the nodes repeat."""
+    per_node = cluster.node.count // shape.tp
+    return per_node // math.gcd(per_node, shape.slots)
+
+
+def first_apart(cluster: Cluster, shape: Shape) -> int:
+    """Index of the first stage of a cluster that shares no node with stage 0."""
+    per_node = cluster.node.count // shape.tp
+    return math.ceil(math.ceil(shape.slots / per_node) * per_node / shape.slots)
+
+
+def same_position(index: int, cluster: Cluster, shape: Shape, first: int) -> int:
+    """The first stage from `first` on with the position of stage `index`; `index` itself where it is before `first`."""
+    return index if index < first else first + (index - first) % period(cluster, shape)
+
+
+def nic_kinds(fleet: Fleet, source: Cluster, target: Cluster) -> list[str]:
+    """NIC types over which two clusters can communicate; "intra_node" for a cluster with itself that has no NIC."""
+    names = (source.name,) if source == target else (source.name, target.name)
+    return [nic.kind for nic in joint_nics(fleet, names)] or (["intra_node"] if source == target else [])
+
+
+def hops(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
+    """The messages from stage i of a cluster to stage j of a cluster: each device sends to its peer.
+
+    Without leaf switches the first nodes represent all: other replicas have the same positions, and share only trunks with
+    them."""
+    whole = source.fabric or target.fabric  # nodes of a leaf share its uplinks
+    widths = {cluster.node.count // shape.tp for cluster in (source, target)}
+    even = len(widths) == 1 and shape.slots % max(widths) == 0  # every stage begins with a node, so one node represents all
+    some = max(widths) if even else 3 * max(source.node.count, target.node.count) // shape.tp
+    many = shape.slots if whole else min(shape.slots, some)
+    ends = (source, i * shape.slots), (target, j * shape.slots)
+    stages = (tuple(slot(cluster, shape.tp, first + d) for d in range(many)) for cluster, first in ends)
+    each, more = divmod(shape.slots, many)
+    return [
+        (x, y, nic, each + (d < more))
+        for d, (p, q) in enumerate(zip(*stages, strict=True))
+        for x, y in zip(p, q, strict=True)
+        if x != y
+    ]

@@ -1,0 +1,99 @@
+"""Constraints of the stage programme that make its variables a pipeline which fits in memory (`planner.models.stages`)."""
+
+from __future__ import annotations
+
+from planner.models.milp import Variable, total
+from planner.models.stage_variables import StageVariables
+
+
+def require_pipeline(stages: StageVariables, pp: int | None) -> None:
+    """Add all constraints that do not speak of time: layers, capacity, order, borders, chain and memory."""
+    _layers_and_capacity(stages, pp)
+    _order(stages)
+    _borders(stages)
+    _chain(stages)
+    _memory(stages)
+
+
+def _layers_and_capacity(stages: StageVariables, pp: int | None) -> None:
+    p, every, names = stages.programme, stages.groups(), stages.names
+    p.require("one_first", total((v, 1) for v in stages.first.values()) == 1)
+    p.require("one_last", total((v, 1) for v in stages.last.values()) == 1)
+    layers = stages.order[0].workload.model.layers
+    p.require("layers", total((v, k) for group in every for (_, k), v in group.items()) == layers)
+    for i, option in enumerate(stages.order):
+        used = total((v, 1) for group in every for (c, _), v in group.items() if c == i)
+        p.require(f"capacity[{names[i]}]", used <= option.capacity)
+    if pp is not None:
+        p.require("pp", total((v, 1) for group in (stages.middle, stages.border) for v in group.values()) == pp - 2)
+
+
+def _order(stages: StageVariables) -> None:
+    """No stage is in a class before the first stage's class or behind the last stage's class."""
+    p, names = stages.programme, stages.names
+    for i, option in enumerate(stages.order):
+        middle = [(v, 1.0) for group in (stages.middle, stages.border) for (c, _), v in group.items() if c == i]
+        later_first = [(v, float(option.capacity)) for (c, _), v in stages.first.items() if c > i]
+        earlier_last = [(v, float(option.capacity)) for (c, _), v in stages.last.items() if c < i]
+        if middle and later_first:
+            p.require(f"order_first[{names[i]}]", total(middle + later_first) <= option.capacity)
+        if middle and earlier_last:
+            p.require(f"order_last[{names[i]}]", total(middle + earlier_last) <= option.capacity)
+        here_last = [(v, 1.0) for (c, _), v in stages.last.items() if c == i]
+        behind = [(v, 1.0) for (c, _), v in stages.first.items() if c > i]
+        if here_last and behind:
+            p.require(f"order_ends[{names[i]}]", total(here_last + behind) <= 1)
+
+
+def _borders(stages: StageVariables) -> None:
+    """A class ends in a border stage where the pipeline goes on behind it, unless the first stage is its only stage."""
+    for i, option in enumerate(stages.order):
+        here = [(v, 1.0) for (c, _), v in stages.border.items() if c == i]
+        if here:
+            stages.programme.require(f"border[{stages.names[i]}]", total([*here, *stages.goes_on(i)]) <= 0)
+            middle = [(v, 1.0) for (c, _), v in stages.middle.items() if c == i]
+            most = float(option.capacity)
+            needed = [(v, -most * factor) for v, factor in [*here, *stages.goes_on(i)]]
+            stages.programme.require(f"ends_at_border[{stages.names[i]}]", total([*middle, *needed]) <= most)
+
+
+def _chain(stages: StageVariables) -> None:
+    """z[c,k] is 1 exactly where some middle stage of class c has at least k layers."""
+    p, names = stages.programme, stages.names
+    for (i, k), z in stages.chain.items():
+        at_least = [(v, 1.0) for (c, j), v in stages.middle.items() if c == i and j >= k]
+        bound = total([*at_least, (z, -float(stages.order[i].capacity))])
+        p.require(f"at_least[{names[i]},{k}]", bound <= 0)
+        p.require(f"used[{names[i]},{k}]", total([*at_least, (z, -1.0)]) >= 0)
+        if (i, k + 1) in stages.chain:
+            p.require(f"chain[{names[i]},{k}]", total([(z, 1), (stages.chain[i, k + 1], -1)]) >= 0)
+
+
+def _memory(stages: StageVariables) -> None:
+    """Activations fit: a stage holds one microbatch for each stage from itself to the end, at most m.
+
+    Required of the largest stages of every class, which are last within their class. GPipe holds all microbatches on every
+    stage, which `stage_sizes` has checked already."""
+    p, names, m = stages.programme, stages.names, stages.m
+    if stages.order[0].shape.schedule == "gpipe":
+        return
+    most = float(sum(option.capacity for option in stages.order) + 2)
+    behind: list[tuple[Variable, float]] = []
+    for i in reversed(range(len(stages.order))):
+        for k in [k for c, k in stages.border if c == i]:
+            held = stages.order[i].memory.held("middle", k)
+            if held < m:
+                load = total([*behind, (stages.border[i, k], most)], 2.0)
+                p.require(f"memory_border[{names[i]},{k}]", load <= held + most)
+        behind += [(v, 1.0) for (c, _), v in stages.border.items() if c == i]
+        for k in stages.sizes["middle", i]:
+            held = stages.order[i].memory.held("middle", k)
+            if held < m:
+                at_least = [(v, 1.0) for (c, j), v in stages.middle.items() if c == i and j >= k]
+                load = total([*behind, *at_least, (stages.chain[i, k], most)], 1.0)
+                p.require(f"memory[{names[i]},{k}]", load <= held + most)
+        behind += [(v, 1.0) for (c, _), v in stages.middle.items() if c == i]
+    for (i, k), v in stages.first.items():
+        held = stages.order[i].memory.held("first", k)
+        if held < m:
+            p.require(f"memory_first[{names[i]},{k}]", total([*behind, (v, most)], 2.0) <= held + most)
