@@ -33,7 +33,7 @@ class Pool:
 
     def expected(self, candidate: Candidate, unknown: float = 0.0) -> Seconds:
         """Estimate of the simulated step; `unknown` is the contention of a kind of which none was simulated."""
-        return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.through
+        return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.link_seconds
 
     def take(self, cutoff: Seconds) -> Candidate | None:
         """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network."""
@@ -43,11 +43,11 @@ class Pool:
 
     def learn(self, candidate: Candidate, seconds: Seconds) -> None:
         """Record the simulated step of a candidate."""
-        if candidate.through > 0:
-            fraction = max(seconds - candidate.seconds, 0.0) / candidate.through
+        if candidate.link_seconds > 0:
+            fraction = max(seconds - candidate.seconds, 0.0) / candidate.link_seconds
             self.contention[_kind(candidate)] = min(fraction, self.contention.get(_kind(candidate), fraction))
 
 
 def _kind(candidate: Candidate) -> Kind:
     shape = candidate.shape
-    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(candidate.row)
+    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(candidate.pipeline)

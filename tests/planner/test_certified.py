@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from planner import strategies
-from planner.bounds.deadline import AnyOrder, deadline_bound, reaches
+from planner.bounds.deadline import AnyOrder, deadline_bound, deadline_tests
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
@@ -193,7 +193,7 @@ def test_a_pipeline_reaches_as_far_as_it_does(made, seed):
     for shape in itertools.chain.from_iterable(map(overlaps, every)):
         orders = {
             tuple(option.cluster.name for option in reach.order): reach
-            for reach in reaches(context, node_classes(context, shape), math.inf)
+            for reach in deadline_tests(context, node_classes(context, shape), math.inf)
         }
         least: dict[tuple[str, ...], tuple[float, tuple[tuple[str, int], ...]]] = {}
         for stages in pipelines(question, shape):
