@@ -1,4 +1,4 @@
-"""Drafts are simulated in the order of what is expected of them, which is learned kind by kind."""
+"""Candidates are simulated in the order of their expected steps, with contention learned by kind."""
 
 from __future__ import annotations
 
