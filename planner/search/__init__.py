@@ -11,7 +11,7 @@ schedule, vpp and ZeRO stage; a *base* is a shape that stands for all of its var
 2. `proof`: best-first branch and bound over families of shapes (`families`). The deadline test (`planner.bounds.deadline`)
    proves that no pipeline of a family can beat the target, slightly below the incumbent's step; `exhaust` evaluates the
    pipelines that it leaves, `single_stage` pipelines of one stage; `dominance` leaves out ZeRO 2 where ZeRO 1 fits.
-3. `improvement`: variants that can no longer change the certificate are searched for faster plans only.
+3. `improvement`: variants whose pipelines are too many to evaluate are searched for faster plans only.
 4. `certificate`: the least bound, beside the space that it holds for (`searched_space`): pipelines of whole stages, each on one
    cluster, on an idle network, that fill one node after the other. A pipeline of one stage may use its nodes evenly, too.
    Plans with mixed stages have a bound of their own (`planner.bounds.mixed_deadline`).

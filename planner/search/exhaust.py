@@ -48,8 +48,8 @@ class Exhaust:
     def closer(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
         """(a closer lower bound of a variant's pipelines of two or more stages, whether it is final).
 
-        Where pipelines are too many, or a settled bound is lower anyhow, the bound is final as it is, and the variant is only
-        searched for a faster plan."""
+        Where pipelines are too many to list, or may be faster than the evaluator says, the bound is final as it is, and the
+        variant is only searched for a faster plan. Fewer are listed where a settled bound is lower anyhow."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         matters = bound < min(self.settled, default=math.inf) and self.pipelines < budgets.all_pipelines
         incumbent.unproved += not matters

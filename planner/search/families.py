@@ -1,7 +1,7 @@
 """Families of shapes that the proof branches on, from a base to its variants.
 
-A base is a shape (all degrees but pp, microbatch size, recomputation) that stands for all its schedules and ZeRO stages. It
-branches into schedules, each of which stands for all ZeRO stages; these branch into variants. At each branching one deadline
+A base is a shape (degrees other than pp, microbatch size and recomputation) that stands for all its schedules and ZeRO stages.
+It branches into schedules, each of which stands for all ZeRO stages; these branch into variants. At each branching one deadline
 test for the whole family (`AnySchedule`, `AnyChunks`, `AnyState`) prunes it, or narrows the orders of its classes.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from planner.bounds.deadline import AnyChunks, AnySchedule, AnyState, Orders, orders_within
 from planner.costs.node_classes import node_classes
@@ -22,9 +23,9 @@ from planner.space.shapes import Shape, splitting, variants, zero_stages
 class Family:
     """An open node of the proof: a `base`, a `schedule` of it, or a `variant`.
 
-    `orders` are the orders of node classes in which its pipelines of two or more stages are not ruled out."""
+    It stands for its pipelines of one stage, and for longer ones in `orders`: the orders of classes that are not ruled out."""
 
-    kind: str
+    kind: Literal["base", "schedule", "variant"]
     orders: Orders = None
 
 
