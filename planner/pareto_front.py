@@ -18,6 +18,7 @@ from dataclasses import replace
 from planner.bounds.objectives import check, dominates, front, known, least, value
 from planner.costs.context import PlanningContext
 from planner.request import Request
+from planner.search.budgets import Budgets
 from planner.search.searched_space import axes, outside
 from planner.strategies import certified
 from sim.errors import Infeasible
@@ -44,7 +45,7 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
     bound, step = least(context, (objective, "step-time"))
     gap = 1 - bound / value(found, objective)
     certificate = Certificate(
-        status="optimal" if gap <= certified.OPTIMAL_GAP else "feasible",
+        status="optimal" if gap <= Budgets().optimal_gap else "feasible",
         objective_s=value(found, "step-time"),
         lower_bound_s=step,
         gap=gap,

@@ -46,7 +46,7 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
             best = estimate if best is None or estimate.seconds < best.seconds else best
     if best is None:
         return Verdict(shape, math.inf, _lacking_memory(context, shape))
-    return Verdict(best.drawing.shape, best.seconds, best.drawing.told(best.row))
+    return Verdict(best.shape, best.seconds, best.bottleneck)
 
 
 def _lacking_memory(context: PlanningContext, shape: Shape) -> str:

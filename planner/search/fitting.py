@@ -1,10 +1,10 @@
-"""Some plan that memory has room for, found without a search for the fastest; or the layout that comes nearest to one.
+"""Some plan that fits memory, found without a search for the fastest; or the layout that comes nearest to fitting.
 
-Memory alone decides. Shapes are tried under the schedule that holds the fewest microbatches (1F1B, arXiv 2104.04473, section
-2.2) unless one is pinned, with the optimizer state sharded and with the weights sharded too. Pipelines of whole stages stand
-on sets of clusters, from the longest on; every place can have as many layers as fit beside what it holds in flight, and
-layers go where most memory is left. What is found is built and weighed, so that it is a plan; that there is none is as true
-as this search is wide: long pipelines are tried at some lengths only, and mixed stages not at all.
+Only memory decides. Shapes are tried under the schedule that holds the fewest microbatches (1F1B, arXiv 2104.04473, section
+2.2) unless one is pinned, with the optimizer state sharded, then with gradients and weights sharded too. Pipelines of whole
+stages are tried on sets of clusters, the longest first; each stage can hold the layers that fit beside its microbatches in
+flight, and layers go where most memory is left. The result is built and its memory checked, so that it is a plan. That there is
+no result proves nothing: of long pipelines only some lengths are tried, and mixed stages are not tried at all.
 """
 
 from __future__ import annotations
@@ -30,102 +30,105 @@ from sim.plan.plan import Plan
 from sim.units import Bytes
 
 EVERY = 8
-"""Places up to which pipelines of all lengths are tried; of longer ones each is half of the one before (a guess)."""
+"""Stages up to which pipelines of all lengths are tried; of longer ones each is half of the one before (a guess). A larger
+number finds a plan in more cases, and takes longer where there is none."""
 
-Pipeline: TypeAlias = tuple[Cluster, ...]
-"""The cluster of every place."""
+Clusters: TypeAlias = tuple[Cluster, ...]
+"""The cluster of each stage of a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A layout and by how much its fullest stage exceeds the memory of its devices; not at all if it is not positive."""
+    """A layout, and the bytes by which its fullest stage exceeds the memory of its devices; at most 0 where it fits."""
 
     nbytes: Bytes
     shape: Shape
-    pipeline: Pipeline
+    pipeline: Clusters
     layers: tuple[int, ...]
     stage: int
 
 
 def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
-    """Some plan of whole stages that fits, not simulated; None where none is found."""
-    room = _Room(request)
+    """Some plan of whole stages that fits memory, not simulated; None where none is found."""
+    memory = _Memory(request)
     for shape in _leanest(request):
         with suppress(PlanError):  # a schedule that is not defined for the numbers
-            if room.at_most(shape) < request.workload.model.layers:
+            if memory.total(shape) < request.workload.model.layers:
                 continue
-            for pipeline in _pipelines(request, shape, room):
-                plan = _built(request, shape, pipeline, room, strategy)
+            for pipeline in _pipelines(request, shape, memory):
+                plan = _built(request, shape, pipeline, memory, strategy)
                 if plan is not None:
                     return plan
     return None
 
 
-def _built(request: Request, shape: Shape, pipeline: Pipeline, room: _Room, strategy: str) -> Plan | None:
-    """The plan of a pipeline, if it can be and fits."""
-    layers = room.filled(shape, pipeline)
+def _built(request: Request, shape: Shape, pipeline: Clusters, memory: _Memory, strategy: str) -> Plan | None:
+    """The plan of a pipeline; None where it cannot be built or does not fit."""
+    layers = memory.filled(shape, pipeline)
     if layers is not None:
         with suppress(PlanError):  # nothing joins its clusters
-            places = tuple(zip((cluster.name for cluster in pipeline), layers, strict=True))
-            plan = build(request, shape, places, strategy)
+            stages = tuple(zip((cluster.name for cluster in pipeline), layers, strict=True))
+            plan = build(request, shape, stages, strategy)
             return plan if fits(plan) else None
     return None
 
 
 def nearest(request: Request) -> Shortage | None:
-    """Of the longest pipelines of every shape the one that exceeds its memory least; None where no cluster holds a stage."""
-    room, found = _Room(request), None
+    """The layout that exceeds memory least among the longest pipelines of each shape; None where no cluster holds a stage.
+
+    Pipelines are tried on each cluster alone and on all of them."""
+    memory, best = _Memory(request), None
     for shape in _leanest(request):
         clusters = _able(request, shape)
         for some in [(cluster,) for cluster in clusters] + ([clusters] if len(clusters) > 1 else []):
-            with suppress(PlanError):
-                pipeline = next(_along(request, shape, some, room), None)
-                shortage = room.shortage(shape, pipeline) if pipeline else None
-                if shortage is not None and (found is None or shortage.nbytes < found.nbytes):
-                    found = shortage
-    return found
+            with suppress(PlanError):  # a schedule that is not defined for the numbers
+                pipeline = next(_along(request, shape, some, memory), None)
+                shortage = memory.shortage(shape, pipeline) if pipeline else None
+                if shortage is not None and (best is None or shortage.nbytes < best.nbytes):
+                    best = shortage
+    return best
 
 
 def _leanest(request: Request) -> list[Shape]:
-    """Shapes that need least memory: the smallest microbatches, wide tensor groups first; under ZeRO 2 and 3 too."""
-    found: dict[tuple[object, ...], Shape] = {}
+    """Shapes that need least memory: the smallest microbatches, wide tensor groups first; then the same under ZeRO 2 and 3."""
+    shapes: dict[tuple[object, ...], Shape] = {}
     with suppress(Infeasible):
         for shape in searched(request):
             chunked = schedules.get(shape.schedule).CHUNKED  # it needs a number of microbatches that pp divides
             key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, chunked and shape.microbatch_size
-            found.setdefault(key, shape)
-    first = sorted(found.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
+            shapes.setdefault(key, shape)
+    first = sorted(shapes.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
     able = [shape for shape in first if request.wishes.zero_stage is None and shape.slots > 1]
     return first + [replace(shape, zero_stage=zero) for zero in (2, 3) for shape in able]
 
 
-def _able(request: Request, shape: Shape) -> tuple[Cluster, ...]:
+def _able(request: Request, shape: Shape) -> Clusters:
     """Clusters that can hold a stage."""
     return tuple(cluster for cluster in request.clusters() if holds(request, cluster, shape))
 
 
-def _pipelines(request: Request, shape: Shape, room: _Room) -> Iterator[Pipeline]:
-    """Pipelines on sets of up to three clusters in every order; of more, on the roomiest two, three and so on."""
+def _pipelines(request: Request, shape: Shape, memory: _Memory) -> Iterator[Clusters]:
+    """Pipelines on sets of up to three clusters in every order; of more, on the two, three, ... with the largest devices."""
     clusters = _able(request, shape)
     for one in clusters:
-        yield from _along(request, shape, (one,), room)
+        yield from _along(request, shape, (one,), memory)
     if len(clusters) <= 3:
         for size in range(2, len(clusters) + 1):
             for some in itertools.permutations(clusters, size):
-                yield from _along(request, shape, some, room)
+                yield from _along(request, shape, some, memory)
         return
-    roomiest = sorted(clusters, key=lambda cluster: -cluster.node.device.memory)
+    by_memory = sorted(clusters, key=lambda cluster: -cluster.node.device.memory)
     for size in range(2, len(clusters) + 1):
-        yield from _along(request, shape, tuple(roomiest[:size]), room)
+        yield from _along(request, shape, tuple(by_memory[:size]), memory)
 
 
-def _along(request: Request, shape: Shape, some: tuple[Cluster, ...], room: _Room) -> Iterator[Pipeline]:
-    """Pipelines over these clusters in this order, a stage at least on each, the longest first."""
+def _along(request: Request, shape: Shape, some: Clusters, memory: _Memory) -> Iterator[Clusters]:
+    """Pipelines over these clusters in this order, with a stage or more on each, the longest first."""
     capacity = [slots(cluster, shape.tp) // shape.slots for cluster in some]
     most, pinned, m = request.workload.model.layers // shape.vpp, request.wishes.pp, shape.microbatches(request.workload)
     for pp in _lengths(min(sum(capacity), most), pinned):
         if len(some) <= pp <= sum(capacity) and shape.places(m, pp) == pp:
-            counts = room.shared(shape, some, capacity, pp)
+            counts = memory.stage_counts(shape, some, capacity, pp)
             if counts:
                 yield tuple(cluster for cluster, count in zip(some, counts, strict=True) for _ in range(count))
 
@@ -141,8 +144,8 @@ def _lengths(most: int, pinned: int | None) -> Iterator[int]:
     yield from range(most, 0, -1)
 
 
-class _Room:
-    """Layers that the memory of places has room for."""
+class _Memory:
+    """How many layers the memory of stages holds."""
 
     def __init__(self, request: Request):
         self.workload = request.workload
@@ -150,33 +153,32 @@ class _Room:
         self._costs = MixedStageCosts(PlanningContext(request))
         self._most: dict[tuple[object, ...], int] = {}
 
-    def at_most(self, shape: Shape) -> int:
-        """No fewer layers than all stages of all clusters hold together: each but one microbatch, and no ends of the model."""
+    def total(self, shape: Shape) -> int:
+        """An upper bound of the layers that all stages of all clusters hold: one microbatch in flight, no embedding or head."""
         if schedules.get(shape.schedule).CHUNKED:
             return self.workload.model.layers
         middle, total = (1, 3, 1), 0
         for cluster in self.clusters:
             if cluster.node.count >= shape.tp:
-                alone = self._costs.most(shape, _stand(cluster, shape), 0, 1, 1)
+                alone = self._costs.most(shape, _first_slots(cluster, shape), 0, 1, 1)
                 total += slots(cluster, shape.tp) // shape.slots * max(self._of(shape, cluster, *middle), alone)
         return total
 
-    def most(self, shape: Shape, cluster: Cluster, place: int, pp: int) -> int:
-        """Most layers of a place."""
-        return self._of(shape, cluster, place, pp, shape.enough(shape.microbatches(self.workload), pp))
+    def most(self, shape: Shape, cluster: Cluster, stage: int, pp: int) -> int:
+        """Maximum number of layers of a stage on a cluster."""
+        return self._of(shape, cluster, stage, pp, shape.enough(shape.microbatches(self.workload), pp))
 
-    def _of(self, shape: Shape, cluster: Cluster, place: int, pp: int, microbatches: int) -> int:
-        held = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
-        key = shape, cluster.name, held, place == 0, place == pp - 1
+    def _of(self, shape: Shape, cluster: Cluster, stage: int, pp: int, microbatches: int) -> int:
+        held = schedules.in_flight(shape.schedule, stage, pp, microbatches, shape.vpp)
+        key = shape, cluster.name, held, stage == 0, stage == pp - 1
         if key not in self._most:
-            self._most[key] = self._costs.most(shape, _stand(cluster, shape), place, pp, microbatches)
+            self._most[key] = self._costs.most(shape, _first_slots(cluster, shape), stage, pp, microbatches)
         return self._most[key]
 
-    def shared(self, shape: Shape, some: tuple[Cluster, ...], capacity: list[int], pp: int) -> tuple[int, ...]:
-        """Stages of each cluster of a pipeline of pp places, so that they have most room in all; empty where it cannot be.
+    def stage_counts(self, shape: Shape, some: Clusters, capacity: list[int], pp: int) -> tuple[int, ...]:
+        """Stages of each cluster in a pipeline of pp stages, so that they hold most layers in all; empty where there is no way.
 
-        The best of the first j clusters on the first i places, for one j after the other.
-        """
+        Dynamic programming over the clusters: the best counts of the first clusters for each number of stages on them."""
         if sum(capacity) == pp or len(some) == 1:
             return tuple(capacity) if sum(capacity) == pp else (pp,)
         best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
@@ -190,16 +192,16 @@ class _Room:
             best = further
         return best[pp][1] if pp in best else ()
 
-    def filled(self, shape: Shape, pipeline: Pipeline) -> tuple[int, ...] | None:
-        """Layers of every place, where most memory is left; None where they do not fit."""
+    def filled(self, shape: Shape, pipeline: Clusters) -> tuple[int, ...] | None:
+        """Layers of each stage, assigned where most memory is left; None where they do not fit."""
         pp, layers = len(pipeline), self.workload.model.layers
-        most = [self.most(shape, cluster, place, pp) for place, cluster in enumerate(pipeline)]
+        most = [self.most(shape, cluster, stage, pp) for stage, cluster in enumerate(pipeline)]
         if min(most) < shape.vpp or sum(most) < layers:
             return None
         return level(self._bytes(shape, pipeline), most, layers, shape.vpp)
 
-    def shortage(self, shape: Shape, pipeline: Pipeline) -> Shortage | None:
-        """By how much the fullest place exceeds its memory, the layers being where most is left."""
+    def shortage(self, shape: Shape, pipeline: Clusters) -> Shortage | None:
+        """By how much the fullest stage exceeds its memory, with the layers where most is left; None for too few layers."""
         lines, layers = self._bytes(shape, pipeline), self.workload.model.layers
         split = level(lines, [layers] * len(pipeline), layers, shape.vpp)
         if split is None:
@@ -208,16 +210,17 @@ class _Room:
         stage = max(range(len(over)), key=over.__getitem__)
         return Shortage(over[stage], shape, pipeline, split, stage)
 
-    def _bytes(self, shape: Shape, pipeline: Pipeline) -> list[tuple[Bytes, Bytes]]:
-        """(s, c) of every place: k layers need s + k c bytes more than there are; linear in k."""
-        pp, found = len(pipeline), []
+    def _bytes(self, shape: Shape, pipeline: Clusters) -> list[tuple[Bytes, Bytes]]:
+        """(s, c) of each stage: k layers exceed its memory by s + k c bytes, linear in k."""
+        pp, lines = len(pipeline), []
         m = shape.enough(shape.microbatches(self.workload), pp)
-        for place, cluster in enumerate(pipeline):
-            stand = _stand(cluster, shape)
-            (one, limit), (two, _) = (self._costs.bytes_at(shape, stand, k, place, pp, m) for k in (1, 2))
-            found.append((2 * one - two - limit, two - one))
-        return found
+        for stage, cluster in enumerate(pipeline):
+            placed = _first_slots(cluster, shape)
+            (one, limit), (two, _) = (self._costs.bytes_at(shape, placed, k, stage, pp, m) for k in (1, 2))
+            lines.append((2 * one - two - limit, two - one))
+        return lines
 
 
-def _stand(cluster: Cluster, shape: Shape) -> tuple[Run, ...]:
+def _first_slots(cluster: Cluster, shape: Shape) -> tuple[Run, ...]:
+    """The slots of the first stage of a cluster, as `MixedStageCosts` takes them."""
     return (Run(cluster, 0, shape.slots),)

@@ -1,9 +1,9 @@
-"""Candidates that wait for their simulation, ordered by an estimate of what the simulation will say.
+"""The pool: candidates that wait for their simulation, ordered by an estimate of the simulated step.
 
-The evaluator prices a pipeline on an idle network. The simulation adds contention: messages that share a link. Its amount is
-learned from the candidates simulated so far: a candidate is expected to lose the same fraction of its busiest link's message
-time as the best simulated one of its kind (equal degrees and number of stages), and nothing where there is none. This is a
-heuristic order and no bound.
+The evaluator gives the step on an idle network. The simulation adds contention between messages that share a link. Its amount
+is learned from the candidates simulated so far: a candidate is expected to lose the same fraction of its busiest link's message
+time as the best simulated one of its kind (equal degrees and number of stages), and nothing where no such candidate was
+simulated. This is a heuristic order and no bound.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from planner.space.shapes import Shape
 from sim.units import Seconds
 
 Kind: TypeAlias = tuple[object, ...]
-Pipeline: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
+"""Degrees, ZeRO stage, order of weight gathers and number of stages."""
+Key: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
+"""Shape and (cluster, layers) of each stage."""
 
 
 @dataclass(slots=True)
 class Pool:
-    """Candidates by their pipeline; contention of each kind: the least fraction seen of the busiest link's message time."""
+    """`candidates` by shape and stages; `contention` by kind: the least fraction seen of the busiest link's time."""
 
-    candidates: dict[Pipeline, Candidate] = field(default_factory=dict)
+    candidates: dict[Key, Candidate] = field(default_factory=dict)
     contention: dict[Kind, float] = field(default_factory=dict)
 
     def add(self, found: Iterable[Candidate], cutoff: Seconds) -> None:
@@ -32,22 +34,22 @@ class Pool:
         self.candidates |= {(candidate.shape, candidate.stages): candidate for candidate in found if candidate.seconds < cutoff}
 
     def expected(self, candidate: Candidate, unknown: float = 0.0) -> Seconds:
-        """Estimate of the simulated step; `unknown` is the contention of a kind of which none was simulated."""
-        return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.through
+        """Estimated seconds of the simulated step; `unknown` is the contention of a kind of which none was simulated."""
+        return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.link_seconds
 
     def take(self, cutoff: Seconds) -> Candidate | None:
         """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network."""
-        self.candidates = {pipeline: candidate for pipeline, candidate in self.candidates.items() if candidate.seconds < cutoff}
-        least = min(self.candidates, key=lambda pipeline: self.expected(self.candidates[pipeline]), default=None)
+        self.candidates = {key: candidate for key, candidate in self.candidates.items() if candidate.seconds < cutoff}
+        least = min(self.candidates, key=lambda key: self.expected(self.candidates[key]), default=None)
         return self.candidates.pop(least) if least is not None else None
 
     def learn(self, candidate: Candidate, seconds: Seconds) -> None:
-        """Record the simulated step of a candidate."""
-        if candidate.through > 0:
-            fraction = max(seconds - candidate.seconds, 0.0) / candidate.through
+        """Record the seconds of a candidate's simulated step."""
+        if candidate.link_seconds > 0:
+            fraction = max(seconds - candidate.seconds, 0.0) / candidate.link_seconds
             self.contention[_kind(candidate)] = min(fraction, self.contention.get(_kind(candidate), fraction))
 
 
 def _kind(candidate: Candidate) -> Kind:
     shape = candidate.shape
-    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(candidate.row)
+    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(candidate.pipeline)

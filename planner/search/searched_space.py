@@ -1,8 +1,8 @@
-"""The space that a certificate speaks of: every dimension of the search with its values, and what stays outside.
+"""The searched space that a certificate holds for: each dimension of the search with its values, and what is left out.
 
-Values are those that the search enumerates for the request (`planner.space.shapes`), so that a pinned dimension has one. What
-a plan could be besides (`sim.plan.plan`), and the search leaves out, is listed as short texts; those of a dimension begin with
-its name.
+Values are those that the search enumerates for the request (`planner.space.shapes`), so a pinned dimension has one value. What
+a plan (`sim.plan.plan`) could have and the search leaves out is listed as short texts; a text about a dimension begins with the
+dimension's name.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from sim.plan.certificate import Axis
 from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
 
 ACROSS = "stages across clusters"
-"""The axis of plans with mixed stages, which have a bound of their own."""
+"""Name of the axis of plans with mixed stages, which have a bound of their own."""
 RUNS = 6
-"""Of more runs of numbers the first and the last are named, and how many numbers there are."""
+"""Runs of consecutive numbers that are listed; of more runs, only the least and the largest number and how many there are."""
 
 
 def axes(request: Request) -> tuple[Axis, ...]:
-    """Every dimension of the search with its values for this request. Raises Infeasible where there is no shape."""
+    """The dimensions of the search with their values for a request. Raises Infeasible where there is no shape."""
     shapes = list(searched(request))
     sampled = _sampled(request, shapes)
     found = (
         Axis("tp", _values(shapes, "tp")),
-        Axis("pp", (_places(request, shapes),)),
+        Axis("pp", (_lengths(request, shapes),)),
         *(Axis(name, _values(shapes, name)) for name in ("dp", "cp", "ep", "microbatch_size")),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
@@ -47,14 +47,14 @@ def axes(request: Request) -> tuple[Axis, ...]:
 
 
 def outside(request: Request) -> tuple[str, ...]:
-    """What is not searched though a plan could have it: values of dimensions that are not pinned, then rules in words."""
+    """What a plan could have and the search leaves out: values of dimensions that are not pinned, then rules in words."""
     shapes = list(searched(request))
     sampled = _sampled(request, shapes)
     return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled))
 
 
 def listed(values: Sequence[int]) -> str:
-    """Numbers in ascending order as text, neighbours as a run: `3, 5 to 7`."""
+    """Ascending numbers as text, with consecutive ones as a run: `3, 5 to 7`."""
     places = groupby(enumerate(values), lambda pair: pair[1] - pair[0])
     runs = [[number for _, number in run] for _, run in places]
     if len(runs) > RUNS:
@@ -64,7 +64,7 @@ def listed(values: Sequence[int]) -> str:
 
 
 def _sampled(request: Request, shapes: Iterable[Shape]) -> list[Shape]:
-    """All variants of one shape of each kind: what schedules and ZeRO stages there are depends on no other degree."""
+    """All variants of one shape of each kind, for a kind decides which schedules and ZeRO stages there are."""
     kinds: dict[tuple[object, ...], Shape] = {}
     for shape in shapes:
         kinds.setdefault((shape.slots > 1, shape.recompute, shape.cp > 1, shape.ep > 1), shape)
@@ -72,13 +72,13 @@ def _sampled(request: Request, shapes: Iterable[Shape]) -> list[Shape]:
 
 
 def _values(shapes: Iterable[Shape], name: str) -> tuple[str | int, ...]:
-    """The values of a dimension: numbers ascending, words in the order of the search."""
+    """The values of a dimension that shapes have: numbers ascending, words in the order of the search."""
     found = dict.fromkeys(getattr(shape, name) for shape in shapes)
     return tuple(found) if any(isinstance(value, str) for value in found) else tuple(sorted(found))
 
 
-def _places(request: Request, shapes: Iterable[Shape]) -> str | int:
-    """Pipeline places: as pinned, else from 1 to as many as layers and slots allow."""
+def _lengths(request: Request, shapes: Iterable[Shape]) -> str | int:
+    """Lengths of pipelines as text: the pinned one, else from 1 to as many stages as layers and slots allow."""
     if request.wishes.pp:
         return request.wishes.pp
     widths = {(shape.tp, shape.slots) for shape in shapes}
@@ -99,7 +99,7 @@ def _placements(request: Request) -> Iterator[str]:
 
 
 def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
-    """The axis of plans with mixed stages; none on one cluster, or where what is pinned rules them out."""
+    """The axis of plans with mixed stages; empty for one cluster, or where pinned values rule such plans out."""
     many = len(list(request.clusters()))
     unequal = [one for one in sampled if not schedules.get(one.schedule).CHUNKED and one.zero_stage <= 1]
     if many < 2 or not unequal:
@@ -116,43 +116,43 @@ def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
 
 
 def _other_values(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
-    """Values that a plan could have, of dimensions that are not pinned."""
+    """Texts of values that a plan could have and the search leaves out, of dimensions that are not pinned."""
     wishes, found = request.wishes, {shape.schedule for shape in sampled}
-    other = [name for name in schedules.names() if name not in found and _plays(name, wishes.vpp)]
+    other = [name for name in schedules.names() if name not in found and _is_defined(name, wishes.vpp)]
     if other and not wishes.schedule:
         yield f"schedule {', '.join(other)}"
     if wishes.zero_stage is None and any(shape.slots > 1 for shape in shapes):
-        yield from _told("zero_stage", ZERO_STAGES, sampled)
+        yield from _left_out("zero_stage", ZERO_STAGES, sampled)
     other = [name for name in RECOMPUTE if name not in _values(shapes, "recompute")]
     if other and not wishes.recompute:
         yield f"recompute {', '.join(other)}"
     if not wishes.tp:
         most = max(cluster.node.count for cluster in request.clusters())
-        yield from _told("tp", _possible(request, "tp", most, shapes), shapes)
+        yield from _left_out("tp", _pinnable(request, "tp", most, shapes), shapes)
     if not wishes.cp:
         most = max(cluster.devices for cluster in request.clusters())
-        yield from _told("cp", _possible(request, "cp", most, shapes), shapes)
+        yield from _left_out("cp", _pinnable(request, "cp", most, shapes), shapes)
     if not wishes.microbatch_size:
-        yield from _told("microbatch_size", _sizes(request, shapes), shapes)
+        yield from _left_out("microbatch_size", _sizes(request, shapes), shapes)
     if not wishes.vpp and any(schedules.get(name).CHUNKED for name in found):
-        yield from _told("vpp", range(2, request.workload.model.layers // 2 + 1), sampled)
+        yield from _left_out("vpp", range(2, request.workload.model.layers // 2 + 1), sampled)
 
 
-def _plays(schedule: str, vpp: int | None) -> bool:
-    """Whether a schedule simulates the vpp that is pinned."""
+def _is_defined(schedule: str, vpp: int | None) -> bool:
+    """Whether a schedule is defined for a pinned vpp."""
     return vpp is None or (vpp > 1) == schedules.get(schedule).CHUNKED
 
 
-def _told(name: str, possible: Iterable[int], shapes: Iterable[Shape]) -> Iterator[str]:
-    """The possible values of a dimension that are not searched; nothing where all are."""
+def _left_out(name: str, possible: Iterable[int], shapes: Iterable[Shape]) -> Iterator[str]:
+    """The text of the possible values of a dimension that no shape has; nothing where all are searched."""
     known = _values(shapes, name)
     other = sorted(value for value in possible if value not in known)
     if other:
         yield f"{name} {listed(other)}"
 
 
-def _possible(request: Request, name: str, most: int, shapes: Iterable[Shape]) -> Iterator[int]:
-    """Degrees that are not searched, and would be if they were pinned."""
+def _pinnable(request: Request, name: str, most: int, shapes: Iterable[Shape]) -> Iterator[int]:
+    """Degrees of a dimension (tp or cp) from 2 to `most` that are not searched, but would be if they were pinned."""
     known = _values(shapes, name)
     for degree in range(2, most + 1):
         with suppress(Infeasible):
@@ -165,14 +165,14 @@ def _pinned(request: Request, name: str, degree: int) -> Wishes:
 
 
 def _sizes(request: Request, shapes: Iterable[Shape]) -> set[int]:
-    """Microbatch sizes that divide what some replica gets of the batch."""
+    """Microbatch sizes that divide the share of the batch of a replica, for some dp."""
     shares = {request.workload.global_batch_size // shape.dp for shape in shapes}
     small = ((share, size) for share in shares for size in range(1, math.isqrt(share) + 1) if share % size == 0)
     return {size for share, low in small for size in (low, share // low)}
 
 
 def _partly(sampled: Iterable[Shape]) -> Iterator[str]:
-    """ZeRO stages that are searched under some schedules only."""
+    """Texts of ZeRO stages that are searched under some schedules only."""
     pairs = {(one.zero_stage, one.schedule) for one in sampled if one.slots > 1}
     names = sorted({schedule for _, schedule in pairs})
     for stage in sorted({stage for stage, _ in pairs}):
@@ -182,7 +182,7 @@ def _partly(sampled: Iterable[Shape]) -> Iterator[str]:
 
 
 def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Shape]) -> Iterator[str]:
-    """What no value of a dimension says."""
+    """Texts of what is left out but is no value of a dimension."""
     width, pp = max(shape.slots for shape in shapes), request.wishes.pp or request.workload.model.layers
     if width >= 4 and not request.wishes.zero_shard_size:
         yield "ZeRO among part of the replicas (zero_shard_size)"

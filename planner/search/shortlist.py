@@ -1,4 +1,4 @@
-"""The best of many candidates when a rough cost is quick and the exact one is not."""
+"""The best of many candidates by an exact cost that is slow to compute, with the help of a quick rough cost."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ P = TypeVar("P", bound=Priced)
 def shortlist(rough: Iterable[tuple[float, T]], exact: Callable[[T], Iterable[P]], number: int, deadline: float) -> list[P]:
     """The `number` best by exact cost, best first; of equals the one that came first.
 
-    Items are looked at in the order of their rough cost, until it is above the cost of the last on the list: where the rough
-    cost is never above the exact, nothing better is missed. Beyond the deadline, a time of `time.monotonic`, one is enough.
+    rough: (rough cost, item); exact: the candidates of an item with their exact costs; deadline: a time of `time.monotonic`,
+    after which the search stops as soon as it has one candidate. Items are evaluated in the order of their rough cost, until it
+    reaches the exact cost of the last on the list. Where the rough cost is never above the exact one, no better one is missed.
     """
     best: list[P] = []
     for seconds, item in sorted(rough, key=lambda pair: pair[0]):

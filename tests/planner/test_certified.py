@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from planner import strategies
-from planner.bounds.deadline import AnyOrder, deadline_bound, deadline_tests
+from planner.bounds.deadline import AnyOrder, DeadlineTest, deadline_bound, deadline_tests
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
@@ -23,10 +23,11 @@ from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
+from planner.search.evaluation import PipelineEvaluation
 from planner.search.mixed import is_mixed, layouts, mixed
 from planner.space.shapes import Shape, overlaps, searched, slots, variants
 from sim.analytic import plan_costs
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, NotModelled, PlanError
 from sim.formats.topology import load
 from sim.hardware.cluster import Fleet, Trunk
 from sim.hardware.topology import Topology
@@ -36,6 +37,8 @@ from sim.workload.model import Model
 from sim.workload.workload import Workload
 
 SEEDS = range(24)
+UNEXPECTED_SEED = 3
+"""A request whose search calls every function of `UNEXPECTED`."""
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
 
@@ -321,3 +324,47 @@ links:
         question = Request(topology, topology.workload, Wishes(recompute="none", microbatch_size=2), time_limit=10.0)
         steps.append(step(strategies.get("certified").plan(question, PlanningContext(question))))
     assert steps[1] <= steps[0] * (1 + 1e-9)
+
+
+UNEXPECTED = {
+    "deadline test": (DeadlineTest, "within"),
+    "deadline test of any order": (AnyOrder, "within"),
+    "listing of pipelines": (DeadlineTest, "pipelines"),
+    "evaluator": (PipelineEvaluation, "evaluated"),
+    "evaluator of the proof": ("planner.search.exhaust", "priced"),
+    "evaluator of one stage": ("planner.search.single_stage", "priced"),
+    "evaluator of plans": ("planner.search.incumbent", "evaluate"),
+    "test of mixed stages": ("planner.strategies.certified", "mixed_lower_bound"),
+}
+"""Functions of the search -> where they are."""
+
+
+@pytest.mark.parametrize("name", UNEXPECTED)
+def test_an_unexpected_error_is_not_swallowed(made, monkeypatch, name):
+    """A family whose test fails is not ruled out: an error that was swallowed would raise the certified bound."""
+    where, function = UNEXPECTED[name]
+    target = f"{where}.{function}" if isinstance(where, str) else f"{where.__module__}.{where.__name__}.{function}"
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(target, broken)
+    question = made(UNEXPECTED_SEED)
+    with pytest.raises(RuntimeError, match="unexpected"):
+        strategies.get("certified").plan(question, PlanningContext(question))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pipelines_that_the_evaluator_does_not_model_keep_their_bound(made, monkeypatch, seed):
+    question = made(seed)
+    fastest = planned(question)
+
+    def not_modelled(*_: object) -> None:
+        raise NotModelled("not modelled")
+
+    monkeypatch.setattr(PipelineEvaluation, "evaluated", not_modelled)
+    plan = planned(question)
+    assert (plan is None) == (fastest is None)
+    if plan is not None and fastest is not None:
+        assert plan.certificate is not None
+        assert plan.certificate.lower_bound_s <= min(step(plan), step(fastest)) * (1 + 1e-9)

@@ -14,6 +14,7 @@ from planner.api import plan_for
 from planner.bounds.objectives import check, dominates, front, known, least, value
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
 from planner.strategies import certified
 from sim.errors import PlanError
 from sim.hardware.cluster import Trunk
@@ -76,7 +77,7 @@ def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(asked, ob
     assert told.lower_bound_per_token == least(PlanningContext(question), (objective,))[0]
     assert told.gap == 1 - told.lower_bound_per_token / value(found, objective)
     assert 0 <= told.gap < 1
-    assert told.status == ("optimal" if told.gap <= certified.OPTIMAL_GAP else "feasible")
+    assert told.status == ("optimal" if told.gap <= Budgets().optimal_gap else "feasible")
 
 
 @pytest.mark.parametrize("wishes", [Wishes(tp=1, recompute="none"), Wishes(tp=2, recompute="none"), Wishes(recompute="full")])

@@ -1,4 +1,4 @@
-"""Drafts are simulated in the order of what is expected of them, which is learned kind by kind."""
+"""Candidates are simulated in the order of their expected steps, with contention learned by kind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CLASS = SimpleNamespace(cluster=SimpleNamespace(name="a"))
 
 def candidate(seconds: float, through: float, *layers: int, dp: int = 2) -> Candidate:
     """A candidate on one cluster."""
-    drawing = SimpleNamespace(shape=Shape(1, dp, 1, "none", "zb-h2", 1, 1), some=(CLASS,))
-    return Candidate(seconds, through, drawing, tuple((0, k) for k in layers))
+    evaluation = SimpleNamespace(shape=Shape(1, dp, 1, "none", "zb-h2", 1, 1), classes=(CLASS,))
+    return Candidate(seconds, through, evaluation, tuple((0, k) for k in layers))
 
 
 def test_a_kind_that_waited_for_its_messages_comes_later():

@@ -16,9 +16,9 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
+from planner.search.budgets import Budgets
 from planner.space.shapes import shapes
 from planner.strategies import amp
-from planner.strategies.certified import OPTIMAL_GAP
 from planner.strategies.holmes import layers_by_speed
 from planner.strategies.metis import balance_layers, batch_shares, relieve
 from sim.errors import Infeasible
@@ -334,7 +334,7 @@ def test_a_certificate_adds_up(question, name):
     found = plan.certificate
     assert 0 < found.lower_bound_s <= found.objective_s == step(plan)
     assert found.gap == pytest.approx(1 - found.lower_bound_s / found.objective_s)
-    assert found.status == ("optimal" if found.gap <= OPTIMAL_GAP else "feasible")
+    assert found.status == ("optimal" if found.gap <= Budgets().optimal_gap else "feasible")
     assert found.solver
     assert found.seconds == LIMIT
 

@@ -1,0 +1,86 @@
+"""How much work the search does before it stops.
+
+Work is counted in estimates, pipelines, programmes and simulations, not in seconds, so that a request has the same answer on
+every machine. The time limit of the request is only a safeguard on top of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Limits and tolerances of one search, in the order in which the search meets them.
+
+    All values are guesses, set by hand. Unless a field says otherwise, a larger value makes the search slower and its plan or
+    its certificate better."""
+
+    # the first plan
+    first_shapes: int = 24
+    """Shapes from which the first plan is taken, each under every schedule: the best by a quick estimate."""
+    first_vpp: int = 4
+    """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
+    first_variants: int = 32
+    """Variants (a shape under one schedule, vpp and ZeRO stage) for which pipelines are estimated."""
+    first_estimates: int = 3
+    """Estimated pipelines kept of each of these variants."""
+    first_evaluated: int = 32
+    """Estimated pipelines that the evaluator evaluates."""
+    estimate_error: float = 0.02
+    """Fraction by which an estimate may be above the fastest candidate and its pipeline still be evaluated."""
+    first_improved: int = 6
+    """Fastest candidates that go through local search."""
+    first_tries: int = 6
+    """Simulations in a row without a faster plan, after which the first plan is final."""
+    mixed_tries: int = 4
+    """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
+
+    # the proof
+    target_gap: float = 0.005
+    """Fraction of the best step by which a plan must be faster to be searched for. A larger one is proved sooner, and leaves a
+    larger gap."""
+    optimal_gap: float = 1e-3
+    """Largest gap at which a plan is called optimal: no plan of the searched space is faster by a larger fraction."""
+    few_pipelines: int = 1_000
+    """Pipelines of a variant, in one order of its classes, up to which all that might beat the target are evaluated."""
+    most_pipelines: int = 20_000
+    """Pipelines of a variant, in one order of its classes, that are listed at most where only those near its bound are."""
+    bound_step: float = 0.02
+    """First fraction by which a variant's bound is raised to list the pipelines below it; doubled until `few_pipelines` are
+    listed. A larger one evaluates more pipelines at once."""
+    all_pipelines: int = 400_000
+    """Pipelines evaluated for the proof in all. Once they are used up, bounds stay as they are."""
+    kept_pipelines: int = 4
+    """Fastest pipelines of each evaluated list that become candidates for simulation."""
+    unproved_variants: int = 100
+    """Variants in a row that could not change the certificate and gave no faster plan, after which the search ends."""
+    round_variants: int = 20
+    """Number of such variants after which candidates of the pool are simulated."""
+    round_tries: int = 2
+    """Simulations in a row without a faster plan, after which such a round ends."""
+    last_tries: int = 20
+    """Simulations in a row without a faster plan, after which the search ends."""
+
+    # faster plans of a variant, without a proof
+    improved_estimates: int = 3
+    """Best estimated pipelines of the variant that are evaluated; the fastest one goes through local search."""
+    contention: float = 0.5
+    """Contention expected where no candidate of the same kind was simulated, as a fraction of the busiest link's message time
+    (`planner.search.pool`). With a larger one fewer candidates are simulated as soon as they are found."""
+    solved_tries: int = 4
+    """Simulations of solutions of the stage programme in a row without a faster plan, after which no more are solved."""
+    programmes: int = 16
+    """Stage programmes in a row without a faster plan, after which no more are solved; most only prove that they have none."""
+
+    # the time limit
+    long_s: float = 1.0
+    """Seconds of building and simulating one plan from which time is reserved for the plans that follow the search."""
+    plans_after: int = 3
+    """Plans built or simulated after the search, for which time is reserved: two other strategies' and the reported one."""
+    late_tries: int = 4
+    """Simulations in a row without a faster plan once the time limit has passed; none where one takes `long_s`."""
+    late_s: float = 30.0
+    """Seconds after the time limit up to which other strategies are still asked for a plan."""
+    mixed_bound_s: float = 3.0
+    """Seconds that the bound of plans with mixed stages has in any case; after that the work bound replaces it."""

@@ -1,0 +1,52 @@
+"""The certificate: how far the plan can be from the fastest one of the searched space (`planner.search.searched_space`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from planner.bounds.mixed_deadline import mixed_bound
+from planner.bounds.total_work import work_bound
+from planner.placement.simulation import step
+from planner.request import Request
+from planner.search.budgets import Budgets
+from planner.search.incumbent import Incumbent
+from planner.search.mixed import is_mixed, layouts
+from planner.search.searched_space import axes, outside
+from sim.plan.certificate import Certificate
+from sim.plan.plan import Plan
+
+
+def certificate(
+    request: Request, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str], budgets: Budgets
+) -> Certificate:
+    """The certificate of a simulated plan.
+
+    `bounds` are lower bounds whose minimum holds for all pipelines of whole stages, `mixed` is one of all plans with mixed
+    stages, and `solvers` are the names of solvers that found plans. Where the plan has mixed stages, both bounds count."""
+    objective = step(plan)
+    bound = min([objective, *bounds])
+    if is_mixed(plan) and mixed is not None:
+        bound = min(bound, mixed)
+    gap = 1 - bound / objective
+    return Certificate(
+        status="optimal" if gap <= budgets.optimal_gap else "feasible",
+        objective_s=objective,
+        lower_bound_s=bound,
+        gap=gap,
+        solver="+".join(["closed form", *sorted(solvers)]),
+        seconds=request.time_limit,
+        mixed_lower_bound_s=mixed,
+        space=axes(request),
+        outside=outside(request),
+    )
+
+
+def mixed_lower_bound(incumbent: Incumbent) -> float | None:
+    """A lower bound of plans with mixed stages, at most the best step; None where there are none, or no plan yet."""
+    request, context = incumbent.request, incumbent.context
+    if incumbent.best is None or len(list(request.clusters())) < 2:
+        return None
+    deadline = max(incumbent.deadline, time.monotonic() + incumbent.budgets.mixed_bound_s)
+    bound = mixed_bound(context, layouts(request), incumbent.cutoff, deadline)
+    return work_bound(context) if bound is None else bound

@@ -1,0 +1,62 @@
+"""Variants that another variant dominates: ZeRO 1 in place of ZeRO 2.
+
+A pipeline that fits memory under ZeRO 1 is as fast there, or faster, because ZeRO 2 reduces gradients after every microbatch.
+So the proof looks under ZeRO 2 only at pipelines that do not fit under ZeRO 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.bounds.deadline import AnyOrder, DeadlineTest
+from planner.bounds.greedy_filling import Pipeline
+from planner.costs.node_classes import node_classes
+from planner.request import Request
+from planner.search.candidates import too_large
+from planner.search.incumbent import Incumbent
+from planner.space.shapes import Shape
+from sim.plan import schedules
+
+
+def dominating(request: Request, shape: Shape) -> Shape | None:
+    """The variant that is as fast, or faster, on every pipeline that fits it; None where the search has no such variant."""
+    free = shape.zero_stage == 2 and request.wishes.zero_stage is None
+    return replace(shape, zero_stage=1) if free else None
+
+
+def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
+    """Whether every pipeline of a variant that might beat the target fits the dominating variant too."""
+    other = dominating(incumbent.request, shape)
+    if other is None:
+        return False
+    layers = incumbent.request.workload.model.layers
+    classes = node_classes(incumbent.context, other)
+    longest = min(sum(option.capacity for option in classes), layers // shape.vpp)
+    held = _most_in_flight(shape, classes[0].microbatches, longest) if classes else ((0, 0),)
+    return all(
+        option.memory.most_layers(role, held) >= min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
+        for option in classes
+        for role in ("first", "middle", "last", "only")
+    )
+
+
+def _most_in_flight(shape: Shape, microbatches: int, pp: int) -> tuple[tuple[int, int], ...]:
+    """At least as many microbatches as a stage of a pipeline of up to pp stages holds in flight (`schedules.in_flight`)."""
+    schedule = schedules.get(shape.schedule)
+    if schedule.CHUNKED:
+        return ((min(microbatches * shape.vpp, (shape.vpp + 1) * pp), 0),)
+    if schedule.SPLITS_BACKWARD:
+        return ((min(microbatches, 2 * pp),) * 2,)
+    return ((microbatches if shape.schedule == "gpipe" else min(microbatches, pp), 0),)
+
+
+def undominated(
+    incumbent: Incumbent, shape: Shape, test: DeadlineTest | AnyOrder, seconds: float, most: int
+) -> list[Pipeline] | None:
+    """Pipelines of a test that might finish within `seconds`, without dominated ones; None where the test lists over `most`."""
+    pipelines, other = test.pipelines(seconds, most), dominating(incumbent.request, shape)
+    if not pipelines or other is None:
+        return pipelines
+    named = {option.cluster.name: option for option in node_classes(incumbent.context, other)}
+    classes = tuple(named[option.cluster.name] for option in test.order if option.cluster.name in named)
+    return too_large(incumbent.context, other, classes, pipelines) if len(classes) == len(test.order) else pipelines

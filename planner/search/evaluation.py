@@ -1,0 +1,120 @@
+"""Step times of pipelines of one shape over one set of node classes, on an idle network.
+
+Seconds are those of `sim.analytic.evaluator`, with the messages and nodes of exactly the placement that
+`planner.placement.ranks.build` makes. Contention between the messages of a step is left to the simulation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from planner.bounds.greedy_filling import Pipeline
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass
+from planner.placement.ranks import virtual
+from planner.space.shapes import Shape
+from sim.analytic.candidates import STAGE, UNTIED, Floats
+from sim.analytic.evaluator import Ints, Table
+from sim.analytic.recurrence import steps
+from sim.plan import schedules
+
+
+class PipelineEvaluation:
+    """Evaluates pipelines of a shape; a `Pipeline` holds indices into `classes`. Raises NoRoute where nothing joins them."""
+
+    def __init__(self, context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...]):
+        self.context, self.shape, self.classes = context, shape, classes
+        self.layers = context.request.workload.model.layers
+        self.config = classes[0].config
+        self.microbatches = shape.microbatches(context.request.workload)
+        self.pinned_pp = context.request.wishes.pp
+        clusters = tuple(option.cluster for option in classes)
+        self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape)
+        self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
+        self._alignments = [(i, way) for i, option in enumerate(classes) for way in range(len(option.costs))]
+        self._table_row = {key: index for index, key in enumerate(self._alignments)}
+
+    def evaluated(self, pipelines: Sequence[Pipeline]) -> list[tuple[float, Pipeline]]:
+        """(seconds of a step, pipeline) of each pipeline, the fastest first. Raises NotModelled."""
+        result: list[tuple[float, Pipeline]] = []
+        for pp in sorted({len(pipeline) for pipeline in pipelines}):
+            of_length = [pipeline for pipeline in pipelines if len(pipeline) == pp]
+            result += zip(self._seconds(of_length), of_length, strict=True)
+        return sorted(result)
+
+    def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:
+        """Seconds of a step of pipelines with equally many stages, evaluated as one batch."""
+        classes = [tuple(i for i, _ in pipeline) for pipeline in pipelines]
+        distinct = {one: number for number, one in enumerate(dict.fromkeys(classes))}
+        which = np.array([distinct[one] for one in classes])
+        table_rows: Ints = np.array([self._table_rows(one) for one in distinct])[which]
+        stages = np.array([virtual(tuple(layers for _, layers in pipeline), self.shape.vpp) for pipeline in pipelines])
+        candidates = self._table.candidates(table_rows, stages)
+        messages = [self.messages(one) for one in distinct]
+        for name, way in (("ahead", 0), ("back", 1)):
+            candidates.stages[STAGE.index(name)] = np.array([message[way] for message in messages])[which].T
+        tied: Floats = np.array([message[2] for message in messages])[which]
+        seconds: list[float] = steps(replace(candidates, tied=tied)).tolist()
+        return seconds
+
+    @functools.cached_property
+    def _table(self) -> Table:
+        """Costs of a stage of each class at each alignment with its nodes; messages are those of `messages`."""
+        costs = [replace(self.classes[i].costs[way], config=self.config) for i, way in self._alignments]
+        return Table(costs, np.zeros((len(costs), len(costs))))
+
+    def _table_rows(self, classes: tuple[int, ...]) -> list[int]:
+        """The row of `_table` of each stage."""
+        return [self._table_row[i, index % len(self.classes[i].costs)] for i, index in self._indexed(classes)]
+
+    def messages(self, classes: tuple[int, ...]) -> tuple[list[float], list[float], float]:
+        """(ahead, back, tied) seconds of a pipeline whose stages are on these classes.
+
+        ahead and back: by virtual stage, the message to the next virtual stage and to the previous one; tied: the all-reduce
+        of a tied embedding's gradient, `UNTIED` where there is none."""
+        if classes not in self._messages:
+            ends = list(self._indexed(classes))
+            pp, last = len(classes), len(classes) * self.shape.vpp - 1
+            ahead = [self._hop(ends[s % pp], ends[(s + 1) % pp]) if s < last and pp > 1 else 0.0 for s in range(last + 1)]
+            back = [self._hop(ends[s % pp], ends[(s - 1) % pp]) if s and pp > 1 else 0.0 for s in range(last + 1)]
+            clusters = self.classes[classes[0]].cluster, self.classes[classes[-1]].cluster
+            tied = self.context.tied.seconds(*clusters, ends[-1][1], self.shape, self._nic) if pp > 1 else 0.0
+            self._messages[classes] = ahead, back, tied if tied > 0 else UNTIED
+        return self._messages[classes]
+
+    def _indexed(self, classes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """(class, number of the stage among those of its class) of each stage."""
+        used = [0] * len(self.classes)
+        for i in classes:
+            yield i, used[i]
+            used[i] += 1
+
+    def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
+        (i, a), (j, b) = source, target
+        clusters = self.classes[i].cluster, self.classes[j].cluster
+        return self.context.messages.hop(clusters[0], a, clusters[1], b, self.shape, self._nic, self._in_step)
+
+    def link_seconds(self, pipeline: Pipeline) -> float:
+        """Seconds that all messages of a step, both ways, take on the busiest link: a lower bound of the step."""
+        runs = tuple((self.classes[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in pipeline))
+        return self.microbatches * self.context.loads.whole_pipeline(runs, self.shape, self._nic)
+
+    def layer_capacity(self, classes: Sequence[int]) -> list[int]:
+        """Maximum number of layers that the memory of each stage holds, beside its microbatches in flight."""
+        pp, stage_roles = len(classes), roles(len(classes))
+        microbatches, name, vpp = self.shape.enough(self.microbatches, pp), self.shape.schedule, self.shape.vpp
+        in_flight = (schedules.in_flight(name, stage, pp, microbatches, vpp) for stage in range(pp))
+        return [
+            self.classes[i].memory.most_layers(role, held)
+            for i, role, held in zip(classes, stage_roles, in_flight, strict=True)
+        ]
+
+
+def roles(pp: int) -> list[str]:
+    """The role of each stage of a pipeline, as `NodeClass.cost` takes it: first, middle, last, or only."""
+    return ["only"] if pp == 1 else ["first", *["middle"] * (pp - 2), "last"]

@@ -1,0 +1,122 @@
+"""Closes the gap of a variant whose deadline tests rule out too little: lists the pipelines that are left and evaluates them.
+
+A bound rises to the least of two values: the fastest of the evaluated pipelines, and the seconds up to which all pipelines were
+listed. Every pipeline is either evaluated or ruled out below these seconds, so the bound holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from planner.bounds.deadline import AnyOrder, DeadlineTest
+from planner.bounds.greedy_filling import Pipeline
+from planner.costs.node_classes import under
+from planner.search.candidates import Candidate, priced
+from planner.search.dominance import undominated
+from planner.search.improvement import Improvement
+from planner.search.incumbent import Incumbent
+from planner.space.shapes import Shape, overlaps
+from sim.errors import NotModelled
+
+
+@dataclass(slots=True, eq=False)
+class OpenVariant:
+    """A variant with the deadline tests, one per order of its classes, that do not rule out the target.
+
+    `evaluated` holds the pipelines evaluated so far and the fastest candidates among them, by shape and index of the test."""
+
+    tests: tuple[DeadlineTest | AnyOrder, ...]
+    evaluated: dict[tuple[Shape, int], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
+
+
+Listing = tuple[float, list[list[Pipeline]]]
+"""Seconds, and for each test all pipelines that it does not rule out to finish within them."""
+
+
+@dataclass(slots=True)
+class Exhaust:
+    """Evaluates the pipelines that deadline tests leave; `pipelines` counts them.
+
+    `settled` are the final bounds of the proof so far, beside which a variant's bound may not matter any more."""
+
+    incumbent: Incumbent
+    improvement: Improvement
+    settled: list[float]
+    pipelines: int = 0
+
+    def closer(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
+        """(a closer lower bound of a variant's pipelines of two or more stages, whether it is final).
+
+        Where pipelines are too many to list, or may be faster than the evaluator says, the bound is final as it is, and the
+        variant is only searched for a faster plan. Fewer are listed where a settled bound is lower anyhow."""
+        incumbent, budgets = self.incumbent, self.incumbent.budgets
+        matters = bound < min(self.settled, default=math.inf) and self.pipelines < budgets.all_pipelines
+        incumbent.unproved += not matters
+        if not matters and incumbent.unproved % budgets.round_variants == 0:
+            incumbent.simulate_pool(budgets.round_tries)
+        try:
+            listing = self._listed(shape, variant.tests, bound, matters)
+            candidates = list(self._evaluated(shape, variant, listing[1])) if listing is not None else []
+        except NotModelled:
+            listing, candidates = None, []
+        if listing is None:
+            self.improvement.improve(shape)
+            return bound, True
+        incumbent.add(candidates)
+        if not all(test.exact for test in variant.tests):  # a pipeline may be faster than evaluated
+            self.improvement.improve(shape)
+            return bound, True
+        least = min((candidate.seconds for candidate in candidates), default=math.inf)
+        return min(least, listing[0]), least <= listing[0]
+
+    def _listed(self, shape: Shape, tests: tuple[DeadlineTest | AnyOrder, ...], bound: float, matters: bool) -> Listing | None:
+        """All pipelines that might beat the target; where they are too many and the bound `matters`, those a little above it.
+
+        None where these are too many, too."""
+        incumbent, budgets = self.incumbent, self.incumbent.budgets
+        few = [undominated(incumbent, shape, test, incumbent.target, budgets.few_pipelines) for test in tests]
+        complete = [pipelines for pipelines in few if pipelines is not None]
+        if len(complete) == len(tests):
+            return incumbent.target, complete
+        listing: Listing | None = None
+        share = budgets.bound_step if matters else math.inf
+        while share < math.inf:
+            seconds = min(incumbent.target, bound * (1 + share))
+            pipelines = self._below(shape, tests, few, seconds)
+            if pipelines is not None:
+                listing = seconds, pipelines
+            enough = pipelines is None or sum(map(len, pipelines)) >= budgets.few_pipelines or seconds == incumbent.target
+            share = math.inf if enough else 2 * share
+        return listing
+
+    def _below(
+        self,
+        shape: Shape,
+        tests: tuple[DeadlineTest | AnyOrder, ...],
+        few: list[list[Pipeline] | None],
+        seconds: float,
+    ) -> list[list[Pipeline]] | None:
+        """Pipelines of each test that might finish within `seconds`, or its `few` below the target; None for too many."""
+        result: list[list[Pipeline]] = []
+        for test, known in zip(tests, few, strict=True):
+            most = self.incumbent.budgets.most_pipelines
+            pipelines = undominated(self.incumbent, shape, test, seconds, most) if known is None else known
+            if pipelines is None:
+                return None
+            result.append(pipelines)
+        return result
+
+    def _evaluated(self, shape: Shape, variant: OpenVariant, pipelines: list[list[Pipeline]]) -> Iterator[Candidate]:
+        """The fastest pipelines of each test, with either order of weight gathers. Raises NotModelled."""
+        context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
+        for index, (test, listed) in enumerate(zip(variant.tests, pipelines, strict=True)):
+            for one in overlaps(shape) if listed else ():
+                known, fastest = variant.evaluated.get((one, index), (set(), []))
+                fresh = [pipeline for pipeline in listed if pipeline not in known]
+                if fresh:
+                    self.pipelines += len(fresh)
+                    fastest += priced(context, one, under(context, one, test.order), fresh, most)
+                    variant.evaluated[one, index] = known.union(fresh), fastest
+                yield from fastest

@@ -1,0 +1,83 @@
+"""Families of shapes that the proof branches on, from a base to its variants.
+
+A base is a shape (degrees other than pp, microbatch size and recomputation) that stands for all its schedules and ZeRO stages.
+It branches into schedules, each of which stands for all ZeRO stages; these branch into variants. At each branching one deadline
+test for the whole family (`AnySchedule`, `AnyChunks`, `AnyZeroStage`) prunes it, or narrows the orders of its classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from planner.bounds.deadline import Orders, orders_within
+from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
+from planner.costs.node_classes import node_classes
+from planner.search.incumbent import Incumbent
+from planner.search.single_stage import may_beat_cutoff
+from planner.space.shapes import Shape, splitting, variants, zero_stages
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """An open node of the proof: a `base`, a `schedule` of it, or a `variant`.
+
+    It stands for its pipelines of one stage, and for longer ones in `orders`: the orders of classes that are not ruled out."""
+
+    kind: Literal["base", "schedule", "variant"]
+    orders: Orders = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """Branches families and prunes those that cannot beat the target; the bounds of pruned ones are appended to `settled`."""
+
+    incumbent: Incumbent
+    settled: list[float]
+
+    def schedules(self, base: Shape) -> Iterator[tuple[Shape, Orders]]:
+        """A base under each schedule and vpp that is not pruned, with its first ZeRO stage in place of all."""
+        every = tuple(variants(self.incumbent.request, base))
+        first = [variant for variant in every if variant.zero_stage == every[0].zero_stage]
+        plain = [variant for variant in first if variant.vpp == 1]
+        interleaved = [variant for variant in first if variant.vpp > 1]
+        if len(plain) > 1:
+            test = functools.partial(AnySchedule, names=tuple(variant.schedule for variant in plain))
+            yield from self._members(plain, splitting(base), every, test)
+        else:
+            yield from ((shape, None) for shape in plain)
+        if len(interleaved) > 1:
+            yield from self._members(interleaved, min(interleaved, key=lambda one: one.vpp), every, AnyChunks)
+        else:
+            yield from ((shape, None) for shape in interleaved)
+
+    def zero_stages(self, shape: Shape, among: Orders) -> Iterator[tuple[Shape, Orders]]:
+        """A shape under a schedule with each ZeRO stage, unless all are pruned; `among` are the orders that are left."""
+        every = tuple(replace(shape, zero_stage=stage) for stage in zero_stages(self.incumbent.request, shape))
+        if len(every) > 1:
+            yield from self._members(every, shape, every, AnyZeroStage, among)
+        else:
+            yield from ((variant, among) for variant in every)
+
+    def _members(
+        self,
+        members: Sequence[Shape],
+        shape: Shape,
+        every: Sequence[Shape],
+        test: Callable[..., AnyZeroStage],
+        among: Orders = None,
+    ) -> Iterator[tuple[Shape, Orders]]:
+        """The members of a family, each with the orders of classes that `test` leaves; nothing where it prunes the family.
+
+        The test is made for `shape`, with the memory of the highest ZeRO stage in `every`, which needs the least."""
+        incumbent = self.incumbent
+        classes = node_classes(incumbent.context, shape)
+        leanest = replace(shape, zero_stage=max(variant.zero_stage for variant in every))
+        holders = node_classes(incumbent.context, leanest)
+        orders = orders_within(test, incumbent.context, classes, holders, incumbent.target, among)
+        if orders == frozenset() and not may_beat_cutoff(incumbent, shape):
+            self.settled.append(incumbent.target)
+        else:
+            yield from ((member, orders) for member in members)

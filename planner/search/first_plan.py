@@ -1,0 +1,96 @@
+"""The first plan: from quick estimates of shapes to simulated pipelines of the best of them.
+
+Shapes are ranked by a quick estimate; pipelines of the best are estimated, evaluated, improved by local search, and simulated.
+Each step costs more per pipeline than the one before, and gets fewer of them. Only usual microbatch sizes enter. Plans with
+mixed stages (`planner.search.mixed`) are simulated at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+
+from planner.bounds.quick_estimate import quick_estimate
+from planner.costs.node_classes import node_classes
+from planner.placement.simulation import simulate_plan
+from planner.search.candidates import Candidate, Estimate, estimates
+from planner.search.incumbent import Incumbent
+from planner.search.local_search import improved
+from planner.search.mixed import mixed
+from planner.space.shapes import USUAL_SIZES, Shape, splitting, variants
+
+
+def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
+    """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits."""
+    budgets, request = incumbent.budgets, incumbent.request
+    usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
+    base_of = {splitting(base): base for base in usual or bases}
+    promising = _ranked(incumbent, base_of, budgets.first_shapes, tails=False)
+    every = [(variant, base_of[shape]) for shape in promising for variant in variants(request, base_of[shape])]
+    quick = (
+        variant
+        for variant, base in every
+        if variant.zero_stage == base.zero_stage and variant.vpp <= max(budgets.first_vpp, base.vpp)
+    )
+    _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants))
+    if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
+        _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
+    _simulate_mixed(incumbent)
+
+
+def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
+    """The `most` shapes with the least quick estimates, in their order, without shapes that do not fit memory.
+
+    Lazy evaluation: a shape enters a heap with an estimate without messages, which is cheap and never above the full estimate.
+    The full one, with `tails` or without, is computed when the shape is first taken from the heap."""
+    context, heap = incumbent.context, list[tuple[float, int, Shape, bool]]()
+    for shape in shapes:
+        if incumbent.seconds_left <= 0 and heap:
+            break
+        least = quick_estimate(context, shape, node_classes(context, shape), False, False)
+        if least < math.inf:
+            heap.append((least, len(heap), shape, False))
+    heapq.heapify(heap)
+    ranked: list[Shape] = []
+    while heap and len(ranked) < most:
+        _, index, shape, is_full = heapq.heappop(heap)
+        if is_full or incumbent.seconds_left <= 0:
+            ranked.append(shape)
+        else:
+            estimate = quick_estimate(context, shape, node_classes(context, shape), tails)
+            heapq.heappush(heap, (estimate, index, shape, True))
+    return ranked
+
+
+def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
+    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them."""
+    budgets, context = incumbent.budgets, incumbent.context
+    estimated: list[Estimate] = []
+    for shape in shapes:
+        if incumbent.seconds_left <= 0 and estimated:
+            break
+        estimated += estimates(context, shape, node_classes(context, shape))[: budgets.first_estimates]
+    estimated.sort(key=lambda estimate: estimate.seconds)
+    incumbent.report(f"{len(estimated)} estimates")
+    evaluated: list[Candidate] = []
+    for estimate in estimated[: budgets.first_evaluated]:
+        fastest = min((candidate.seconds for candidate in evaluated), default=math.inf)
+        if estimate.seconds > fastest * (1 + budgets.estimate_error):
+            break
+        evaluated.append(estimate.evaluated())
+    incumbent.pool.add(improved(evaluated, budgets.first_improved), incumbent.cutoff * (1 - budgets.optimal_gap))
+    incumbent.simulate_pool(budgets.first_tries)
+
+
+def _simulate_mixed(incumbent: Incumbent) -> None:
+    """Simulate plans with mixed stages, the fastest on an idle network first, until some in a row are no faster."""
+    if incumbent.seconds_left <= 0:
+        return
+    since_improvement = 0
+    for seconds, plan in mixed(incumbent.context, "certified", incumbent.cutoff, incumbent.deadline):
+        over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.seconds_left <= 0
+        if seconds >= incumbent.cutoff or over:
+            break
+        since_improvement = 0 if incumbent.keep(simulate_plan(plan)) else since_improvement + 1
+        incumbent.report("simulating mixed stages")

@@ -1,0 +1,153 @@
+"""Generates promising pipelines of a shape over a set of node classes, without a solver.
+
+Where there are few pipelines, all are listed. Else a level is a limit in seconds on what the slowest stage spends on a
+microbatch. At each of the lowest feasible levels every class holds as many layers per stage as it computes within the level,
+and the slowest classes give up the stages that are not needed. Layers are then assigned one by one, each to the stage that
+would finish its microbatches first with it, as far as its memory allows (list scheduling).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise, permutations, product
+
+from planner.bounds.greedy_filling import Pipeline
+from planner.costs.node_classes import NodeClass
+from planner.models.class_orders import orders
+from planner.search.evaluation import PipelineEvaluation, roles
+
+EVERY = 60
+"""Number of pipelines of a shape over a set of classes up to which all are listed and evaluated (a guess). More take longer."""
+LEVELS = 3
+"""Number of different stage counts that are tried, from the lowest feasible level on (a guess)."""
+ROUNDING = 1e-9
+"""Relative tolerance with which a stage's seconds are compared with a level."""
+
+
+def class_sets(classes: Sequence[NodeClass]) -> Iterator[tuple[NodeClass, ...]]:
+    """All non-empty sets of up to three classes; of more classes only the fastest, the fastest two, and so on."""
+    if len(classes) <= 3:
+        for size in range(1, len(classes) + 1):
+            yield from combinations(classes, size)
+        return
+    by_speed = sorted(classes, key=lambda option: option.layer_seconds)
+    for size in range(1, len(classes) + 1):
+        yield tuple(option for option in classes if option in by_speed[:size])
+
+
+def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
+    """Every pipeline that has a stage on each class and fits memory; None where there may be more than `EVERY`."""
+    pipelines: list[Pipeline] = []
+    classes, layers, shape = evaluation.classes, evaluation.layers, evaluation.shape
+    stage_counts = [range(1, min(option.capacity, layers) + 1) for option in classes]
+    if math.prod(len(counts) for counts in stage_counts) > EVERY:
+        return None
+    for order in permutations(range(len(classes))):
+        for counts in product(*stage_counts):
+            pp = sum(counts)
+            pinned_otherwise = evaluation.pinned_pp not in (None, pp)
+            if pinned_otherwise or pp * shape.vpp > layers or shape.places(evaluation.microbatches, pp) != pp:
+                continue
+            if len(pipelines) + math.comb(layers - 1, pp - 1) > EVERY:
+                return None
+            stages = [i for i in order for _ in range(counts[i])]
+            capacity = evaluation.layer_capacity(stages)
+            for cuts in combinations(range(1, layers), pp - 1):
+                split = [b - a for a, b in pairwise((0, *cuts, layers))]
+                if all(shape.vpp <= k <= limit for k, limit in zip(split, capacity, strict=True)):
+                    pipelines.append(tuple(zip(stages, split, strict=True)))
+    return pipelines
+
+
+def promising(evaluation: PipelineEvaluation) -> Iterator[Pipeline]:
+    """Pipelines with a stage on each class: every order of the classes (`orders`) with every stage count of `_stage_counts`."""
+    classes = evaluation.classes
+    number = {id(option): i for i, option in enumerate(classes)}
+    for order in orders(evaluation.context, list(classes)) if len(classes) > 1 else [classes]:
+        for counts in _stage_counts(evaluation):
+            stages = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
+            layers = _assigned_layers(evaluation, stages)
+            if layers is not None:
+                yield tuple(zip(stages, layers, strict=True))
+
+
+def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
+    """Number of stages of each class, for the lowest levels at which the classes hold all layers."""
+    classes = evaluation.classes
+    capacity = [min(option.capacity, evaluation.layers) for option in classes]
+    stage_seconds = [_middle_stage_seconds(option) for option in classes]
+    slowest_first = sorted(range(len(classes)), key=lambda i: -classes[i].layer_seconds)
+    result: dict[tuple[int, ...], None] = {}
+    for level in sorted({seconds for each in stage_seconds for seconds in each}):
+        layers_each = [sum(seconds <= level * (1 + ROUNDING) for seconds in each) for each in stage_seconds]
+        surplus = sum(n * k for n, k in zip(capacity, layers_each, strict=True)) - evaluation.layers
+        if surplus < 0 or not all(layers_each):
+            continue
+        counts = list(capacity)
+        for i in slowest_first:
+            dropped = min(surplus // layers_each[i], counts[i] - 1)
+            counts[i], surplus = counts[i] - dropped, surplus - dropped * layers_each[i]
+        counts = _with_allowed_length(evaluation, counts, slowest_first)
+        if counts:
+            result[tuple(counts)] = None
+        if len(result) >= LEVELS:
+            break
+    return list(result)
+
+
+def _middle_stage_seconds(option: NodeClass) -> list[float]:
+    """Seconds of a microbatch on a middle stage of 1, 2, ... layers, as far as memory holds them with one microbatch."""
+    most = option.memory.most_layers("middle", ((1, 0),))
+    return [option.cost("middle", layers).slot for layers in range(1, most + 1)]
+
+
+def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slowest_first: list[int]) -> list[int]:
+    """The counts changed to a pipeline length that the schedule and a pinned pp allow; empty where there is none.
+
+    Slow classes lose stages first, and fast classes gain them first."""
+    shape, classes = evaluation.shape, evaluation.classes
+    total, capacity = sum(counts), sum(option.capacity for option in classes)
+    longest = evaluation.layers // shape.vpp
+    pp = evaluation.pinned_pp or shape.places(evaluation.microbatches, min(total, longest))
+    defined = shape.places(evaluation.microbatches, pp) == pp
+    if not defined or not len(classes) <= pp <= min(capacity, longest):
+        return []
+    for i in slowest_first:
+        dropped = max(min(total - pp, counts[i] - 1), 0)
+        counts[i], total = counts[i] - dropped, total - dropped
+    for i in reversed(slowest_first):
+        added = max(min(pp - total, classes[i].capacity - counts[i]), 0)
+        counts[i], total = counts[i] + added, total + added
+    return counts
+
+
+def _assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[int] | None:
+    """Layers of each stage, given its class: one by one to the stage that finishes first; None where memory is short."""
+    classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
+    stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp
+    fill, before = [], 0.0
+    even = max(1, round(evaluation.layers / pp))
+    for i in stages:
+        fill.append(before)
+        before += sum(classes[i].entry("middle", even)) + 2 * classes[i].message
+    if min(capacity) < least or sum(capacity) < evaluation.layers or least * pp > evaluation.layers:
+        return None
+    layers = [least] * pp
+
+    def finish(stage: int) -> tuple[float, int]:
+        """(when the stage ends its microbatches with one more layer, stage)."""
+        cost = classes[stages[stage]].cost(stage_roles[stage], layers[stage] + 1)
+        return fill[stage] + m * cost.slot, stage
+
+    heap = [finish(stage) for stage in range(pp) if capacity[stage] > least]
+    heapq.heapify(heap)
+    for _ in range(evaluation.layers - least * pp):
+        if not heap:
+            return None
+        _, stage = heapq.heappop(heap)
+        layers[stage] += 1
+        if layers[stage] < capacity[stage]:
+            heapq.heappush(heap, finish(stage))
+    return layers

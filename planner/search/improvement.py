@@ -1,0 +1,54 @@
+"""Faster plans of a variant, without a proof: local search from estimated pipelines, then the stage programme.
+
+The stage programme (`planner.models.stages`) keeps the stages of a class in the order of their sizes, so its bound does not
+hold for all pipelines; only its solutions are used, as plans to simulate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from planner.costs.node_classes import NodeClass, node_classes
+from planner.models.class_orders import orders
+from planner.models.stages import solve
+from planner.search.candidates import estimates
+from planner.search.incumbent import Incumbent
+from planner.search.local_search import improved
+from planner.space.shapes import Shape
+
+
+@dataclass(slots=True)
+class Improvement:
+    """Searches variants for faster plans. `solvers` are the names of the solvers that solved a programme, in order of use."""
+
+    incumbent: Incumbent
+    solvers: dict[str, None] = field(default_factory=dict)
+    _solutions_since: int = field(default=0, init=False)
+    """Solutions simulated since the last one that was the fastest plan."""
+    _programmes_since: int = field(default=0, init=False)
+    """Programmes solved since then."""
+
+    def improve(self, shape: Shape) -> None:
+        """Search a variant for a faster plan."""
+        context, budgets = self.incumbent.context, self.incumbent.budgets
+        promising = estimates(context, shape, node_classes(context, shape))[: budgets.improved_estimates]
+        self.incumbent.add(improved([estimate.evaluated() for estimate in promising], 1))
+        for order in orders(context, node_classes(context, shape)):
+            tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes
+            if tried_enough or self.incumbent.seconds_left <= 0:
+                return
+            self._solve(shape, order)
+
+    def _solve(self, shape: Shape, order: tuple[NodeClass, ...]) -> None:
+        """Solve the stage programme of one order of classes, and simulate the pipeline that it finds."""
+        incumbent = self.incumbent
+        self._programmes_since += 1
+        try:
+            assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, incumbent.seconds_left)
+        except TimeoutError:
+            return
+        if assignment is not None:
+            self.solvers[assignment.solver] = None
+            better = incumbent.offer(shape, assignment.stages)
+            self._solutions_since = 0 if better else self._solutions_since + 1
+            self._programmes_since = 0 if better else self._programmes_since

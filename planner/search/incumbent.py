@@ -1,0 +1,131 @@
+"""The incumbent: the fastest plan simulated so far, the pool of candidates, and the simulations that replace the incumbent."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from planner.costs.context import PlanningContext
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Request
+from planner.search.budgets import Budgets
+from planner.search.candidates import Candidate
+from planner.search.pool import Pool
+from planner.space.shapes import Shape, uneven
+from sim.analytic.evaluator import evaluate
+from sim.analytic.plan_costs import step_seconds
+from sim.errors import NotModelled, PlanError
+from sim.plan.plan import Plan
+
+
+@dataclass(slots=True)
+class Incumbent:
+    """The best plan and the means to replace it. `deadline` is a time of `time.monotonic`.
+
+    `seen` holds the pipelines already offered; `unproved` counts the variants since the last faster plan that could not change
+    the certificate; `longest` is the largest number of seconds that one plan took to build and simulate, from `long_s` on."""
+
+    request: Request
+    context: PlanningContext
+    budgets: Budgets
+    deadline: float
+    best: Plan | None = None
+    pool: Pool = field(default_factory=Pool)
+    seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
+    unproved: int = 0
+    longest: float = 0.0
+
+    @property
+    def cutoff(self) -> float:
+        """Seconds of the best step; infinite where there is no plan yet."""
+        return step(self.best) if self.best is not None else math.inf
+
+    @property
+    def target(self) -> float:
+        """Seconds below which a step must be for its plan to be searched for."""
+        return self.cutoff * (1 - self.budgets.target_gap)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline; negative after it."""
+        return self.deadline - time.monotonic()
+
+    def report(self, activity: str) -> None:
+        """Report the activity and the best step as progress."""
+        best = f"best step {step(self.best):.4g} s" if self.best is not None else "no plan yet"
+        self.context.progress(f"{activity}, {best}")
+
+    def keep(self, simulated: Plan) -> bool:
+        """Keep a simulated plan if it is the fastest so far; return whether it is."""
+        self.context.simulated.append(simulated)
+        better = step(simulated) < self.cutoff
+        if better:
+            self.best, self.unproved = simulated, 0
+        return better
+
+    def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
+        """Simulate, once, the plans of a pipeline of (cluster, layers) stages; return whether one is the fastest."""
+        if (shape, stages) in self.seen:
+            return False
+        self.seen.add((shape, stages))
+        begun = time.monotonic()
+        better = [self.keep(simulate_plan(plan)) for plan in self._placed(shape, stages)]
+        self._reserve(time.monotonic() - begun)
+        return any(better)
+
+    def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[Plan]:
+        """Plans of a pipeline whose stages fill one node after the other and, where that differs, use their nodes evenly.
+
+        Only plans that can be built, fit memory and are faster than the best one on an idle network."""
+        counts = Counter(name for name, _ in stages)
+        clusters = self.request.topology.fleet.cluster
+        plans: list[Plan] = []
+        for evenly in (False, True) if any(uneven(clusters(name), shape, n) for name, n in counts.items()) else (False,):
+            with suppress(PlanError):  # the pipeline cannot be built
+                plan = build(self.request, shape, stages, "certified", evenly)
+                if fits(plan):
+                    plans.append(plan)
+        try:
+            return [plan for seconds, plan in zip(evaluate(plans), plans, strict=True) if seconds < self.cutoff]
+        except NotModelled:  # the simulation decides
+            return [min(plans, key=step_seconds)]
+
+    def _reserve(self, seconds: float) -> None:
+        """Move the deadline forward for the plans that follow the search, where building and simulating one takes long."""
+        following = self.budgets.plans_after
+        if seconds > max(self.longest, self.budgets.long_s):
+            most = self.request.time_limit / following
+            self.deadline -= min(following * seconds, most) - min(following * self.longest, most)
+            self.longest = seconds
+
+    def simulate(self, candidate: Candidate) -> bool:
+        """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest."""
+        before = len(self.context.simulated)
+        better = self.offer(candidate.shape, candidate.stages)
+        if simulated := self.context.simulated[before:]:
+            self.pool.learn(candidate, min(map(step, simulated)))
+        return better
+
+    def simulate_pool(self, tries: int) -> None:
+        """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan."""
+        since_improvement, late = 0, self.budgets.late_tries if self.longest < self.budgets.long_s else 0
+        while since_improvement < (tries if self.seconds_left > 0 or self.best is None else min(tries, late)):
+            candidate = self.pool.take(self.cutoff)
+            if candidate is None:
+                return
+            since_improvement = 0 if self.simulate(candidate) else since_improvement + 1
+            self.report("simulating candidates")
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Add candidates to the pool, and simulate the most promising one if it is expected to be faster than the best plan."""
+        candidates = list(candidates)
+        self.pool.add(candidates, self.cutoff)
+        unknown = self.budgets.contention
+        likely = min(candidates, key=lambda candidate: self.pool.expected(candidate, unknown), default=None)
+        if likely is not None and self.pool.expected(likely, unknown) < self.cutoff:
+            self.simulate(likely)

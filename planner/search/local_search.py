@@ -1,0 +1,65 @@
+"""Local search over the layers of a candidate's stages: steepest descent, one layer moved between two stages at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from planner.bounds.greedy_filling import Pipeline
+from planner.costs.node_classes import under
+from planner.search.candidates import Candidate, priced
+from planner.search.evaluation import roles
+from planner.space.shapes import overlaps
+from sim.errors import NotModelled
+
+ROUNDS = 40
+"""Maximum number of layers moved for one candidate (a guess). A larger number takes longer, and matters to bad starts only."""
+GIVERS = 4
+"""Number of slowest stages from which a layer may be moved, beside the first and the last (a guess). More take longer."""
+
+
+def improved(candidates: list[Candidate], most: int) -> list[Candidate]:
+    """The `most` fastest candidates with either order of weight gathers (`overlaps`), after local search."""
+    fastest = sorted(candidates, key=lambda candidate: candidate.seconds)[:most]
+    return [_descended(way) for candidate in fastest for way in _either(candidate)]
+
+
+def _either(candidate: Candidate) -> Iterator[Candidate]:
+    """The candidate, then the same pipeline with the other order of weight gathers as far as the evaluator models it."""
+    yield candidate
+    context, classes = candidate.evaluation.context, candidate.evaluation.classes
+    for shape in overlaps(candidate.shape)[1:]:
+        try:
+            other = priced(context, shape, under(context, shape, classes), [candidate.pipeline], 1)
+        except NotModelled:
+            continue
+        yield from other
+
+
+def _descended(candidate: Candidate) -> Candidate:
+    """The candidate after the best single move of a layer has been made as long as it shortens the step."""
+    evaluation, pipeline, seconds = candidate.evaluation, candidate.pipeline, candidate.seconds
+    capacity = evaluation.layer_capacity([i for i, _ in pipeline])
+    for _ in range(ROUNDS if len(pipeline) > 1 else 0):
+        neighbours = list(_neighbours(candidate, pipeline, capacity))
+        try:
+            best = evaluation.evaluated(neighbours)[0] if neighbours else (math.inf, pipeline)
+        except NotModelled:
+            break
+        if best[0] >= seconds:
+            break
+        seconds, pipeline = best
+    return Candidate.of(evaluation, seconds, pipeline)
+
+
+def _neighbours(candidate: Candidate, pipeline: Pipeline, capacity: list[int]) -> Iterator[Pipeline]:
+    """Pipelines with one layer moved from one of the slowest stages, the first or the last to any stage with memory for it."""
+    classes, vpp, pp = candidate.evaluation.classes, candidate.shape.vpp, len(pipeline)
+    stage_roles = roles(pp)
+    slowest_first = sorted(range(pp), key=lambda s: -classes[pipeline[s][0]].cost(stage_roles[s], pipeline[s][1]).slot)
+    for a in dict.fromkeys((*slowest_first[:GIVERS], 0, pp - 1)):
+        for b in range(pp):
+            if a != b and pipeline[a][1] > vpp and pipeline[b][1] < capacity[b]:
+                moved = list(pipeline)
+                moved[a], moved[b] = (pipeline[a][0], pipeline[a][1] - 1), (pipeline[b][0], pipeline[b][1] + 1)
+                yield tuple(moved)

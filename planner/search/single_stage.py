@@ -1,0 +1,69 @@
+"""Pipelines of one stage, which the deadline test leaves out: each has a bound of its own, and may be simulated."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+from planner.costs.node_classes import NodeClass, node_classes
+from planner.search.candidates import priced
+from planner.search.dominance import dominating
+from planner.search.incumbent import Incumbent
+from planner.space.shapes import Shape, overlaps
+from sim.errors import NotModelled
+from sim.plan import schedules
+
+
+def single_stage_bounds(incumbent: Incumbent, shape: Shape) -> list[float]:
+    """Lower bounds of all pipelines of one stage of a variant, by order of weight gathers and class; empty where pp excludes
+    them."""
+    if incumbent.request.wishes.pp not in (None, 1):
+        return []
+    return [_bound(incumbent, one, option) for one in overlaps(shape) for option in node_classes(incumbent.context, one)]
+
+
+def may_beat_cutoff(incumbent: Incumbent, shape: Shape) -> bool:
+    """Whether a pipeline of one stage might beat the best step, under any schedule and ZeRO stage; the shape has the first."""
+    allowed = incumbent.request.wishes.pp in (None, 1)
+    every = (option for one in overlaps(shape) for option in node_classes(incumbent.context, one))
+    return allowed and any(way.single_bound < incumbent.cutoff for option in every for way in option.alone)
+
+
+def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
+    """A lower bound in seconds of the pipeline of one stage on a class; infinite where it does not fit or is dominated.
+
+    The pipeline is simulated where the bound is below the best step."""
+    layers = option.workload.model.layers
+    compute = option.microbatches * layers * option.layer_seconds
+    if compute >= incumbent.cutoff:
+        return compute
+    if _is_dominated(incumbent, shape, option):
+        return math.inf
+    least = math.inf
+    for placed in option.alone if _fits(option, shape) else ():
+        seconds = placed.single_seconds()
+        if seconds < incumbent.cutoff * (1 - incumbent.budgets.optimal_gap):
+            with suppress(NotModelled):  # the closed form stays the bound
+                seconds = priced(incumbent.context, shape, (placed,), [((0, layers),)], 1)[0].seconds
+        least = min(least, seconds)
+    if least < incumbent.cutoff:
+        incumbent.offer(shape, ((option.cluster.name, layers),))
+    return least
+
+
+def _is_dominated(incumbent: Incumbent, shape: Shape, option: NodeClass) -> bool:
+    """Whether the pipeline fits on the class under the dominating variant, too."""
+    other = dominating(incumbent.request, shape)
+    if other is None or not _fits(option, shape):
+        return False
+    others = (one for one in node_classes(incumbent.context, other) if one.cluster == option.cluster)
+    return any(_fits(one, other) for one in others)
+
+
+def _fits(option: NodeClass, shape: Shape) -> bool:
+    """Whether the class has memory for all layers in one stage, and there is a layer for each of its virtual stages."""
+    if option.workload.model.layers < shape.vpp:
+        return False
+    enough = shape.enough(option.microbatches, 1)
+    held = schedules.in_flight(shape.schedule, 0, 1, enough, shape.vpp)
+    return option.memory.most_layers("only", held) >= option.workload.model.layers
