@@ -16,9 +16,8 @@ drain(b)   gradients of inputs and messages of the last microbatch on its way ba
 
 Why the first holds: the stage cannot begin before the first microbatch arrives, its slots do not overlap, and its tail follows
 them. Why the second holds: after the last backward of this stage, the last microbatch still passes all stages before it, and
-then the first stage still has its own tail. fill + drain is the least sum of forwards and gradients of inputs; drain itself is
-that sum less the least forwards, which is a bound where fill(b) >= begin(k), and elsewhere if the classes are in the same order
-by seconds of forwards as by seconds of gradients of inputs.
+then the first stage still has its own tail. Behind fill, fill + drain is the least sum of forwards and gradients of inputs;
+behind begin, drain is the least of the gradients of inputs alone, since another division of the layers may have that one.
 
 Three relaxations of a pipeline are tested, the cheap ones first: the sum over classes (`AnyOrder`), the busiest link
 (`planner.bounds.link_load`), and the greedy filling of stages with layers (`planner.bounds.greedy_filling`, which proves that

@@ -36,7 +36,7 @@ class Filling:
         self.borders = [sum(stages.borders[:i]) for i in classes]
         self.hop = [min(stages.messages[: i + 1]) for i in classes]
         self.longest = [max(1, *self.most[: i + 1]) for i in classes]
-        self.by_rate = [[sorted((stages.rates[c][way], c) for c in range(i + 1)) for i in classes] for way in (0, 1)]
+        self.by_rate = [[sorted((stages.rates[c][way], c) for c in range(i + 1)) for i in classes] for way in (0, 1, 2)]
 
     def succeeds(self) -> bool:
         """Whether all layers find a stage."""
@@ -133,8 +133,10 @@ class Filling:
             return True
         send = stages.back(i) if stages.waits else 0.0  # the last gradient's message is part of the drain, not of busy
         owed = self._owed(i, before, after) * size.weight if stages.splits else 0.0
-        busy = max(fill, size.begin) + max(size.busy - owed - send, size.lane)
-        back = busy + both - forward + messages
+        work = max(size.busy - owed - send, size.lane)
+        back = fill + work + both - forward + messages
+        if size.begin > fill:
+            back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
         return back <= self.seconds and back + stages.first_tail <= self.seconds  # the tail takes long to compute
 
     def _owed(self, i: int, before: int, after: int) -> int:
@@ -156,6 +158,13 @@ class Filling:
             return self._least(i, layers, 0), self._least(i, layers, 1), fewest
         chunks = max((layers - most * (vpp - 1)) / vpp, fewest) if self.stages.whole_chunks else fewest
         return chunks * self.by_rate[0][i][0][0], chunks * self.by_rate[1][i][0][0], fewest
+
+    def _least_inputs(self, i: int, layers: int, after: int) -> float:
+        """Least seconds of the gradients of inputs of one microbatch, on its way back through the `layers` layers before."""
+        if self.stages.shape.vpp == 1:
+            return self._least(i, layers, 2)
+        forward, _, _ = self._before(i, layers, after)
+        return forward / self.by_rate[0][i][0][0] * self.by_rate[2][i][0][0]
 
     def _least(self, i: int, layers: int, which: int) -> float:
         """Least seconds of layers on the classes up to i: as many as possible on the fastest class, then the next."""

@@ -130,7 +130,8 @@ class OrderedStages:
         return self.sizes(0, "first").least_tail()
 
     @functools.cached_property
-    def rates(self) -> list[tuple[float, float]]:
-        """By class, seconds of one layer for one microbatch: the forward, and the forward with the gradients of its inputs."""
+    def rates(self) -> list[tuple[float, float, float]]:
+        """By class, seconds of one layer for one microbatch: forward, forward and gradients of inputs, gradients of inputs."""
         pairs = [(self.cost(i, "middle", 1), self.cost(i, "middle", 2)) for i in range(len(self.order))]
-        return [(two.forward - one.forward, two.forward - one.forward + two.inputs - one.inputs) for one, two in pairs]
+        seconds = [(two.forward - one.forward, two.inputs - one.inputs) for one, two in pairs]
+        return [(forward, forward + inputs, inputs) for forward, inputs in seconds]

@@ -1,0 +1,31 @@
+"""The greedy filling: what a stage needs at least before and after its own work."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from planner.bounds.greedy_filling import Filling
+from planner.bounds.stage_sizes import StageSeconds
+
+
+def filling(begin: float, deadline: float) -> Filling:
+    """Eight layers over three classes, the last of which holds a stage of four and may begin at `begin`.
+
+    A layer takes (forward, gradients of inputs) = (1, 2) on the first class and (2, 0.5) on the second, without messages."""
+    size = StageSeconds(begin=begin, own=8.0, both=begin + 8.0, busy=7.0, lane=0.0, weight=0.0, tail=1.0)
+    sizes = SimpleNamespace(envelope=lambda layers: size, exact=lambda layers: size)
+    stages = SimpleNamespace(
+        layers=8, shape=SimpleNamespace(vpp=1), borders=[0.0, 0.0], messages=[0.0, 0.0, 0.0], waits=False, splits=False,
+        rates=[(1.0, 3.0, 2.0), (2.0, 2.5, 0.5), (9.0, 18.0, 9.0)], first_tail=0.0, whole_chunks=True,
+        most_by_compute=lambda seconds: [4, 4, 4], sizes=lambda i, role: sizes, back=lambda i: 0.0,
+    )  # fmt: skip
+    return Filling(stages, deadline, [1, 1, 1], 3)
+
+
+@pytest.mark.parametrize(("begin", "least"), [(0.0, 4 * 2.5 + 7.0), (100.0, 100.0 + 7.0 + 4 * 0.5)])
+def test_the_way_back_takes_the_least_gradients_of_inputs(begin, least):
+    """Behind late gathers, all layers before may be on the class with the least gradients of inputs and slow forwards."""
+    assert filling(begin, max(least, begin + 8.0) * (1 + 1e-9)).feasible(2, "last", 4, 8, 0)
+    assert not filling(begin, max(least, begin + 8.0) * (1 - 1e-9)).feasible(2, "last", 4, 8, 0)
