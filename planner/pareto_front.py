@@ -50,7 +50,7 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
         lower_bound_s=step,
         gap=gap,
         solver="closed form",
-        seconds=request.time_limit,
+        time_limit_reached=time.monotonic() > context.deadline,
         objective=objective,
         lower_bound_per_token=bound,
         space=axes(request),

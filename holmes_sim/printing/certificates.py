@@ -23,14 +23,18 @@ def certificate(plan: Plan, found: Certificate) -> str:
         least = amount(found.objective, found.lower_bound_per_token)
         return (
             f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least}, at which "
-            f"all layers are computed where that takes least, and nothing waits."
+            f"all layers are computed where that takes least, and nothing waits.{_ended(found)}"
         )
     best = "plan, however it mixes clusters in a stage" if is_mixed(plan) else "pipeline of whole stages, each on one cluster"
     far = f"the best {best}" if found.status == "optimal" else f"at most {found.gap:.1%} from the best {best}"
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" None with stages across clusters takes less than {time_text(mixed)}." if mixed is not None else ""
-    return f"Certificate: {far}; none takes less than {least}.{more}"
+    return f"Certificate: {far}; none takes less than {least}.{more}{_ended(found)}"
+
+
+def _ended(found: Certificate) -> str:
+    return " The time limit ended the search." if found.time_limit_reached else ""
 
 
 def searched(found: Certificate) -> str:

@@ -26,7 +26,6 @@ class PlanningContext:
     def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
         self.request, self.progress = request, progress
         self.deadline = time.monotonic() + request.time_limit
-        self.variables = 0  # of all stage programmes solved so far: a measure of work that is equal on every machine
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time
         self._answers: dict[str, Plan | HolmesError] = {}

@@ -44,11 +44,6 @@ class StageVariables:
         self.step, self.tied, self.crosses = p.real("step", up=cutoff / self.unit), p.real("tied"), p.real("crosses")
         p.minimise(total([(self.step, 1.0)]))
 
-    @property
-    def count(self) -> int:
-        """Number of variables for stages and their chain."""
-        return len(self.first) + len(self.last) + len(self.border) + 2 * len(self.middle)
-
     def groups(self) -> tuple[Stages, ...]:
         """Variables of all stages: first, other middle, border and last ones."""
         return self.first, self.middle, self.border, self.last

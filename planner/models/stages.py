@@ -75,7 +75,6 @@ def solve(
     stages = StageVariables(order, sizes, cutoff)
     require_pipeline(stages, pp)
     StepConstraints(context, stages).add()
-    context.variables += stages.count
     solution = stages.programme.solve(time_limit)
     if solution is None:
         return None

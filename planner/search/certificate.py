@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.placement.simulation import step
-from planner.request import Request
-from planner.search.budgets import Budgets
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed, layouts
 from planner.search.searched_space import axes, outside
@@ -18,24 +16,24 @@ from sim.plan.plan import Plan
 
 
 def certificate(
-    request: Request, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str], budgets: Budgets
+    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str], timed_out: bool
 ) -> Certificate:
-    """The certificate of a simulated plan.
+    """The certificate of a simulated plan; `timed_out` says whether the time limit ended the search for it.
 
     `bounds` are lower bounds whose minimum holds for all pipelines of whole stages, `mixed` is one of all plans with mixed
     stages, and `solvers` are the names of solvers that found plans. Where the plan has mixed stages, both bounds count."""
-    objective = step(plan)
+    request, objective = incumbent.request, step(plan)
     bound = min([objective, *bounds])
     if is_mixed(plan) and mixed is not None:
         bound = min(bound, mixed)
     gap = 1 - bound / objective
     return Certificate(
-        status="optimal" if gap <= budgets.optimal_gap else "feasible",
+        status="optimal" if gap <= incumbent.budgets.optimal_gap else "feasible",
         objective_s=objective,
         lower_bound_s=bound,
         gap=gap,
         solver="+".join(["closed form", *sorted(solvers)]),
-        seconds=request.time_limit,
+        time_limit_reached=timed_out,
         mixed_lower_bound_s=mixed,
         space=axes(request),
         outside=outside(request),

@@ -37,11 +37,13 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)
     bases = list(searched(request))
-    open_bounds, mixed = [0.0], None
+    open_bounds, mixed, timed_out = [0.0], None, False
     try:
         find_first_plan(incumbent, bases)
+        timed_out = incumbent.seconds_left <= 0
         if not request.machines:  # on part of the fleet a plan is wanted, not a proof
             open_bounds = proof.run(bases)
+            timed_out = incumbent.seconds_left <= 0
             if -incumbent.budgets.late_s < incumbent.seconds_left <= 0:
                 _ask_others(incumbent)
             mixed = mixed_lower_bound(incumbent)
@@ -54,7 +56,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     if is_mixed(best) and mixed is None:
         mixed = work_bound(context)
     bounds = [*proof.settled, *open_bounds]
-    certified = certificate(request, best, bounds, mixed, improvement.solvers, incumbent.budgets)
+    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, timed_out)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 
 

@@ -99,7 +99,8 @@ class CertificateFacts(StrictModel):
     lower_bound_s: float
     gap: float
     solver: str
-    seconds: float
+    time_limit_reached: Flag = False
+    seconds: float | None = None
     objective: Literal["step-time", "cost", "energy"] = "step-time"
     lower_bound_per_token: float | None = None
     mixed_lower_bound_s: float | None = None
@@ -228,7 +229,8 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
     if data.certificate is not None:
         proof = data.certificate
         space = tuple(Axis(axis.axis, axis.values) for axis in proof.space)
-        certificate = Certificate(**proof.model_dump() | {"space": space})
+        values = proof.model_dump(exclude={"seconds"})  # the time limit, which plans of version 0.1 and before hold
+        certificate = Certificate(**values | {"space": space})
     placement: list[Device] = []
     try:
         for text in data.placement:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holmes_sim.printing.certificates import searched, values
+import pytest
+
+from holmes_sim.printing.certificates import certificate, searched, values
 from sim.plan.certificate import Axis, Certificate
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 PROOF = Certificate(
-    "feasible", 2.0, 1.9, 0.05, "closed form", 1.0,
+    "feasible", 2.0, 1.9, 0.05, "closed form", False,
     space=(
         Axis("tp", (1, 2, 4, 8)),
         Axis("pp", ("1 to 30",)),
@@ -42,6 +44,11 @@ def test_a_pinned_space_is_told_in_a_line():
 
 def test_a_certificate_without_a_space_says_nothing():
     assert searched(replace(PROOF, space=(), outside=())) == ""
+
+
+@pytest.mark.parametrize(("reached", "ends"), [(False, "1.9 s (closed form)."), (True, "The time limit ended the search.")])
+def test_a_certificate_says_whether_the_time_limit_ended_the_search(make_plan, make_fleet, make_cluster, reached, ends):
+    assert certificate(make_plan(make_fleet(make_cluster())), replace(PROOF, time_limit_reached=reached)).endswith(ends)
 
 
 def test_values_are_text():

@@ -29,7 +29,7 @@ def answer():
 @pytest.fixture(scope="module")
 def plan(answer):
     """The plan with numbers written by hand."""
-    return replace(answer.plan, prediction=PROMISED, certificate=Certificate("optimal", 2.0, 1.9, 0.05, "HiGHS", 1.0))
+    return replace(answer.plan, prediction=PROMISED, certificate=Certificate("optimal", 2.0, 1.9, 0.05, "HiGHS", False))
 
 
 def test_each_result_is_one_line(answer, plan):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -129,3 +129,10 @@ def test_what_was_infeasible_once_is_so_again(asked):
     for _ in range(2):
         with pytest.raises(Infeasible, match="dp 5 must divide global_batch_size 768"):
             api.plan(question, "holmes", context)
+
+
+@pytest.mark.parametrize(("time_limit", "reached"), [(0.0, True), (3600.0, False)])
+def test_a_plan_says_whether_the_time_limit_ended_its_search(asked, time_limit, reached):
+    found = api.plan(replace(asked(), time_limit=time_limit))
+    assert found.certificate is not None
+    assert found.certificate.time_limit_reached is reached

@@ -11,6 +11,7 @@ from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
 from planner.request import Request, Wishes
 from planner.search.candidates import estimates
+from planner.search.rough_estimate import rough_seconds
 from planner.space.shapes import Shape
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
@@ -36,7 +37,8 @@ def priced(make_cluster, make_fleet, make_model, make_device, make_nic):
         for estimate in estimates(context, shape, node_classes(context, shape)):
             stages = estimate.evaluated().stages
             plan = build(request, shape, stages, "by hand")
-            found.append((stages, estimate.drawing.rough(estimate.row), step_seconds(plan), simulate(plan).step_s))
+            rough = rough_seconds(estimate.evaluation, estimate.pipeline)
+            found.append((stages, rough, step_seconds(plan), simulate(plan).step_s))
         return found
 
     return pipelines
@@ -50,8 +52,8 @@ def test_the_engine_is_never_faster_than_the_closed_form_and_meets_it_on_some_pi
     assert any(len(stages) > 1 and closed == pytest.approx(engine, rel=1e-9) for stages, _, closed, engine in found)
 
 
-SENDS = "candidates._stages adds the send of the last gradient to the slot and again to the way back (1F1B, GPipe)"
-OWED = "candidates._stages subtracts all weight gradients, not only those owed behind the last B (ZB-H1, ZB-H2)"
+SENDS = "rough_estimate._stages adds the send of the last gradient to the slot and again to the way back (1F1B, GPipe)"
+OWED = "rough_estimate._stages subtracts all weight gradients, not only those owed behind the last B (ZB-H1, ZB-H2)"
 
 
 @pytest.mark.parametrize(

@@ -247,14 +247,14 @@ def test_promise_and_certificate_read_back(read: Plan) -> None:
     promised = replace(
         read,
         prediction=Prediction(1.5, 10.0, 1280.0, 3.25, 0.5, (1e9, 2e9), 0.1, 0.02, 0.75),
-        certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", 0.5),
+        certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False),
     )
     assert planfile.from_text("plan.json", planfile.to_json(promised)) == promised
 
 
 def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(read: Plan) -> None:
     axes = Axis("tp", (1, 2)), Axis("pp", ("1 to 4",)), Axis("schedule", ("1f1b", "zb-h1"))
-    proof = Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", 0.5, space=axes, outside=("schedule gpipe", "zero_stage 0"))
+    proof = Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False, space=axes, outside=("schedule gpipe", "zero_stage 0"))
     promised = replace(read, certificate=proof)
     text = planfile.to_json(promised)
     assert json.loads(text)["certificate"]["space"] == [
@@ -268,10 +268,11 @@ def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(re
     assert planfile.digest(promised) == planfile.digest(read)
 
 
-def test_a_certificate_of_an_older_file_names_no_space(read: Plan) -> None:
-    promised = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", 0.5))
+def test_a_certificate_of_an_older_file_names_no_space_and_its_time_limit_is_ignored(read: Plan) -> None:
+    promised = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False))
     data = json.loads(planfile.to_json(promised))
-    del data["certificate"]["space"], data["certificate"]["outside"]
+    del data["certificate"]["space"], data["certificate"]["outside"], data["certificate"]["time_limit_reached"]
+    data["certificate"]["seconds"] = 50.0
     assert planfile.from_text("plan.json", json.dumps(data)) == promised
 
 
