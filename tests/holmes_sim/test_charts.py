@@ -27,8 +27,7 @@ from sim.engine.timeline import Span, Timeline
 from sim.errors import HolmesError
 from sim.formats import topology
 from sim.hardware.cluster import Device, Trunk
-from sim.hardware.measured import Profile, shape
-from sim.network.replica_rows import Row as Measured
+from sim.hardware.measured import MeasuredRow, Profile, shape
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
@@ -322,7 +321,7 @@ def test_names_of_a_roofline_do_not_stand_in_each_other(plan: Plan) -> None:
 
 def test_a_roofline_says_where_a_profile_stands_in_for_formulas(plan: Plan) -> None:
     (cluster, *others), workload = plan.fleet.clusters, plan.workload
-    row = Measured(shape(workload.model), workload.seq_len, "bf16", 1, 1, (0.01, 0.02), (0.001, 0.001), (0.001, 0.001))
+    row = MeasuredRow(shape(workload.model), workload.seq_len, "bf16", 1, 1, (0.01, 0.02), (0.001, 0.001), (0.001, 0.001))
     node = replace(cluster.node, device=replace(cluster.node.device, profile=Profile((row,))))
     fleet = replace(plan.fleet, clusters=(replace(cluster, node=node), *others))
     profiled = replace(plan, topology=replace(plan.topology, fleet=fleet))
