@@ -1,7 +1,7 @@
-"""The ground floor: what exists, what is asked, what happens. Knows no planner, no torch, no command line.
+"""Simulate a training step: hardware, workload, plan, closed forms, and the discrete-event engine.
 
-Read in this order: units, cluster, model, topology (what there is); plan, program, schedules, collectives, lowering (what is
-done); compute, memory, routes, costs (what it takes); network, folding, engine (what happens); timeline, report (what it
-means)."""
+Read the rooms in this order: workload and hardware (what exists); plan, its schedules, collectives (what is done); formats
+(files); kernels, network, analytic (what it takes on an idle network); engine (what happens); results (what it means). Nothing
+here knows the planner, torch or the command line."""
 
 __version__ = "0.1.0"

@@ -152,6 +152,23 @@ def test_no_room_imports_itself_in_a_circle() -> None:
     assert [sorted(circle) for circle in networkx.strongly_connected_components(between) if len(circle) > 1] == []
 
 
+WIDE = {"holmes_sim/commands.py": ("plan",), "holmes_sim/cli/options.py": ("_pins",)}
+"""File -> functions that may have more than seven parameters; `CONTRIBUTING.md` says why."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_modules_classes_and_functions_are_small(name: str) -> None:
+    """At most 300 lines in a module, 200 in a class, and seven parameters of a function."""
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 300
+    wide = ("command",) if name.startswith("holmes_sim/cli/commands/") else WIDE.get(name, ())
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.ClassDef):
+            assert node.end_lineno is not None and node.end_lineno - node.lineno < 200, node.name
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in wide:
+            own = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            assert len([arg for arg in own if arg.arg not in ("self", "cls")]) <= 7, node.name
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "sim/units.py"])
 def test_powers_of_ten_and_two_are_written_in_units_only(name: str) -> None:
     """1e9 as a scale and 2**30 belong to `sim/units.py`; who needs one imports GIGA or GIBI."""

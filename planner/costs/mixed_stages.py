@@ -1,6 +1,6 @@
 """Costs, memory and messages of mixed stages, whose replicas are on several clusters (`planner.space.device_slots`).
 
-Seconds are closed forms of `sim.analytic.costs`, bytes those of `sim.kernels.memory`."""
+Seconds are closed forms of `sim.analytic.stage_costs`, bytes those of `sim.kernels.memory`."""
 
 from __future__ import annotations
 

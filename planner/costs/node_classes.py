@@ -1,6 +1,6 @@
 """Node classes: the nodes of one cluster, which are identical, and what they offer to a shape: stages, costs and memory.
 
-Costs are closed forms of `sim.analytic.costs` for stages that fill one node after the other."""
+Costs are closed forms of `sim.analytic.stage_costs` for stages that fill one node after the other."""
 
 from __future__ import annotations
 

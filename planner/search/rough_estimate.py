@@ -1,7 +1,7 @@
 """A rough step time of a pipeline: the maximum over its stages of when the step ends if that stage is the bottleneck.
 
-Costs of stages are those of `sim.analytic.costs`; messages are those between the devices that the stages will have. It needs
-no table of the evaluator, and it names the bottleneck.
+Costs of stages are those of `sim.analytic.stage_costs`; messages are those between the devices that the stages will have. It
+needs no table of the evaluator, and it names the bottleneck.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def messages_alpha_beta(
 ) -> AlphaBeta:
     """Latency and seconds per byte of simultaneous messages, one for each (source, target, NIC), on an idle network.
 
-    `times`: number of copies of each message on trunks (`sim.network.routes.pace`). Two devices of one node use the node's
+    `times`: number of copies of each message on trunks (`sim.network.alpha_beta`). Two devices of one node use the node's
     interconnect, whatever NIC their pipeline group has.
     """
     routes = [

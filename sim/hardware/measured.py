@@ -3,8 +3,8 @@
 A profile is valid for what it was measured with: model shape, sequence length, precision, tensor-parallel degree, and the
 attention kernel and fusions of the profiled stack. Between two profiled microbatch sizes the seconds are interpolated linearly;
 outside of them, and at a tensor-parallel degree that was not profiled, the formulas are used. At tp > 1 the measured seconds
-include the tensor-parallel collectives of the profiled node (`sim.analytic.costs` and `sim.engine.engine` then leave them out),
-unless a row says that its ranks were measured apart.
+include the tensor-parallel collectives of the profiled node (`sim.analytic.stage_costs` and `sim.engine.durations` then leave
+them out), unless a row says that its ranks were measured apart.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _pattern(replica: tuple[Device, ...]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _side_by_side(block: list[Member], operation: str) -> list[tuple[Member, ...]]:
-    """Groups of a block that share links round by round: those with equally many rounds, as in `sim.engine.folding`."""
+    """Groups of a block that share links round by round: those with equally many rounds, as in `sim.engine.carriers`."""
     sides: dict[int, list[Member]] = {}
     for group in block:
         sides.setdefault(len(collectives.rounds(group.collective, operation, _numbered(group.hosts))), []).append(group)
