@@ -122,7 +122,7 @@ def plan(
     context = PlanningContext(request, progress)
     found, beside = api.plan_for(objective, request, strategy, context)
     rows = beside + tuple(api.row(request, name, context) for name in BASELINES if name != strategy)
-    timeline = play(found)
+    timeline = context.timelines.of(found)
     seconds = time.perf_counter() - started
     judged = tuple(verdicts(context, JUDGED)) if explain else ()
     return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, judged)

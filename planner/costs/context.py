@@ -11,6 +11,7 @@ from planner.costs.fleet_views import FleetViews
 from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
+from planner.placement.simulation import FastestTimeline
 from planner.request import Request
 from planner.space.shapes import Shape
 from sim.errors import HolmesError, Infeasible
@@ -28,6 +29,7 @@ class PlanningContext:
         self.deadline = time.monotonic() + request.time_limit
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time
+        self.timelines = FastestTimeline()
         self._answers: dict[str, Plan | HolmesError] = {}
         self.fleets = FleetViews(request.topology.fleet)
         self.cluster_costs = ClusterCosts(request.workload, self.fleets)

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from sim.analytic import plan_costs
 from sim.engine.engine import simulate
+from sim.engine.timeline import Timeline
 from sim.errors import PlanError
 from sim.kernels import memory
 from sim.plan.plan import Plan
@@ -24,6 +26,29 @@ def fits(plan: Plan) -> bool:
 def simulate_plan(plan: Plan) -> Plan:
     """The plan with the prediction of its simulation."""
     return plan.annotated(prediction=predict(plan, simulate(plan)))
+
+
+@dataclass(slots=True)
+class FastestTimeline:
+    """The timeline of the fastest plan simulated for a request, so that the winner is not simulated again."""
+
+    plan: Plan | None = None
+    timeline: Timeline | None = None
+
+    def simulate(self, plan: Plan) -> Plan:
+        """The plan with the prediction of its simulation; its timeline is kept if it is the fastest so far."""
+        timeline = simulate(plan)
+        predicted = plan.annotated(prediction=predict(plan, timeline))
+        if self.plan is None or step(predicted) < step(self.plan):
+            self.plan, self.timeline = predicted, timeline
+        return predicted
+
+    def of(self, plan: Plan) -> Timeline:
+        """The timeline of a plan: the kept one if it is this plan's, else that of a simulation."""
+        parts = ("topology", "workload", "config", "stages", "placement", "groups")
+        if self.timeline is not None and all(getattr(plan, name) is getattr(self.plan, name) for name in parts):
+            return self.timeline
+        return simulate(plan)
 
 
 def step(plan: Plan) -> float:

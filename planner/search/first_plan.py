@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import node_classes
-from planner.placement.simulation import simulate_plan
 from planner.search.candidates import Candidate, Estimate, estimates
 from planner.search.incumbent import Incumbent
 from planner.search.local_search import improved
@@ -92,5 +91,5 @@ def _simulate_mixed(incumbent: Incumbent) -> None:
         over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.seconds_left <= 0
         if seconds >= incumbent.cutoff or over:
             break
-        since_improvement = 0 if incumbent.keep(simulate_plan(plan)) else since_improvement + 1
+        since_improvement = 0 if incumbent.keep(incumbent.context.timelines.simulate(plan)) else since_improvement + 1
         incumbent.report("simulating mixed stages")

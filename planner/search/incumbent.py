@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
-from planner.placement.simulation import fits, simulate_plan, step
+from planner.placement.simulation import fits, step
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate
@@ -74,7 +74,7 @@ class Incumbent:
             return False
         self.seen.add((shape, stages))
         begun = time.monotonic()
-        better = [self.keep(simulate_plan(plan)) for plan in self._placed(shape, stages)]
+        better = [self.keep(self.context.timelines.simulate(plan)) for plan in self._placed(shape, stages)]
         self._reserve(time.monotonic() - begun)
         return any(better)
 

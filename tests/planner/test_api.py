@@ -9,6 +9,7 @@ import pytest
 from holmes_sim import commands
 from planner import api, strategies
 from planner.costs.context import PlanningContext
+from planner.placement import simulation
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from sim.errors import Infeasible, PlanError
@@ -136,3 +137,15 @@ def test_a_plan_says_whether_the_time_limit_ended_its_search(asked, time_limit, 
     found = api.plan(replace(asked(), time_limit=time_limit))
     assert found.certificate is not None
     assert found.certificate.time_limit_reached is reached
+
+
+def test_the_winner_is_not_simulated_again(asked, monkeypatch):
+    """`plan` shows the timeline of the simulation that the search ran; another plan's is simulated."""
+    context = PlanningContext(asked())
+    found = api.plan(asked(), context=context)
+    timeline, begun = simulation.simulate(found), []
+    monkeypatch.setattr(simulation, "simulate", lambda plan: begun.append(plan))
+    assert context.timelines.of(found) == timeline
+    assert begun == []
+    assert context.timelines.of(replace(found, groups=(*found.groups[1:], found.groups[0]))) is None
+    assert len(begun) == 1
