@@ -1,8 +1,8 @@
 """Greedy filling: layers are put on the stages of a pipeline from the last stage to the first, as many as a deadline allows.
 
-Idea. A stage of k layers with b layers before it is feasible for a deadline T if both inequalities of `planner.bounds.deadline`
-hold and k layers fit its memory. The filling visits the stages from the last to the first, gives each the most layers that are
-feasible, and succeeds if no layer is left over. If it fails, no pipeline finishes within T.
+Idea. A stage of k layers with b layers before it is feasible for a deadline T if both inequalities of
+`planner.bounds.deadline_test` hold and k layers fit its memory. The filling visits the stages from the last to the first, gives
+each the most layers that are feasible, and succeeds if no layer is left over. If it fails, no pipeline finishes within T.
 
 Why greedy is optimal (exchange argument). For fixed b, every left-hand side is replaced by its least value over k and all
 larger sizes (`StageSizes.envelope`), so if k layers are feasible, fewer are; fill and drain grow with b. Let r(n) be the fewest
@@ -120,7 +120,7 @@ class Filling:
     def feasible(self, i: int, role: str, k: int, left: int, after: int, monotone: bool = True) -> bool:
         """Whether a stage of k layers of class i, with `left` - k layers before it, may meet the deadline.
 
-        The two inequalities of `planner.bounds.deadline`; by the envelope where `monotone`, else by the exact seconds."""
+        The two inequalities of `planner.bounds.deadline_test`; by the envelope where `monotone`, else by the exact seconds."""
         stages, before = self.stages, left - k
         sizes = stages.sizes(i, role)
         size = sizes.envelope(k) if monotone else sizes.exact(k)

@@ -53,8 +53,8 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
 
 
 def relaxed_bound(request: Request, context: PlanningContext, usual: bool = False) -> Seconds:
-    """The stage model (`planner.models.stages`) without its integrality: the least quick bound, under any schedule, of all
-    shapes whose layers fit in memory beside the activations of one microbatch. Infinite where no shape fits.
+    """The stage model (`planner.models.stage_programme`) without its integrality: the least quick bound, under any schedule, of
+    all shapes whose layers fit in memory beside the activations of one microbatch. Infinite where no shape fits.
 
     The fall of this bound when devices, memory or work change is the value of that change: a shadow price, for the whole change
     and not a marginal one. Links are no constraint of the relaxation and have no price. With only the `usual` microbatch sizes

@@ -1,8 +1,8 @@
-"""Constraints of the stage programme that make its variables a pipeline which fits in memory (`planner.models.stages`)."""
+"""Constraints of the stage programme (`planner.models.stage_programme`): a pipeline that fits in memory."""
 
 from __future__ import annotations
 
-from planner.models.milp import Variable, total
+from planner.models.solver import Variable, total
 from planner.models.stage_variables import StageVariables
 
 

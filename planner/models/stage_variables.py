@@ -1,4 +1,4 @@
-"""Sets, variables and linear terms of the stage programme (`planner.models.stages`)."""
+"""Sets, variables and linear terms of the stage programme (`planner.models.stage_programme`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from planner.costs.node_classes import NodeClass
-from planner.models.milp import Expression, Programme, Variable, count, total
+from planner.models.solver import Expression, Programme, Variable, count, total
 from sim.analytic.stage_costs import StageCost
 
 Sizes: TypeAlias = dict[tuple[str, int], list[int]]

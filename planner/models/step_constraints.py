@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from planner.costs.context import PlanningContext
-from planner.models.milp import total
+from planner.models.solver import total
 from planner.models.stage_variables import Stages, StageVariables, Terms
 
 NEVER = 1e6
@@ -15,7 +15,7 @@ NEVER = 1e6
 class StepConstraints:
     """Adds the step bounds of every stage, and of the busiest node's messages, to a programme.
 
-    Every stage but the first has two bounds, as in `planner.bounds.deadline`: its own end, and the way back.
+    Every stage but the first has two bounds, as in `planner.bounds.deadline_test`: its own end, and the way back.
     `there` collects the forwards of the stages before, `back` their gradients of inputs, `tail` the first stage's tail."""
 
     def __init__(self, context: PlanningContext, stages: StageVariables):

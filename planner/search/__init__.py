@@ -8,7 +8,7 @@ schedule, vpp and ZeRO stage; a *base* is a shape that stands for all of its var
    and `rough_estimate` give their step times on an idle network (`candidates`), `local_search` moves single layers, `pool`
    orders them by the step time expected with contention, and `incumbent` simulates them: the engine's number is what the plan
    promises. `mixed` adds plans whose stages, or replicas, are on several clusters.
-2. `proof`: best-first branch and bound over families of shapes (`families`). The deadline test (`planner.bounds.deadline`)
+2. `proof`: best-first branch and bound over families of shapes (`families`). The deadline test (`planner.bounds.deadline_test`)
    proves that no pipeline of a family can beat the target, slightly below the incumbent's step; `exhaust` evaluates the
    pipelines that it leaves, `single_stage` pipelines of one stage; `dominance` leaves out ZeRO 2 where ZeRO 1 fits.
 3. `improvement`: variants whose pipelines are too many to evaluate are searched for faster plans only.

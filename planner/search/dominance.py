@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.bounds.deadline import AnyOrder, DeadlineTest
+from planner.bounds.deadline_test import AnyOrder, DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import node_classes
 from planner.request import Request

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from planner.bounds.deadline import AnyOrder, DeadlineTest
+from planner.bounds.deadline_test import AnyOrder, DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import under
 from planner.search.candidates import Candidate, priced

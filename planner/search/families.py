@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.bounds.deadline import Orders, orders_within
+from planner.bounds.deadline_test import Orders, orders_within
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.node_classes import node_classes
 from planner.search.incumbent import Incumbent

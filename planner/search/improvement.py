@@ -1,7 +1,7 @@
 """Faster plans of a variant, without a proof: local search from estimated pipelines, then the stage programme.
 
-The stage programme (`planner.models.stages`) keeps the stages of a class in the order of their sizes, so its bound does not
-hold for all pipelines; only its solutions are used, as plans to simulate.
+The stage programme (`planner.models.stage_programme`) keeps the stages of a class in the order of their sizes, so its bound
+does not hold for all pipelines; only its solutions are used, as plans to simulate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.class_orders import orders
-from planner.models.stages import solve
+from planner.models.stage_programme import solve
 from planner.search.candidates import estimates
 from planner.search.incumbent import Incumbent
 from planner.search.local_search import improved

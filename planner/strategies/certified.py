@@ -1,8 +1,8 @@
 """certified: the fastest simulated plan over all shapes and schedules, with a certificate of how far it can be from the best.
 
 First a plan, soon (`planner.search.first_plan`); then a proof by branch and bound, which also finds plans
-(`planner.search.proof`); last a bound of plans with mixed stages, and the certificate. `planner.search` explains the search,
-and `planner.search.searched_space` lists the space that the certificate holds for.
+(`planner.search.branch_and_bound`); last a bound of plans with mixed stages, and the certificate. `planner.search` explains the
+search, and `planner.search.searched_space` lists the space that the certificate holds for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
 from planner.placement.simulation import simulate_plan
 from planner.request import Request
+from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate, mixed_lower_bound
 from planner.search.first_plan import find_first_plan
@@ -24,7 +25,6 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed
-from planner.search.proof import Proof
 from planner.space.shapes import searched
 from planner.strategies import get
 from sim.errors import Infeasible

@@ -12,7 +12,7 @@ Each class of ranks that must behave alike (`sim.engine.symmetry`) is one SimPy 
 
 The clock goes from event to event; flows on the network get new rates where one starts or ends. Every event that ends something
 carries the index of the span that ended with it, so that each span knows the span that it came after (`Span.after`). When a
-pipeline repeats itself, the rest of its steady state is extrapolated and not simulated (`sim.engine.steady`)."""
+pipeline repeats itself, the rest of its steady state is extrapolated and not simulated (`sim.engine.steady_state`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sim.engine.durations import Durations
 from sim.engine.faults import NO_FAULTS, DrawnFaults
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Component, Rank, Steps, elapse, remaining
-from sim.engine.steady import SteadyState
+from sim.engine.steady_state import SteadyState
 from sim.engine.symmetry import Folding, fold
 from sim.engine.timeline import Span, Timeline
 from sim.formats import planfile

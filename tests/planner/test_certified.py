@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from planner import strategies
-from planner.bounds.deadline import AnyOrder, DeadlineTest, deadline_bound, deadline_tests
+from planner.bounds.deadline_test import AnyOrder, DeadlineTest, deadline_bound, deadline_tests
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext

@@ -10,7 +10,7 @@ from sim.hardware.cluster import Trunk
 
 DRAIN = (
     "PlanCosts.step lets the way back begin when the last reduction ends (slot = traffic); it begins when the last backward "
-    "ends: max(m busy - owed - send_backward, m lane), as planner.bounds.deadline has it"
+    "ends: max(m busy - owed - send_backward, m lane), as planner.bounds.deadline_test has it"
 )
 
 

@@ -17,7 +17,7 @@ from planner.bounds.relaxation import quick_bound
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.class_orders import orders
-from planner.models.stages import Assignment, solve
+from planner.models.stage_programme import Assignment, solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from planner.models.milp import Programme, Solution, count, total
+from planner.models.solver import Programme, Solution, count, total
 
 
 @pytest.fixture(params=["HiGHS", "CBC"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.certificates.fleets import draw
 from planner import strategies
-from planner.bounds.deadline import DeadlineTest, deadline_tests
+from planner.bounds.deadline_test import DeadlineTest, deadline_tests
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage

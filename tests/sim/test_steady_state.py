@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sim.engine.components import components
 from sim.engine.engine import simulate, simulate_at_length
-from sim.engine.steady import Jump, Moment, extrapolate
+from sim.engine.steady_state import Jump, Moment, extrapolate
 from sim.engine.symmetry import fold, unfolded
 from sim.engine.timeline import Span, Timeline
 from sim.hardware.cluster import Device, Fabric, Fleet, Trunk

@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from planner.bounds.deadline import Orders, deadline_bound, deadline_tests
+from planner.bounds.deadline_test import Orders, deadline_bound, deadline_tests
 from planner.bounds.relaxation import quick_bound
 from planner.costs.node_classes import node_classes
 from planner.search.dominance import is_dominated
