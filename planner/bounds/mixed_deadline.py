@@ -4,7 +4,9 @@ A mixed stage has replicas on several clusters. A layout fixes where every repli
 of a stage, the microbatches of a replica, or the schedule. A replica of group g whose stage i has k layers has time for at
 most floor((T - fill - tail) / (s + k c)) microbatches in T seconds, where s + k c are its seconds for one microbatch. The
 replicas of a stage together must process all microbatches, which bounds k from above. As in `planner.bounds.greedy_filling`,
-stages are filled from the last to the first; if layers are left over, no plan of the layout finishes within T.
+stages are filled from the last to the first; if layers are left over, no plan of the layout finishes within T. That is a proof
+because the tail is the least of this and all larger sizes that compute in time: with as many layers before it, a stage that can
+hold k layers can hold fewer, so where fewer layers are left, it can leave as few to the stages before it.
 
 Every simplification is a relaxation: messages count only where those of a node's replicas, in both directions, leave the node
 more slowly than the stage computes; latency and the all-to-all of experts do not count; and each stage may distribute the
@@ -13,6 +15,7 @@ microbatches over its replicas independently.
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections.abc import Iterable
@@ -26,6 +29,7 @@ from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run, StageSlots, replicas, unlike
 from planner.space.shapes import Shape, slots, splitting
 from sim.errors import NoRoute, NotModelled
+from sim.units import Seconds
 
 
 def mixed_bound(
@@ -86,35 +90,48 @@ class _Layout:
         forward: least share of a layer's work that is forward; 0 leaves out fill, tails, memory and messages (quick)."""
         left = self.layers
         for place in reversed(range(len(self.stands))):
-            most = self._most_by_memory(place) if forward else left
-            low, high = 0, min(left, most)
-            while low < high:
-                k = (low + high + 1) // 2
-                low, high = (k, high) if self._holds(place, k, left - k, seconds, forward) else (low, k - 1)
-            if not low:
+            held = self._most_layers(place, left, seconds, forward)
+            if not held:
                 return False
-            left -= low
+            left -= held
             if left <= 0:
                 return True
         return False
+
+    def _most_layers(self, place: int, left: int, seconds: float, forward: float) -> int:
+        """Most layers of a stage, with `left` layers in it and before it; 0 where it cannot hold one."""
+        sizes = range(1, self.layers + 1)
+        by_compute = bisect.bisect_left(sizes, True, key=lambda k: not self._holds(place, k, 0, seconds, seconds, 0.0))
+        if not forward:
+            return min(by_compute, left)
+        most, tail = min(left, self._most_by_memory(place)), math.inf
+        for k in range(by_compute, 0, -1):
+            tail = min(tail, self._tail(place, k))
+            if k <= most and self._holds(place, k, left - k, seconds, seconds - tail, forward):
+                return k
+        return 0
 
     def _most_by_memory(self, place: int) -> int:
         shape = replace(self.shape, schedule="1f1b")
         return self.costs.most(shape, self.stands[place], place, len(self.stands), 1)
 
-    def _holds(self, place: int, k: int, before: int, seconds: float, forward: float) -> bool:
-        """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches."""
-        left, done = seconds, 0
-        if forward:
-            cost = self.costs.cost(self.shape, self.stands[place], k, self.ends[place])
-            left -= cost.tail(self.costs.config(self.shape, len(self.stands)))
+    def _holds(self, place: int, k: int, before: int, seconds: float, until: float, forward: float) -> bool:
+        """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches.
+
+        The last backward ends by `until`, and the lanes have `seconds`."""
+        done = 0
         for group, (count, (start, each)) in enumerate(zip(self.counts, self.seconds_of[place], strict=True)):
             fill = forward * before * min((seconds_of[group][1] for seconds_of in self.seconds_of[:place]), default=0.0)
-            times = math.floor((left - fill) / (start + k * each))
+            times = math.floor((until - fill) / (start + k * each))
             if forward and self.lanes[place][group]:
                 times = min(times, math.floor(seconds / self.lanes[place][group]))
             done += count * max(times, 0)
         return done >= self.total
+
+    def _tail(self, place: int, k: int) -> Seconds:
+        """Seconds of a stage of k layers behind its last backward."""
+        cost = self.costs.cost(self.shape, self.stands[place], k, self.ends[place])
+        return cost.tail(self.costs.config(self.shape, len(self.stands)))
 
     def _leaves(self, groups: tuple[tuple[Run, ...], ...], place: int, step: int) -> list[float]:
         """Seconds that one microbatch's messages to the next (or previous) stage take to leave a node, by group."""
