@@ -16,12 +16,13 @@ drain(b)   gradients of inputs and messages of the last microbatch on its way ba
 
 Why the first holds: the stage cannot begin before the first microbatch arrives, its slots do not overlap, and its tail follows
 them. Why the second holds: after the last backward of this stage, the last microbatch still passes all stages before it, and
-then the first stage still has its own tail. Behind fill, fill + drain is the least sum of forwards and gradients of inputs;
-behind begin, drain is the least of the gradients of inputs alone, since another division of the layers may have that one.
+then the first stage still has its own tail. If the stage starts after fill, one division of the layers gives both fill and
+drain, so the least sum of forwards and gradients of inputs counts. If it starts after begin, fill is not counted, and drain is
+the least of the gradients of inputs alone. Where a message holds its sender, the send of the last gradient is part of drain,
+not of busy.
 
-Three relaxations of a pipeline are tested, the cheap ones first: the sum over classes (`AnyOrder`), the busiest link
-(`planner.bounds.link_load`), and the greedy filling of stages with layers (`planner.bounds.greedy_filling`, which proves that
-greedy is optimal).
+Three relaxations of a pipeline are tested: the sum over classes (`AnyOrder`), the greedy filling of stages with layers
+(`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the busiest link (`planner.bounds.link_load`).
 """
 
 from __future__ import annotations

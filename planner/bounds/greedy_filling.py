@@ -4,15 +4,15 @@ Idea. A stage of k layers with b layers before it is feasible for a deadline T i
 `planner.bounds.deadline_test` hold and k layers fit its memory. The filling visits the stages from the last to the first, gives
 each the most layers that are feasible, and succeeds if no layer is left over. If it fails, no pipeline finishes within T.
 
-Why greedy is optimal (exchange argument). For fixed b, every left-hand side is replaced by its least value over k and all
-larger sizes (`StageSizes.envelope`), so if k layers are feasible, fewer are; fill and drain grow with b. Let r(n) be the fewest
-layers that a stage can leave to the stages before it when n layers are left. For n' <= n the stage can also leave r(n) of n':
-it then holds fewer layers with as many before it. So r is monotone, and by induction over the stages, taking the most at each
-stage leaves the fewest layers in the end. The invariant: whenever the filling leaves a class, no feasible pipeline has fewer
-layers left for the earlier classes.
+Why greedy is optimal (exchange argument). For fixed b, begin and own end are replaced by their least values over k and
+all larger sizes, and the rest grows with k (`StageSizes.envelope`), so if k layers are feasible, fewer are. Let r(n) be the
+fewest layers that a stage can leave to the stages before it when n layers are left. For n' <= n the stage can also leave r(n)
+of n': it then holds fewer layers with as many before it. So r is monotone, and by induction over the stages, taking the most at
+each stage leaves the fewest layers in the end. The invariant: whenever the filling leaves a class, no feasible pipeline has
+fewer layers left for the earlier classes.
 
 Memory counts only the stages that are certainly behind: all stages of the same class that are filled already, and one of each
-later class (all of them, where the number of stages is given). Fewer stages behind means fewer microbatches in flight."""
+later class (all of them, where the counts are exact). Fewer stages behind means fewer microbatches in flight."""
 
 from __future__ import annotations
 

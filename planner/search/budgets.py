@@ -18,7 +18,8 @@ class Budgets:
 
     # the first plan
     first_shapes: int = 24
-    """Shapes from which the first plan is taken, each under every schedule: the best by a quick estimate."""
+    """Shapes from which the first plan is taken, the best by a quick estimate; each under every schedule, with vpp up to
+    `first_vpp` and the first ZeRO stage, and under all of them where none of these fits."""
     first_vpp: int = 4
     """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
     first_variants: int = 32
@@ -32,7 +33,7 @@ class Budgets:
     first_improved: int = 6
     """Fastest candidates that go through local search."""
     first_tries: int = 6
-    """Simulations in a row without a faster plan, after which the first plan is final."""
+    """Simulations in a row without a faster plan, after which mixed stages are tried and the proof begins."""
     mixed_tries: int = 4
     """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
 
@@ -45,16 +46,16 @@ class Budgets:
     few_pipelines: int = 1_000
     """Pipelines of a variant, in one order of its classes, up to which all that might beat the target are evaluated."""
     most_pipelines: int = 20_000
-    """Pipelines of a variant, in one order of its classes, that are listed at most where only those near its bound are."""
+    """Most pipelines of a variant, per order of its classes, that are listed when only those near its bound are listed."""
     bound_step: float = 0.02
-    """First fraction by which a variant's bound is raised to list the pipelines below it; doubled until `few_pipelines` are
-    listed. A larger one evaluates more pipelines at once."""
+    """First step above a variant's bound, as a fraction: pipelines that might finish within bound x (1 + step) are listed, and
+    the step doubles until there are `few_pipelines`. A larger one evaluates more pipelines at once."""
     all_pipelines: int = 400_000
-    """Pipelines evaluated for the proof in all. Once they are used up, bounds stay as they are."""
+    """Pipelines evaluated for the proof in all. Then a bound only rises where all pipelines are at most `few_pipelines`."""
     kept_pipelines: int = 4
     """Fastest pipelines of each evaluated list that become candidates for simulation."""
     unproved_variants: int = 100
-    """Variants in a row that could not change the certificate and gave no faster plan, after which the search ends."""
+    """Variants since the last faster plan that could not change the certificate, after which the search ends."""
     round_variants: int = 20
     """Number of such variants after which candidates of the pool are simulated."""
     round_tries: int = 2
@@ -69,7 +70,8 @@ class Budgets:
     """Contention expected where no candidate of the same kind was simulated, as a fraction of the busiest link's message time
     (`planner.search.pool`). With a larger one fewer candidates are simulated as soon as they are found."""
     solved_tries: int = 4
-    """Simulations of solutions of the stage programme in a row without a faster plan, after which no more are solved."""
+    """Solutions of the stage programme (`planner.models.stage_programme`) in a row without a faster plan, after which no more
+    are solved."""
     programmes: int = 16
     """Stage programmes in a row without a faster plan, after which no more are solved; most only prove that they have none."""
 
@@ -83,4 +85,5 @@ class Budgets:
     late_s: float = 30.0
     """Seconds after the time limit up to which other strategies are still asked for a plan."""
     mixed_bound_s: float = 3.0
-    """Seconds that the bound of plans with mixed stages has in any case; after that the work bound replaces it."""
+    """Seconds granted to the bound of plans with mixed stages even after the time limit; if they do not suffice, the bound by
+    total work replaces it."""

@@ -72,9 +72,8 @@ class Exhaust:
         return min(least, listing[0]), least <= listing[0]
 
     def _listed(self, shape: Shape, tests: tuple[DeadlineTest | AnyOrder, ...], bound: float, matters: bool) -> Listing | None:
-        """All pipelines that might beat the target; where they are too many and the bound `matters`, those a little above it.
-
-        None where these are too many, too."""
+        """All pipelines that might beat the target; where they are too many and the bound `matters`, those that might
+        finish a little above it. None if even these exceed `most_pipelines`."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         few = [undominated(incumbent, shape, test, incumbent.target, budgets.few_pipelines) for test in tests]
         complete = [pipelines for pipelines in few if pipelines is not None]

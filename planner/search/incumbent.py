@@ -96,7 +96,7 @@ class Incumbent:
             return [min(plans, key=step_seconds)]
 
     def _reserve(self, seconds: float) -> None:
-        """Move the deadline forward for the plans that follow the search, where building and simulating one takes long."""
+        """Bring the deadline closer, to reserve time for the plans that follow the search where simulating one takes long."""
         following = self.budgets.plans_after
         if seconds > max(self.longest, self.budgets.long_s):
             most = self.request.time_limit / following

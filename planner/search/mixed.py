@@ -61,7 +61,7 @@ def mixed(
     """(step on an idle network, plan) of plans with mixed stages that fit memory and might take less than `below` seconds.
 
     The fastest first; of plans with equal placement only the fastest. Once `deadline`, a time of `time.monotonic`, has passed,
-    the search stops as soon as it has one plan.
+    no more layouts are estimated, and at most one is evaluated.
     """
     request = context.request
     costs, work = MixedStageCosts(context), Work(context)

@@ -13,8 +13,8 @@ def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...
     """Classes of ranks by connected component, found by union-find over the carriers and links that join them.
 
     Gradient collectives and their links do not join: between the begin and the end of a step, replicas run independently. All
-    classes are one component where gradients are reduced in every microbatch, or where some gradient collective lacks ranks of
-    a component: it could run while that component is postponed, and would take bandwidth from the others at a false time."""
+    classes are one component where gradients are reduced in every microbatch, or where some gradient collective has no
+    rank in a component: nothing would hold it back while that component is postponed, so it would use the network too early."""
     together = (tuple(range(len(folding.representatives))),)
     if config.reduces_each_microbatch:
         return together

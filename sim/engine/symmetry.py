@@ -8,9 +8,10 @@ with that of their operation and costs. Each round recolours a carrier by the co
 link by those of its carriers. Invariant: what has different colours is known to differ, so classes only split. When a round
 splits none, the partition is equitable: each member of a class meets every other class equally often, with equal weights.
 
-The reduction is exact. Ranks of one class run the same program with the same durations, and a max-min fair network gives
-the flows of one carrier class equal rates. So one rank of each class with one link of each link class, on which weights are
-summed over the carrier class, has the timeline of all. `unfolded` puts every rank in a class of its own, for comparison."""
+The reduction is exact (features are compared as 64-bit hashes, costs to twelve digits). Ranks of one class run the same program
+with the same durations, and a max-min fair network gives the flows of one carrier class equal rates. So one rank of each class
+with one link of each link class, on which weights are summed over the carrier class, has the timeline of all. `unfolded` puts
+every rank in a class of its own, for comparison."""
 
 from __future__ import annotations
 
