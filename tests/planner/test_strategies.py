@@ -336,7 +336,6 @@ def test_a_certificate_adds_up(question, name):
     assert found.gap == pytest.approx(1 - found.lower_bound_s / found.objective_s)
     assert found.status == ("optimal" if found.gap <= Budgets().optimal_gap else "feasible")
     assert found.solver
-    assert found.seconds == LIMIT
 
 
 @pytest.mark.parametrize(
