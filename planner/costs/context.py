@@ -14,6 +14,7 @@ from planner.costs.tied_embedding import TiedEmbeddingCosts
 from planner.placement.simulation import FastestTimeline
 from planner.request import Request
 from planner.space.shapes import Shape
+from sim.analytic.evaluator import StageRows
 from sim.errors import HolmesError, Infeasible
 from sim.plan.plan import Plan
 
@@ -37,6 +38,7 @@ class PlanningContext:
         self.loads = MessageLoads(request.workload, self.fleets, self.cluster_costs)
         self.tied = TiedEmbeddingCosts(request.workload, self.fleets)
         self.options: dict[Shape, list[Any]] = {}  # node classes of the latest shapes (planner.costs.node_classes)
+        self.stage_rows: StageRows = {}  # of the evaluator's tables: the classes of a shape come in several orders
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
         self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}
         self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}

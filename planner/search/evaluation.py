@@ -66,7 +66,7 @@ class PipelineEvaluation:
     def _table(self) -> Table:
         """Costs of a stage of each class at each alignment with its nodes; messages are those of `messages`."""
         costs = [replace(self.classes[i].costs[way], config=self.config) for i, way in self._alignments]
-        return Table(costs, np.zeros((len(costs), len(costs))))
+        return Table(costs, np.zeros((len(costs), len(costs))), shared=self.context.stage_rows)
 
     def _table_rows(self, classes: tuple[int, ...]) -> list[int]:
         """The row of `_table` of each stage."""

@@ -10,7 +10,6 @@ virtual stages.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -34,6 +33,8 @@ from sim.units import Seconds
 from sim.workload.workload import Workload
 
 Ints: TypeAlias = NDArray[np.int64]
+StageRows: TypeAlias = dict[tuple[StageCosts, int, int], tuple[float, ...]]
+"""(costs of a class of devices, layers, ends of the pipeline) -> costs of a stage, as a table keeps them."""
 
 
 def check(config: ParallelConfig) -> None:
@@ -170,11 +171,15 @@ class Table:
     """Cache of stage costs of one configuration on several classes of devices; computes each stage once.
 
     `messages[a, b]`: seconds of a message from a stage on class a to the next stage on class b; `tied[a, b]`: seconds of the
-    all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). Raises NotModelled
-    (`check`, and if replicas have different numbers of microbatches).
+    all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). Tables of the same
+    classes in other orders may have their stages `shared`. Raises NotModelled (`check`, and if replicas have different numbers
+    of microbatches).
     """
 
-    def __init__(self, classes: Sequence[StageCosts], messages: Floats, tied: Floats | None = None):
+    def __init__(
+        self, classes: Sequence[StageCosts], messages: Floats, tied: Floats | None = None, shared: StageRows | None = None
+    ):
+        self._shared: StageRows = {} if shared is None else shared
         self.classes, self.config, self.messages = tuple(map(_without_vpp, classes)), classes[0].config, messages
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
         check(self.config)
@@ -211,10 +216,8 @@ class Table:
 
     def _row(self, code: int, ends: int) -> tuple[float, ...]:
         which, layers = divmod(code, self._sizes)
-        return _row(self.classes[which], layers, ends >= 2, ends % 2 == 1)
-
-
-@functools.lru_cache(maxsize=1 << 16)  # tables with the same classes in another order share stages
-def _row(at: StageCosts, layers: int, first: bool, last: bool) -> tuple[float, ...]:
-    """`COSTS` and the optimizer of a stage."""
-    return (*_costs(at, layers, first, last), _optimizer(at, layers, first, last))
+        key = self.classes[which], layers, ends
+        if key not in self._shared:
+            stage = self.classes[which], layers, ends >= 2, ends % 2 == 1
+            self._shared[key] = (*_costs(*stage), _optimizer(*stage))
+        return self._shared[key]
