@@ -1,4 +1,4 @@
-"""How fast holmes-sim is: `python -m benchmarks` prints a table. Speeds are compared in one run, on one machine."""
+"""Benchmarks of the speed and accuracy of holmes-sim; `python -m benchmarks` runs the quick ones and prints tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def least(work: Callable[[], object], repeats: int = 5) -> float:
-    """The least CPU seconds of several runs: others on the machine count least there."""
+    """The least CPU seconds of several runs: the run with the least disturbance by other programs."""
     found = []
     for _ in range(repeats):
         begun = time.process_time()

@@ -1,10 +1,10 @@
-"""`python -m benchmarks checkouts OLD NEW [NAME ...]`: what two checkouts of the project answer.
+"""Compares the results of two checkouts: `python -m benchmarks checkouts OLD NEW [NAME ...]`.
 
-Both plan every shipped topology, or those whose names are given, and N random fleets (`benchmarks.certificates.fleets`), and
-simulate the plan of the old one. The plan files, the JSON of `plan` and of `simulate` and the timelines are compared byte for
-byte, the seconds that a command took left out. Each checkout runs with its own `.venv` if it has one, else with this Python.
-Answers are kept in the folder of results, and read from there when they are asked for again: delete what must be run again.
-All shipped topologies take some 25 minutes of two cores; the same plan is only promised where no time limit was reached.
+Both checkouts plan the named topologies, or all shipped ones, and N random fleets (`benchmarks.certificates.fleets`), and both
+simulate the plan of the old checkout. Plan files, the JSON of `plan` and of `simulate`, and timelines are compared byte for
+byte, except for the seconds that a command took. A checkout runs with its own `.venv` if it has one, else with this Python.
+Results are cached in the folder of results; delete a file to run its command again. All shipped topologies take about 25
+minutes on two cores. Equal plans are guaranteed only if no search reaches its time limit.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from holmes_sim.commands import shipped_topologies
 from sim.formats.topology import written
 
 TIME_LIMIT = 600
-"""Seconds of search, more than nearly all topologies take."""
+"""Time limit of a search in seconds: more than nearly all topologies need."""
 TOOK = re.compile(r'("seconds": )[0-9.e+-]+')
-"""Seconds that a command took, in its JSON."""
+"""Matches the seconds that a command took in its JSON."""
 
 
 def show(options: Sequence[str]) -> None:
-    """Compare two checkouts, and print a line for each topology on which they differ."""
+    """Compare two checkouts and print a line for each topology whose results differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks checkouts")
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("names", nargs="*", help="shipped topologies; all of them where none is named")
-    parser.add_argument("--random", type=int, default=20, help="random fleets besides")
-    parser.add_argument("--results", type=Path, help="a folder in which answers are kept")
+    parser.add_argument("names", nargs="*", help="shipped topologies; default: all")
+    parser.add_argument("--random", type=int, default=20, help="number of additional random fleets")
+    parser.add_argument("--results", type=Path, help="folder in which results are cached")
     parser.add_argument("--time-limit", type=int, default=TIME_LIMIT, help="seconds of search for a plan")
     asked = parser.parse_intermixed_args(options)
     with tempfile.TemporaryDirectory() as scratch:
@@ -45,16 +45,16 @@ def show(options: Sequence[str]) -> None:
         topologies = [asked.old / "topologies" / f"{name}.yaml" for name in asked.names or shipped_topologies()]
         topologies += [_random(seed, into) for seed in range(asked.random)]
         jobs = Parallel(n_jobs=-1, return_as="generator_unordered")
-        alike = 0
+        equal = 0
         for name, differing in jobs(delayed(compare)(asked.old, asked.new, at, into, asked.time_limit) for at in topologies):
-            alike += not differing
+            equal += not differing
             if differing:
                 print(f"{name:<32} differs in {', '.join(differing)}", flush=True)
-        print(f"{alike} of {len(topologies)} topologies alike")
+        print(f"{equal} of {len(topologies)} topologies have equal results")
 
 
 def compare(old: Path, new: Path, topology: Path, into: Path, time_limit: int) -> tuple[str, list[str]]:
-    """The name of a topology, and which answers about it differ."""
+    """The name of a topology, and the names of its results that differ."""
     name = topology.stem
     folders = [into / which / name for which in ("old", "new")]
     for checkout, folder in zip((old, new), folders, strict=True):
@@ -69,7 +69,7 @@ def compare(old: Path, new: Path, topology: Path, into: Path, time_limit: int) -
 
 
 def _answer(checkout: Path, into: Path, *command: str) -> None:
-    """What a command of a checkout prints, with its exit code, unless it is known already."""
+    """Run a command of a checkout and write its output and exit code to `into`, unless that file exists."""
     if into.exists():
         return
     own = checkout / ".venv" / "bin" / "python"
@@ -79,7 +79,7 @@ def _answer(checkout: Path, into: Path, *command: str) -> None:
 
 
 def _text(path: Path) -> str | None:
-    """A file without the seconds that a command took, and without the folder that it wrote to."""
+    """The text of a file without the seconds that a command took and without the folder that it wrote to; None if missing."""
     if not path.exists():
         return None
     text = path.read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def _text(path: Path) -> str | None:
 
 
 def _random(seed: int, into: Path) -> Path:
-    """The topology of a random fleet, as a file."""
+    """Write the topology of a random fleet to a file and return its path."""
     path = into / f"random-{seed}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     request = draw(seed)

@@ -1,8 +1,8 @@
-"""Events a second of the engine against raw SimPy, in one run: GPT-3 175B on 1,024 A100, the step of `benchmarks.scale`.
+"""Events per second of the engine and of raw SimPy: one step of GPT-3 175B on 1,024 A100, as in `benchmarks.scale`.
 
-Raw SimPy is processes that wait for timeouts and do nothing else: what any engine on SimPy stays below. `at length` plays every
-microbatch; `told` is how the engine does it, which plays until the step repeats and tells the rest: the same events (those of
-the long way) in less time.
+Raw SimPy means processes that only wait for timeouts, an upper limit for any engine on SimPy. The row `every microbatch` is a
+simulation without steady state. The row `steady state` is the normal simulation, which extrapolates repeating periods; its rate
+counts the same number of events, extrapolated ones included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROCESSES, TIMEOUTS = 16, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A way to play events: how many, in how many seconds, and the share of raw SimPy's rate."""
+    """Number of events, the seconds that they take, and the share of raw SimPy's rate."""
 
     name: str
     events: int
@@ -33,12 +33,12 @@ class Row:
 
     @property
     def rate(self) -> float:
-        """Events a second."""
+        """Events per second."""
         return self.events / self.seconds
 
 
 def raw() -> int:
-    """Play timeouts; how many events that was."""
+    """Run processes that wait for timeouts; the number of events."""
 
     def wait(env: simpy.Environment) -> Generator[simpy.Event, None, None]:
         for _ in range(TIMEOUTS):
@@ -52,14 +52,14 @@ def raw() -> int:
 
 
 def measure() -> list[Row]:
-    """Raw SimPy, the engine at length, and the engine."""
+    """Rows of raw SimPy, the engine without steady state, and the engine with it."""
     with tempfile.TemporaryDirectory() as folder:
         given = plan(UNIFORM, 1024, Path(folder))
     folding = fold(given)
     events, whole = raw(), simulate_at_length(given, folding).events
     seconds = least(raw)
     rows = [Row("raw SimPy", events, seconds, 1.0)]
-    for name, way in (("engine, at length", simulate_at_length), ("engine, told", simulate)):
+    for name, way in (("every microbatch", simulate_at_length), ("steady state", simulate)):
         took = least(lambda way=way: way(given, folding))  # type: ignore[misc]
         rows.append(Row(name, whole, took, whole / took / (events / seconds)))
     return rows

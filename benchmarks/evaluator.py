@@ -1,8 +1,8 @@
-"""Candidates that the closed forms of the search reckon in a second: GPT-175B on two kinds of devices, splits drawn at random.
+"""Candidates per second of the evaluator: GPT-175B on two device types, random splits of the layers.
 
-`python -m benchmarks evaluator` prints candidates/s of the recurrence alone, and with the candidates made from layer counts and
-a fresh table of costs. Seconds are those of this process, which has one thread, so that others on the machine count less.
-Calculon does about 400 evaluations/s (measured on a machine of two cores).
+`python -m benchmarks evaluator` prints candidates/s of the recurrence alone, and of the recurrence with candidates built from
+layer counts and a new table of costs. Seconds are CPU seconds of this process, which has one thread. For comparison, Calculon
+does about 400 evaluations/s (measured on a machine with two cores).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CASES = (("1f1b", 16, 192, 1), ("1f1b", 8, 64, 1), ("zb-h1", 16, 192, 1), ("inte
 
 
 def table(schedule: str, pp: int, microbatches: int, vpp: int) -> Table:
-    """The costs of a shape with tp 8 and dp 8, before any is looked up."""
+    """A table of costs of a shape with tp 8 and dp 8, with no cost computed yet."""
     topology, dp = load(TOPOLOGY), 8
     workload = Workload(load_model("gpt-175b"), dp * microbatches, 2048, "bf16")
     shape = Shape(8, dp, 1, "full", schedule, vpp, zero_stage=1)
@@ -42,7 +42,7 @@ def table(schedule: str, pp: int, microbatches: int, vpp: int) -> Table:
 
 
 def splits(count: int, pp: int, vpp: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
-    """(classes of places, layers of stages) of so many candidates: a border anywhere, layers about even."""
+    """(node classes of pipeline ranks, layers of stages) of `count` candidates: a random border, nearly equal layers."""
     rng = np.random.default_rng(1)
     classes = (np.arange(pp) >= rng.integers(0, pp + 1, (count, 1))).astype(np.int64)
     shares = rng.dirichlet(np.full(pp * vpp, 30.0), count)
@@ -50,7 +50,7 @@ def splits(count: int, pp: int, vpp: int, layers: int) -> tuple[np.ndarray, np.n
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Candidates/s by case and batch: of the recurrence alone, and with the candidates made and a fresh table of costs."""
+    """Candidates/s by case and batch: of the recurrence alone, and with candidates built and a new table of costs."""
     return {
         f"{schedule} pp {pp} vpp {vpp} m {microbatches}, {count:,} candidates": _rates((schedule, pp, microbatches, vpp), count)
         for schedule, pp, microbatches, vpp in CASES

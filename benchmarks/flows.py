@@ -1,8 +1,8 @@
-"""One rank of `benchmarks.lab`: raw gloo over the lab's interfaces, and how long it took.
+"""One rank of `benchmarks.lab`: runs raw gloo over the lab's interfaces and measures its seconds.
 
-`python -m benchmarks.flows CASES RANKS`, where CASES is a JSON list of cases: `operation`, `nic`, `groups` (lists of ranks that
-do it side by side), `nbytes`, `times`; RANKS is how many take part in any. Prints one JSON list: this rank's seconds in each
-case, null where it takes no part.
+`python -m benchmarks.flows CASES RANKS`. CASES is a JSON list of cases with `operation`, `nic`, `groups` (lists of ranks that
+run the operation at the same time), `nbytes` and `times`; RANKS is the number of ranks that take part in any case. Prints a
+JSON list of this rank's seconds in each case, null for cases in which it takes no part.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 
 PATIENCE = timedelta(seconds=300)
+"""Timeout of the store and of gloo: far longer than any case takes (a guess)."""
 
 
 def main(cases: list[dict[str, Any]], world: int) -> list[float | None]:
-    """Play all cases, each begun by all ranks at once."""
+    """Run all cases, each started by all ranks at the same time; seconds of this rank by case."""
     rank = int(os.environ["RANK"])
     near = json.loads(os.environ["HOLMES_SIM_INTERFACES"])
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, rank == 0, timeout=PATIENCE)
@@ -41,18 +42,18 @@ def main(cases: list[dict[str, Any]], world: int) -> list[float | None]:
             prefix = dist.PrefixStore(f"{number} {mine}", store)
             group = dist.ProcessGroupGloo(prefix, mine.index(rank), len(mine), options)
             data = torch.zeros(case["nbytes"] // 4)
-            play(group, case["operation"], data[: 1024 * len(mine)])
+            run(group, case["operation"], data[: 1024 * len(mine)])
         wait_for_all(f"{number} begins")
         begun = time.perf_counter()
         for _ in range(case["times"] if mine is not None else 0):
-            play(group, case["operation"], data)
+            run(group, case["operation"], data)
         found.append(None if mine is None else time.perf_counter() - begun)
         wait_for_all(f"{number} ends")
     return found
 
 
-def play(group: dist.ProcessGroupGloo, operation: str, data: torch.Tensor) -> None:
-    """One operation, waited for."""
+def run(group: dist.ProcessGroupGloo, operation: str, data: torch.Tensor) -> None:
+    """Run one operation and wait for its end."""
     if operation == "all_reduce":
         group.allreduce([data]).wait()
     elif operation == "all_gather":

@@ -1,7 +1,7 @@
-"""The lab against the model: raw gloo in namespaces, alone and side by side, beside what the simulator says of the same links.
+"""Seconds of raw gloo in the lab compared with the model of the same links, for single and for concurrent operations.
 
-Six nodes, four on InfiniBand and two on RoCE, joined by an Ethernet trunk of half the width of a NIC. What is measured holds
-for this machine and its load; needs root or user namespaces, and torch.
+Six nodes, four on InfiniBand and two on RoCE, joined by an Ethernet trunk with half the bandwidth of a NIC. Measurements depend
+on this machine and its load. Needs root or user namespaces, and torch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from holmes_sim.lab.goodput import as_wired
 from holmes_sim.lab.lab import Lab
+from holmes_sim.lab.payload_rates import as_wired
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.network.alpha_beta import alpha_beta_cost
@@ -25,7 +25,7 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 
 SCALE = 1000.0
-"""200 Gbit/s become 200 Mbit/s: eleven NICs, of which a case uses four at most."""
+"""Scale of the lab: 200 Gbit/s become 200 Mbit/s. A case uses at most four of the eleven NICs."""
 REPEATS = 3
 
 TOPOLOGY = """
@@ -52,7 +52,7 @@ workload: {model: gpt-1.7b, global_batch_size: 4, seq_len: 2048, precision: bf16
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Groups of ranks that do an operation `times` times on `nbytes` each, side by side. Ranks 2n and 2n + 1 share a node."""
+    """Groups that run an operation at the same time, `times` times on `nbytes` each. Ranks 2n and 2n + 1 share a node."""
 
     name: str
     operation: str
@@ -81,7 +81,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Seconds of a case in the lab: as the model says, scaled, and the median of what was measured."""
+    """Seconds of a case in the lab: modelled (times the scale), and the median of the measurements."""
 
     name: str
     modelled: float
@@ -89,7 +89,7 @@ class Row:
 
 
 def plan(folder: Path) -> Plan:
-    """Three stages, of which each has two nodes: InfiniBand, InfiniBand, RoCE."""
+    """A plan of three stages with two nodes each: InfiniBand, InfiniBand, RoCE."""
     path = folder / "topology.yaml"
     path.write_text(TOPOLOGY, encoding="utf-8")
     found = load(path)
@@ -105,7 +105,7 @@ def plan(folder: Path) -> Plan:
 
 
 def modelled(given: Plan, case: Case) -> float:
-    """Seconds of a case on the links of a plan, all else idle."""
+    """Modelled seconds of a case on the links of a plan, without other traffic."""
 
     def route(ranks: tuple[int, ...]) -> Route:
         places = tuple(given.placement[rank] for rank in ranks)
@@ -118,14 +118,14 @@ def modelled(given: Plan, case: Case) -> float:
 
 
 def measure(cases: tuple[Case, ...] = CASES, scale: float = SCALE, repeats: int = REPEATS) -> list[Row]:
-    """Wire the lab once and play every case so many times; rank 0, where all meet, must have a part in some case."""
+    """Start the lab once and run every case `repeats` times; rank 0 has the rendezvous and must take part in some case."""
     with tempfile.TemporaryDirectory() as folder:
         given = plan(Path(folder))
     asked = json.dumps([asdict(case) for case in cases for _ in range(repeats)])
     playing = {rank for case in cases for group in case.groups for rank in group}
     flows = [sys.executable, "-m", "benchmarks.flows", asked, str(len(playing))]
     with Lab(given, scale) as lab:
-        said = lab.play(lambda seat: flows if seat.rank in playing else ["true"])
+        said = lab.run(lambda seat: flows if seat.rank in playing else ["true"])
         wired = as_wired(given, lab.has_latency)
     found = [json.loads(rank.output) for rank in said if rank.rank in playing]
     longest = [max(seconds for seconds in ranks if seconds is not None) for ranks in zip(*found, strict=True)]

@@ -1,8 +1,8 @@
 """Seconds, gap and memory of `holmes-sim plan` on fleets of 96, of a thousand and of a hundred thousand devices.
 
-Machines of eight devices each, in equal shares of several kinds of devices and NICs. 96 devices of three kinds train GPT 7.5B
-with a batch of 768; 1,024 of four kinds (the mixed machine of `benchmarks.scale`) and 100,352 of eight train GPT-3 175B with
-the batch of `benchmarks.scale`. Each fleet is planned in a process of its own."""
+Nodes have eight devices each, with equal numbers of nodes of each device type. 96 devices of three types train GPT 7.5B with a
+batch of 768. 1,024 devices of four types (the mixed fleet of `benchmarks.scale`) and 100,352 devices of eight types train GPT-3
+175B with the batch of `benchmarks.scale`. Each fleet is planned in a separate process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EIGHT = (
     ("h100-pcie-80gb", "pcie5", "ethernet", "100 Gbit/s"),
 )
 FLEETS = ((96, scale.MIXED[:3], "gpt-7.5b", 768), (1024, scale.MIXED, "", 0), (100_352, EIGHT, "", 0))
-"""(devices, kinds, model, batch) of every fleet; without a model the workload of `benchmarks.scale`."""
+"""(devices, node types, model, batch) of every fleet; without a model the workload of `benchmarks.scale`."""
 TIME_LIMIT = 30.0
-"""Seconds of search that are allowed."""
+"""Time limit of a search in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One planning: seconds of the clock and of all cores, gap to the bound, step planned, most memory held (bytes)."""
+    """Planning of one fleet: wall and CPU seconds, gap, step of the plan in seconds, peak memory in bytes."""
 
     devices: int
     kinds: int
@@ -44,7 +44,7 @@ class Row:
 
 
 def measure(fleets: tuple[tuple[int, tuple[tuple[str, str, str, str], ...], str, int], ...] = FLEETS) -> list[Row]:
-    """Plan every fleet, each in a fresh process as a user would."""
+    """Plan every fleet with the command line, each in a new process."""
     rows = []
     for devices, kinds, model, batch in fleets:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""Seconds and memory of `holmes-sim simulate` from a thousand devices to a hundred thousand, of one kind and of four.
+"""Seconds and memory of `holmes-sim simulate` on a thousand to a hundred thousand devices, of one type and of four.
 
-GPT-3 175B at tp 8, pp 16, and as many replicas as there are devices for, 192 microbatches each: 1,024 devices train a batch of
-1,536 as in Narayanan et al., arXiv 2104.04473. Uniform machines are A100s on InfiniBand; the others have a quarter of every
-pipeline ("stages"), or a quarter of the pipelines ("replicas"), on each of four kinds of devices, on InfiniBand, RoCE and
-Ethernet. Each size runs in a process of its own."""
+GPT-3 175B with tp 8, pp 16, and as many replicas as the devices allow, 192 microbatches each: 1,024 devices train a batch of
+1,536 as in Narayanan et al., arXiv 2104.04473. The uniform fleet has A100s on InfiniBand. The mixed fleets have four device
+types on InfiniBand, RoCE and Ethernet; each type has a quarter of the stages of every pipeline ("stages"), or a quarter of the
+replicas ("replicas"). Each size runs in a separate process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIXED = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One simulation: its own seconds, those of the whole process, and the most memory that process held (bytes)."""
+    """One simulation: classes of ranks, its seconds, CPU seconds and peak memory (bytes) of its process, simulated step."""
 
     fleet: str
     devices: int
@@ -47,7 +47,7 @@ class Row:
 
 
 def topology(kinds: tuple[tuple[str, str, str, str], ...], devices: int) -> str:
-    """A topology file with an equal share of the devices of each kind."""
+    """The text of a topology file with equal numbers of devices of each type."""
     lines = ["format: holmes-sim/topology/1", "name: scale", "clusters:"]
     for index, (device, inside, nic, bandwidth) in enumerate(kinds):
         plain = "" if nic == "ethernet" else ", {type: ethernet, bandwidth: 100 Gbit/s, count: 1}"
@@ -70,7 +70,7 @@ def topology(kinds: tuple[tuple[str, str, str, str], ...], devices: int) -> str:
 
 
 def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Path, by_replica: bool = False) -> Plan:
-    """A plan that fills all devices, stage by stage or replica by replica; tensor-parallel ranks are a node."""
+    """A plan on all devices, placed stage by stage or replica by replica; a tensor-parallel group fills a node."""
     path = folder / "topology.yaml"
     path.write_text(topology(kinds, devices), encoding="utf-8")
     found = load(path)
@@ -87,7 +87,7 @@ def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Pat
 
 
 def measure(sizes: tuple[int, ...] = SIZES) -> list[Row]:
-    """Simulate every size and fleet, each in a fresh process as a user would."""
+    """Simulate every size and fleet with the command line, each in a new process."""
     rows = []
     for fleet, kinds in (("uniform", UNIFORM), ("stages", MIXED), ("replicas", MIXED)):
         for devices in sizes:

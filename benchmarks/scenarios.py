@@ -1,8 +1,8 @@
-"""Predicted against measured steps in the lab: `python -m benchmarks scenarios` plays six small fleets, three plans each.
+"""Simulated and measured steps in the lab: `python -m benchmarks scenarios` runs three plans on each of six small fleets.
 
-Every plan is played in the lab (docs/lab.md) with paced compute: its own program, over real packets on links that are as fast,
-to one scale, as the topology says. All plans of a fleet run at one scale. Pinned is what keeps all machines at work (pp, dp)
-and the microbatches small; the rest is the strategy's choice. Needs root or user namespaces, and torch."""
+Every plan runs in the lab (docs/lab.md) with paced compute: its program sends real packets over links with the rates of the
+topology divided by a scale. All plans of a fleet have the same scale. Pins keep all nodes in use (pp, dp) and microbatches
+small; all other dimensions are chosen by the strategy. Needs root or user namespaces, and torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from holmes_sim import commands, lab, running
-from holmes_sim.torch_backend.asked import Asked
+from holmes_sim.torch_backend.run_options import Asked
 from planner.api import row
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -30,7 +30,7 @@ SCENARIOS = {
     "lab/lab-three-clusters": Wishes(tp=1, microbatch_size=2),
 }
 APART = 0.05
-"""Plans that differ by more should be told apart."""
+"""Relative difference of two measured steps above which the simulator is expected to order them as measured (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Row:
 
 
 def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterator[Row]:
-    """Every plan of every scenario, as it is measured. Raises HolmesError where there can be no lab."""
+    """Rows of every plan of every scenario, each when it is measured. Raises HolmesError where no lab can run."""
     for name in names:
         plans = plan(name)
         scale = max(lab.smallest_scale(found, len(os.sched_getaffinity(0))) for found in plans.values())
@@ -63,7 +63,7 @@ def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterat
 
 
 def plan(name: str) -> dict[str, Plan]:
-    """Plans of a scenario by strategy; those that find none are left out."""
+    """Plans of a scenario by strategy, without strategies that find none."""
     topology = commands.load(name)
     request = Request(topology, commands.workload_of(topology), SCENARIOS[name], time_limit=20.0)
     rows = (row(request, strategy, PlanningContext(request, lambda text: None)) for strategy in STRATEGIES)
@@ -71,7 +71,7 @@ def plan(name: str) -> dict[str, Plan]:
 
 
 def table(rows: Iterator[Row]) -> Iterator[str]:
-    """The lines of a Markdown table as they come, and what they come to."""
+    """The lines of a Markdown table, each when it is known, and a summary."""
     yield "| scenario | strategy | scale | simulated | measured | spread | error |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     found = []
@@ -96,4 +96,4 @@ def _best(rows: list[Row]) -> str:
     for scenario in dict.fromkeys(one.scenario for one in rows):
         measured = {one.strategy: one.measured for one in rows if one.scenario == scenario}
         behind.append(measured["certified"] / min(measured.values()) - 1)
-    return f"certified is measured fastest or at most {max(behind):.1%} slower."
+    return f"The plan of certified is the fastest measured plan of each scenario, or at most {max(behind):.1%} slower."

@@ -1,8 +1,8 @@
 """Samples/s of every strategy on every shipped topology: `python -m benchmarks strategies` prints a Markdown table.
 
-Every cell is a plan of that strategy for the topology's own workload, played by the engine; the best of a row is bold, a dash
-is a topology for which the strategy has no plan. All strategies stand on the same costs, memory and engine, so what differs is
-what they choose, not how it is measured.
+Every cell is the simulated plan of a strategy for the workload of the topology. The best of a row is bold; a dash means that
+the strategy has no plan. All strategies use the same costs, memory model and engine, so they differ only in the plans that they
+choose.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from planner.request import Request
 
 
 def measure(topologies: tuple[str, ...], names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Row, ...]]]:
-    """(topology, a row for each strategy) as they come."""
+    """(topology, a result for each strategy), each when it is known."""
     for name in topologies:
         topology = commands.load(name)
         rows = api.compare(Request(topology, commands.workload_of(topology)), names)
-        if len(rows) < len(names) or rows[-1].interrupted:  # a part of a row would compare nothing
+        if len(rows) < len(names) or rows[-1].interrupted:  # an incomplete row compares nothing
             raise KeyboardInterrupt
         yield name, rows
 
 
 def table(names: tuple[str, ...], measured: Iterable[tuple[str, tuple[Row, ...]]]) -> Iterator[str]:
-    """The lines of a Markdown table with a column for each strategy, each line as soon as it is known."""
+    """The lines of a Markdown table with a column for each strategy, each when it is known."""
     yield f"| samples/s | {' | '.join(names)} |"
     yield f"| --- |{' --- |' * len(names)}"
     for topology, rows in measured:
@@ -35,7 +35,7 @@ def table(names: tuple[str, ...], measured: Iterable[tuple[str, tuple[Row, ...]]
 
 
 def _cells(rows: tuple[Row, ...]) -> list[str]:
-    """Rates with four digits, the best bold; those that cannot be told from it here are bold as well."""
+    """Rates with four digits; the best, and those with the same four digits, are bold."""
     rates = [0.0 if row.plan is None else row.plan.workload.global_batch_size / step(row.plan) for row in rows]
     texts = [f"{rate:.4g}" if rate else "-" for rate in rates]
     best = f"{max(rates):.4g}"

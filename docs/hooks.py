@@ -1,7 +1,7 @@
-"""mkdocs hooks: the parts of the reference that are generated from the code when the site is built.
+"""mkdocs hooks that generate parts of the reference from the code when the site is built.
 
-A page asks for a part by a comment of its own line, for example `<!-- generated: commands -->`. Links that leave `docs/` work
-in a checkout only; on the site they become the path they point to.
+A comment on a line of its own, for example `<!-- generated: commands -->`, is replaced by the generated part. Links to files
+outside `docs/` work in a checkout only; on the site they are replaced by the path of the file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def commands() -> Iterator[str]:
 
 
 def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
-    """What --help prints of an argument or option."""
+    """(name, meaning) of an argument or option, as printed by --help."""
     names, meaning = parameter.get_help_record(context)
     return f"`{parameter.metavar if parameter.param_type_name == 'argument' else names}`".replace("|", "\\|"), _prose(meaning)
 
@@ -58,13 +58,13 @@ def interface() -> Iterator[str]:
     """One section for each public name of holmes_sim, filled by mkdocstrings from the docstring of its definition."""
     for name, module in holmes_sim._PUBLIC.items():
         yield f"::: {module}.{name}\n    options:\n      heading: hs.{name}\n      toc_label: hs.{name}\n"
-    for name in holmes_sim._ROOMS:
+    for name in holmes_sim._MODULES:
         yield f"::: holmes_sim.{name}\n    options:\n      heading: hs.{name}\n      toc_label: hs.{name}\n"
 
 
 def formats() -> Iterator[str]:
     """One section for each file format, with a table for each of its objects."""
-    told: set[str] = set()
+    written: set[str] = set()
     for title, schema in (
         *((name.capitalize(), _schema(name)) for name in ("topology", "plan", "study")),
         ("Measured runs", CasesFacts.model_json_schema()),
@@ -72,18 +72,18 @@ def formats() -> Iterator[str]:
         yield f"## {title}\n\n{_prose(schema.get('description', ''))}\n"
         yield from _keys(schema)
         for name, part in schema.get("$defs", {}).items():
-            if name not in told:
-                told.add(name)
+            if name not in written:
+                written.add(name)
                 yield f"### {name}\n\n{_prose(part.get('description', ''))}\n"
                 yield from _keys(part)
 
 
 def _schema(name: str) -> dict[str, Any]:
-    """What `holmes-sim schema` prints."""
+    """The JSON Schema that `holmes-sim schema` prints."""
     with redirect_stdout(io.StringIO()) as printed:
         schema_command.command(name)
-    found: dict[str, Any] = json.loads(printed.getvalue())
-    return found
+    schema: dict[str, Any] = json.loads(printed.getvalue())
+    return schema
 
 
 def _keys(schema: dict[str, Any]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _keys(schema: dict[str, Any]) -> Iterator[str]:
         default = (
             "required" if key in required else f"`{facts['default']}`" if facts.get("default") not in (None, {}, [], "") else ""
         )
-        rows.append((f"`{key}`", _type(facts), "" if len(default) > 60 else default, _prose(_said(facts))))
+        rows.append((f"`{key}`", _type(facts), "" if len(default) > 60 else default, _prose(_description(facts))))
     yield from _table(("key", "type", "default", "meaning"), rows)
 
 
@@ -119,8 +119,8 @@ def _type(facts: dict[str, Any]) -> str:
     )
 
 
-def _said(facts: dict[str, Any]) -> str:
-    """The description of a key, or of what it may be."""
+def _description(facts: dict[str, Any]) -> str:
+    """The description of a key, or of one of its types."""
     parts = [facts, *facts.get("anyOf", []), facts.get("items", {})]
     inner = facts.get("additionalProperties")
     parts += [inner] if isinstance(inner, dict) else []

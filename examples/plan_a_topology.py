@@ -1,4 +1,4 @@
-"""Plan a topology and print the certificate: the plan, the bound that no searched plan beats, and the searched space."""
+"""Plan a topology and print the plan, its simulated step, the lower bound of its certificate, and the searched space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import holmes_sim as hs
 
 
 def main(topology: str = "holmes-infiniband-4", seconds: float = 10.0) -> None:
-    """Plan a shipped topology, or a file, within a time limit."""
+    """Plan a shipped topology or a topology file, with a time limit in seconds."""
     answer = hs.plan(hs.load(topology), time_limit=seconds)
     prediction, certificate = answer.plan.prediction, answer.plan.certificate
     assert prediction is not None

@@ -1,4 +1,4 @@
-"""Simulate a plan with stragglers: the distribution of the step where each device has a chance of being slow."""
+"""Simulate a plan with stragglers: the distribution of the step time if each device is slow with a given probability."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import holmes_sim as hs
 
 
 def main(topology: str = "lab/lab-hybrid-nics", stragglers: str = "5%:1.5", seeds: int = 50) -> None:
-    """Plan the topology, then simulate one step for each seed; `stragglers` is a probability and a factor of time."""
+    """Plan the topology, then simulate one step for each seed; `stragglers` is PROBABILITY:SLOWDOWN."""
     plan = hs.plan(hs.load(topology), time_limit=3.0).plan
     steps = hs.trouble(plan, stragglers=stragglers, seeds=range(seeds))
     print(steps)

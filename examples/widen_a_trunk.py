@@ -1,11 +1,11 @@
-"""What would a wider trunk between two sites buy? Edit the topology, plan again, compare tokens per second."""
+"""How much faster is training with more bandwidth between two sites? Edit the topology, plan again, compare tokens/s."""
 
 from __future__ import annotations
 
 import holmes_sim as hs
 
 WORKLOAD = {"workload.model": "gpt-3.6b", "workload.global_batch_size": 64, "workload.seq_len": 2048}
-"""In place of the topology's own workload, which is too small to need both sites."""
+"""Replaces the workload of the topology, which is too small to need both sites."""
 
 
 def main(topology: str = "lab/lab-slow-trunk", widths: tuple[str, ...] = ("1 Gbit/s", "2 Gbit/s", "5 Gbit/s")) -> None:

@@ -1,11 +1,11 @@
-"""holmes-sim: simulate and plan the training of large models on clusters that are not uniform.
+"""holmes-sim: simulate and plan the training of large models on heterogeneous clusters.
 
     import holmes_sim as hs
     topology = hs.load("topologies/holmes-hybrid-4.yaml")
     answer = hs.plan(topology)
     run = hs.simulate(answer.plan)
 
-The names below are public; what is not listed may change.
+The names in `__all__` are the public API; everything else may change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from typing import Any
 
 
 def _check_neighbours() -> None:
-    """`sim` and `planner` are plain names: make sure, before any import, that they are the ones installed with this package."""
+    """Check that `sim` and `planner` are the packages installed with this one, since other code may use these common names.
+
+    Runs before they are imported. Raises ImportError.
+    """
     home = Path(__file__).resolve().parent.parent
     for name in ("sim", "planner"):
         spec = find_spec(name)
@@ -50,7 +53,7 @@ _PUBLIC = {
     "hold": "holmes_sim.measurement",
     "run_here": "holmes_sim.running",
     "run_in_lab": "holmes_sim.running",
-    "Asked": "holmes_sim.torch_backend.asked",
+    "Asked": "holmes_sim.torch_backend.run_options",
     "write": "holmes_sim.files",
     "Wishes": "planner.request",
     "Topology": "sim.hardware.topology",
@@ -59,16 +62,16 @@ _PUBLIC = {
     "HolmesError": "sim.errors",
     "Infeasible": "sim.errors",
 }
-_ROOMS = ("charts", "validation")
-"""Modules that are public whole: `hs.charts.sweep(found)`."""
-__all__ = [*_PUBLIC, *_ROOMS]
+_MODULES = ("charts", "validation")
+"""Modules that are public as a whole: `hs.charts.sweep(found)`."""
+__all__ = [*_PUBLIC, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first used, so that the command line starts fast."""
+    """Import a public name when it is first used, so that the command line starts fast."""
     if name == "__version__":
         return import_module("sim").__version__
-    if name in _ROOMS:
+    if name in _MODULES:
         return import_module(f"holmes_sim.{name}")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)

@@ -1,13 +1,13 @@
-"""Fit software stacks to measured runs: few numbers each, told with the runs they saw and the error on runs they did not.
+"""Fit the constants of software stacks to measured runs, with the error on the fitted runs and on held-out runs.
 
-A stack fits the four of `sim.hardware.stack.NUMBERS` that its runs feel most; the others stay at the default. The fit is the
-maximum a posteriori of log factors: absolute relative errors (Laplace, scale `SCALE`, so that one odd run does not bend the
-rest) and a normal prior around the default of width `WIDTH`, which keeps few or alike runs from saying more than they know.
-Sensitivities are differences of the closed form, residuals are of the engine. Whether a stack's launches block (`blocking`) is
-known, not fitted: it is kept from the stack's file.
+A stack fits the four constants of `sim.hardware.stack.NUMBERS` to which the step time of its runs is most sensitive; the others
+stay at the default. The unknowns are logarithms of factors on the default. The fit is their maximum a posteriori estimate with
+a Laplace likelihood of the relative errors (scale `SCALE`), so that one outlier has little influence, and a normal prior around
+the default (width `WIDTH`), so that few or similar runs do not move the constants far. Sensitivities are finite differences of
+the closed form; residuals come from the engine. `blocking` is not fitted: it is read from the stack file.
 
-Honest errors hold out whole groups: the model families of a stack, or where there is but one its devices, or its networks.
-A stack with a single group is predicted by the default."""
+The honest error holds out whole groups of runs: model families of a stack; if it has one family, device types; if it has one
+device type, networks. Each group is predicted by a fit without it, and the only group of a stack by the default."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from sim.hardware.stack import DEFAULT, NUMBERS, Stack
 from sim.plan.plan import Plan, with_stack
 
 SCALE = 0.05
-"""Typical absolute relative error of a run under a right stack."""
+"""Scale of the Laplace likelihood: typical relative error of a run with the right constants. Guess; larger trusts runs less."""
 WIDTH = 0.2
-"""Typical distance of a stack from the default, in logarithms."""
+"""Standard deviation of the prior: typical distance of a log factor from the default. Guess; larger trusts runs more."""
 FITTED = 4
-"""Numbers a stack may fit."""
+"""Number of constants that a stack fits."""
 DIFFERENCE = 0.05
+"""Step of the finite differences, as a log factor. Guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A fit that never saw the cases of one group."""
+    """A fit without the cases of one group."""
 
     group: str
     cases: tuple[str, ...]
@@ -49,7 +50,11 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted stack: which numbers, on which cases, mean absolute errors before, after, and on groups left out."""
+    """A fitted stack: the names of its fitted constants, its cases, and mean absolute errors of the step time.
+
+    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group predicted by a fit
+    without it.
+    """
 
     name: str
     numbers: tuple[str, ...]
@@ -63,9 +68,10 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """One set of numbers for all stacks, each source of equal weight, and how such a set does on a source it did not see.
+    """One set of constants for all stacks, fitted with equal weight for each source.
 
-    Errors are means over sources of each source's mean absolute error, by the linear form of the fit.
+    Errors are means over sources of the mean absolute error of a source, computed with the linearised step times of the fit:
+    with the default, with this set, and for each source with a set fitted to the other sources.
     """
 
     stack: Stack
@@ -76,48 +82,51 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All stacks fitted, and one set for everything (None where the cases are of a single source)."""
+    """Fits of all stacks, and one common set of constants (None if the cases have a single source)."""
 
     fits: tuple[Fit, ...]
     common: Common | None
 
 
 def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> Calibration:
-    """Fit every stack that the cases name. Cases that cannot be simulated are passed over; raises HolmesError if all are."""
+    """Fit every stack that the cases name. Skips cases that cannot be simulated; raises HolmesError if no case can."""
     stacks: dict[str, list[Case]] = {}
     for case in found:
         if case.plan is not None:
             stacks.setdefault(case.stack, []).append(case)
     if not stacks:
         raise HolmesError("none of the cases can be simulated; holmes-sim validate says why")
-    fits, felt = [], []
+    fits, sensitivities = [], []
     for name, cases in stacks.items():
         fit, slopes, residuals = _calibrate(name, cases, progress)
         fits.append(fit)
-        felt.append((tuple(case.source for case in cases), slopes, residuals))
-    return Calibration(tuple(fits), _common(felt))
+        sensitivities.append((tuple(case.source for case in cases), slopes, residuals))
+    return Calibration(tuple(fits), _common(sensitivities))
 
 
-def _common(felt: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Common | None:
-    """The set that all sources, of equal weight, agree on, and what the others say of each."""
-    of = np.array([source for sources, _, _ in felt for source in sources])
+def _common(sensitivities: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Common | None:
+    """Fit one set of constants to all sources with equal weights, and predict each source by a fit to the others.
+
+    `sensitivities` has (source of each case, slopes, residuals at the default) per stack. None if there is one source.
+    """
+    of = np.array([source for sources, _, _ in sensitivities for source in sources])
     names = tuple(dict.fromkeys(of.tolist()))
     if len(names) < 2:
         return None
-    slopes, residuals = np.vstack([s for _, s, _ in felt]), np.concatenate([r for _, _, r in felt])
+    slopes, residuals = np.vstack([s for _, s, _ in sensitivities]), np.concatenate([r for _, _, r in sensitivities])
     weights = np.array([len(of) / len(names) / int(np.sum(of == source)) for source in of])
     every = np.arange(len(NUMBERS))
     factors = _posterior(slopes, residuals, every, weights)
-    apart = residuals.copy()
+    held_out = residuals.copy()
     for name in names:
-        mine = of == name
-        apart[mine] += slopes[mine] @ _posterior(slopes[~mine], residuals[~mine], every, weights[~mine])
-    errors = [mean(_error(r[of == name]) for name in names) for r in (residuals, residuals + slopes @ factors, apart)]
+        own = of == name
+        held_out[own] += slopes[own] @ _posterior(slopes[~own], residuals[~own], every, weights[~own])
+    errors = [mean(_error(r[of == name]) for name in names) for r in (residuals, residuals + slopes @ factors, held_out)]
     return Common(_stack(factors), *errors)
 
 
 def groups(cases: Sequence[Case]) -> tuple[str, ...]:
-    """The group of every case: model family (hidden size), else devices, else networks; all alike where there is but one."""
+    """Group label of every case: the first of hidden size, device types and networks that differs, else "all"."""
     for label in (_family, _devices, _network):
         labels = tuple(label(case) for case in cases)
         if len(set(labels)) > 1:
@@ -144,24 +153,24 @@ def _network(case: Case) -> str:
 
 
 def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, np.ndarray, np.ndarray]:
-    """The fit, the sensitivities of its cases, and their residuals at the default."""
+    """The fit of a stack, the sensitivities (cases x constants), and the residuals at the default (log seconds)."""
     plans = [_plan(case) for case in cases]
     measured = np.log([case.measured_s for case in cases])
     blocking = name in catalog.names("stacks") and catalog.stack_facts(name).blocking
     default = replace(DEFAULT, blocking=blocking)
     slopes = _slopes(plans, default, lambda text: progress(f"{name}: {text}"))
-    felt = np.argsort(-np.abs(slopes).mean(axis=0), kind="stable")[:FITTED]
-    chosen = np.array(sorted(felt.tolist()))
+    strongest = np.argsort(-np.abs(slopes).mean(axis=0), kind="stable")[:FITTED]
+    chosen = np.array(sorted(strongest.tolist()))
     labels = groups(cases)
     folds = tuple(dict.fromkeys(labels)) if len(set(labels)) > 1 else ()
     factors = {fold: np.zeros(len(NUMBERS)) for fold in (*folds, "")}
-    at_default = _play(plans, [default] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
+    at_default = _log_steps(plans, [default] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
     for fold in factors:
         seen = np.array([label != fold for label in labels])
         factors[fold] = _posterior(slopes[seen], at_default[seen], chosen)
     stacks = {fold: _stack(factors[fold], default) for fold in factors}
-    fitted = _play(plans, [stacks[""]] * len(plans)) - measured
-    honest = _play(plans, [stacks[label] if folds else default for label in labels]) - measured
+    fitted = _log_steps(plans, [stacks[""]] * len(plans)) - measured
+    honest = _log_steps(plans, [stacks[label] if folds else default for label in labels]) - measured
     held_out = tuple(
         HeldOut(fold, tuple(case.id for case, label in zip(cases, labels, strict=True) if label == fold), stacks[fold])
         for fold in folds
@@ -177,14 +186,14 @@ def _error(residuals: np.ndarray) -> float:
 
 
 def _stack(factors: np.ndarray, default: Stack = DEFAULT) -> Stack:
-    """Log factors on the default's numbers as a stack, to three digits."""
+    """The stack with the constants of `DEFAULT` multiplied by exp(factors), rounded to three digits."""
     values = {name: getattr(DEFAULT, name) * math.exp(factor) for name, factor in zip(NUMBERS, factors, strict=True)}
     numbers: dict[str, Any] = {name: float(f"{value:.3g}") for name, value in values.items()}
     return replace(default, **numbers)
 
 
-def _play(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None] = lambda text: None) -> np.ndarray:
-    """Logarithm of the engine's seconds of a step."""
+def _log_steps(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None] = lambda text: None) -> np.ndarray:
+    """Logarithm of the simulated step time of each plan with its stack."""
     return np.log(each(_engine, list(zip(stacks, plans, strict=True)), progress))
 
 
@@ -197,7 +206,7 @@ def _closed(pair: tuple[Stack, Plan]) -> float:
 
 
 def _slopes(plans: list[Plan], default: Stack, progress: Callable[[str], None]) -> np.ndarray:
-    """Change of log seconds with each log factor, one row for each plan."""
+    """Derivative of the log step time by each log factor (plans x constants), by finite differences of the closed form."""
     stacks = [default] + [_stack(DIFFERENCE * np.eye(len(NUMBERS))[index], default) for index in range(len(NUMBERS))]
     pairs = [(stack, plan) for plan in plans for stack in stacks]
     seconds = np.log(each(_closed, pairs, progress)).reshape(len(plans), len(stacks))
@@ -207,17 +216,20 @@ def _slopes(plans: list[Plan], default: Stack, progress: Callable[[str], None]) 
 
 
 def _posterior(slopes: np.ndarray, residuals: np.ndarray, chosen: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Log factors that best explain residuals + slopes x factors = 0, by reweighted least squares; a run may count more."""
-    felt, factors = slopes[:, chosen], np.zeros(slopes.shape[1])
+    """Log factors of the chosen constants that minimise |residuals + slopes x factors| and the prior; the others stay 0.
+
+    Iteratively reweighted least squares for the Laplace likelihood; `counts` are weights of the runs.
+    """
+    selected, factors = slopes[:, chosen], np.zeros(slopes.shape[1])
     for _ in range(100):
         weights = (1.0 if counts is None else counts) / (SCALE * np.maximum(np.abs(residuals + slopes @ factors), 0.2 * SCALE))
-        normal = felt.T @ (felt * weights[:, None]) + np.eye(len(chosen)) / WIDTH**2
-        factors[chosen] = -np.linalg.solve(normal, felt.T @ (weights * residuals))
+        normal = selected.T @ (selected * weights[:, None]) + np.eye(len(chosen)) / WIDTH**2
+        factors[chosen] = -np.linalg.solve(normal, selected.T @ (weights * residuals))
     return factors
 
 
 def written(fit: Fit) -> dict[str, object]:
-    """A fit as it stands in a stack file."""
+    """A fit as the plain data of a stack file."""
     return {
         "format": "holmes-sim/stack/1",
         "name": fit.name,
@@ -236,7 +248,7 @@ def written(fit: Fit) -> dict[str, object]:
 
 
 def text(fit: Fit) -> str:
-    """A fit as a stack file."""
+    """A fit as the text of a stack file."""
     return to_yaml(written(fit))
 
 

@@ -1,8 +1,8 @@
-"""Measured training runs (format holmes-sim/cases/1) -> plans to simulate and seconds to hold them against.
+"""Read measured training runs (format holmes-sim/cases/1): plans to simulate, and the measured step times to compare with.
 
-A case is a topology, a workload and a configuration as a published run had them, and the measured seconds of one step.
-Ranks stand on the nodes as listed, in Megatron-LM's order; where `replicas` names clusters, each replica of each stage
-stands on the next free devices of its own. What the simulator does not model makes the case a reason instead of a plan.
+A case has the topology, workload and configuration of a published run, and the measured seconds of one step. Ranks are placed
+on the nodes as listed, in Megatron-LM's order; if `replicas` names clusters, each replica of each stage takes the next free
+devices of its cluster. A case that the simulator cannot model has a reason instead of a plan.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sim.units import GIGA, Bytes
 from sim.workload.workload import Workload
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
-"""How layers are shared among stages: evenly, or with embedding and loss counted as a layer (Megatron-LM's
+"""How layers are divided among stages: evenly, or with embedding and loss counted as one layer each (Megatron-LM's
 --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
 
 
 class CaseConfigFacts(ConfigFacts):
-    """A plan's configuration; what a case does not say is as Megatron-LM has it by default."""
+    """Configuration of a case; missing keys have Megatron-LM's defaults."""
 
     tp: Count = 1
     pp: Count = 1
@@ -53,14 +53,14 @@ class CaseConfigFacts(ConfigFacts):
 
 
 class MeasuredFacts(StrictModel):
-    """What was measured: seconds of one optimizer step, memory where the source tells it, in GB (1e9 bytes)."""
+    """Measurements of a run: seconds of one optimizer step, and peak memory in GB (1e9 bytes) if the source reports it."""
 
     step_s: Measured
     peak_memory_gb: Measured | None = None
 
 
 class CaseFacts(StrictModel):
-    """One measured training run. `wrong`: why the measurement cannot be right; the case is listed with it, not simulated."""
+    """One measured training run. `wrong`: why the measurement cannot be right; such a case is listed, but not simulated."""
 
     id: str
     topology: dict[str, Any]
@@ -78,7 +78,8 @@ class CaseFacts(StrictModel):
 class CasesFacts(StrictModel):
     """Measured training runs of one source.
 
-    Memory is what a device had taken (nvidia-smi), unless the source's `memory` begins with "torch": then what torch reserved.
+    Peak memory is all used memory of a device (nvidia-smi); if `memory` of the source begins with "torch", it is the memory
+    that torch reserved.
     """
 
     format: Literal["holmes-sim/cases/1"]
@@ -89,9 +90,10 @@ class CasesFacts(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured run: a plan, or why there is none. `measured_bytes` is of its fullest rank, where the source tells it.
+    """One measured run with its plan, or the `reason` why it has no plan.
 
-    `inside_torch`: what torch reserved, as its own logs say; else all that the device had taken.
+    `measured_bytes` is the peak memory of the fullest rank, if the source reports it: the memory that torch reserved if
+    `inside_torch`, else all used memory of the device.
     """
 
     id: str
@@ -105,7 +107,7 @@ class Case:
 
 
 def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, ...]:
-    """All cases of a file, with a measured profile on their devices. Raises TopologyError, a line for every fault."""
+    """Read all cases of a file, with an optional profile for their devices. Raises TopologyError with one line per fault."""
     document = parse(str(path), read_text(path))
     faults: list[str] = []
     topologies = tuple(_topologies(document, Path(path).parent, faults))
@@ -123,7 +125,7 @@ def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, 
 
 
 def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator[Topology]:
-    """The topology and workload of every case; what is wrong with one is put to the faults."""
+    """Yield the topology, with workload, of every case, and append an error text to `faults` for each wrong one."""
     written = document.value.get("cases") if isinstance(document.value, dict) else None
     for index, case in enumerate(written if isinstance(written, list) else []):
         if not isinstance(case, dict) or not isinstance(case.get("topology"), dict):
@@ -138,7 +140,7 @@ def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator
 
 
 def _case(case: CaseFacts, topology: Topology, source: str, inside_torch: bool) -> Case:
-    plan, reason = None, f"wrong at its source: {case.wrong}" if case.wrong else ""
+    plan, reason = None, f"wrong in the source: {case.wrong}" if case.wrong else ""
     try:
         plan = None if reason else _plan(case, topology)
     except PlanError as error:
@@ -159,7 +161,7 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
 
 
 def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
-    """The configuration of a case. Raises PlanError for what is not modelled."""
+    """Parallel configuration of a case. Raises PlanError for anything that is not modelled."""
     values = written.model_dump(exclude={"layer_partition"})
     if written.zero_shard_size == 1:
         values |= {"zero_shard_size": None, "zero_stage": 0}
@@ -170,7 +172,7 @@ def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
 
 
 def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
-    """Stages as written, or even ones; "embedding-as-layer" counts embedding and loss as one layer each."""
+    """Stages as given in the file, or equal stages; "embedding-as-layer" counts embedding and loss as one layer each."""
     if written:
         return tuple(Stage(first, past) for first, past in written)
     if partition not in PARTITIONS:
@@ -182,16 +184,17 @@ def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig,
 
 
 def _placement(fleet: Fleet, config: ParallelConfig, replicas: tuple[list[str], ...]) -> tuple[Device, ...]:
+    """Device of every rank. Raises PlanError if there are not enough devices."""
     if not replicas:
         everything = [device for cluster in fleet.clusters for device in _devices(cluster)]
         if len(everything) < config.world_size:
-            raise PlanError(f"{config.world_size} ranks on {len(everything)} devices")
+            raise PlanError(f"{config.world_size} ranks need as many devices; the topology has {len(everything)}")
         return tuple(everything[: config.world_size])
     free = {cluster.name: iter(_devices(cluster)) for cluster in fleet.clusters}
     try:
         return tuple(next(free[name]) for stage in replicas for name in stage for _ in range(config.tp * config.cp))
     except StopIteration:
-        raise PlanError("replicas ask for more devices than a cluster has") from None
+        raise PlanError("replicas need more devices than a cluster has") from None
 
 
 def _devices(cluster: Cluster) -> list[Device]:

@@ -1,4 +1,4 @@
-"""What people and notebooks call: load, plan, simulate. One short function each; the command line stands on them."""
+"""The Python API behind the command line: load, plan, compare, simulate, explain. One short function each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
 from planner.request import Request, Wishes
 from sim.engine import symmetry
-from sim.engine.engine import simulate as play
+from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
-from sim.errors import Infeasible, PlanError, TopologyError
+from sim.errors import Infeasible, OptionError, PlanError, TopologyError
 from sim.formats import documents, planfile, profile, topology
 from sim.hardware.topology import Topology
 from sim.kernels import compute
@@ -27,50 +27,57 @@ from sim.results.report import pipeline_ranks, predict
 from sim.workload.workload import Workload
 
 BASELINES = ("megatron", "holmes")
-JUDGED = 24
-"""Layouts that lost and have a verdict, the promising ones first."""
+"""Published strategies that every plan is compared with."""
+EXPLAINED_LAYOUTS = 24
+"""Number of layouts with the least quick estimates for which --explain gives a reason. Guess; more takes longer."""
 
 
 def topologies_folder() -> Path:
-    """Where the shipped topologies lie: in the package once installed, beside it in a checkout."""
+    """Folder of the shipped topologies: inside the package if installed, beside it in a checkout."""
     package = Path(__file__).parent
     inside = package / "topologies"
     return inside if inside.is_dir() else package.parent / "topologies"
 
 
 def shipped_topologies() -> tuple[str, ...]:
-    """Names of the shipped topologies, sorted; those of a folder inside bear its name (`peers/amp-16`)."""
+    """Names of the shipped topologies, sorted; a name in a subfolder contains the folder (`peers/amp-16`)."""
     folder = topologies_folder()
     return tuple(sorted(path.relative_to(folder).as_posix().removesuffix(".yaml") for path in folder.rglob("*.yaml")))
 
 
 def load(name: str | Path, measured: str | Path | None = None) -> Topology:
-    """A topology from a file, or a shipped one by its name; with a measured profile (name or file). Raises TopologyError."""
+    """Read a topology from a file, or a shipped one by its name, with an optional profile (name or file).
+
+    Raises TopologyError.
+    """
     shipped = topologies_folder() / f"{name}.yaml"
     found = topology.load(shipped if str(name) in shipped_topologies() and not Path(name).exists() else name)
     return topology.profiled(found, profile.load(measured)) if measured is not None else found
 
 
 def read_plan(path: str | Path, measured: str | Path | None = None) -> Plan:
-    """A plan from plan.json; with a measured profile (name or file) in place of its own. Raises PlanError, TopologyError."""
+    """Read a plan file; `measured`, a profile (name or file), replaces the profile of the plan.
+
+    Raises PlanError, TopologyError.
+    """
     return with_profile(planfile.load(path), measured)
 
 
 def with_profile(given: Plan, measured: str | Path | None) -> Plan:
-    """The plan with a measured profile (name or file) in place of its own; itself without one. Raises TopologyError."""
+    """The plan with its profile replaced by `measured` (name or file), or unchanged if that is None. Raises TopologyError."""
     if measured is None:
         return given
     return replace(given, topology=topology.profiled(given.topology, profile.load(measured)))
 
 
 def read(path: str | Path) -> Plan | Timeline:
-    """A plan or a timeline, whichever the file holds. Raises PlanError, TimelineError, TopologyError."""
+    """Read a plan or a timeline, whichever the file contains. Raises PlanError, TimelineError, TopologyError."""
     text = documents.read_text(path, PlanError)
     return from_json(text, str(path)) if '"traceEvents"' in text else planfile.from_text(str(path), text)
 
 
 def rests_on(given: Plan) -> tuple[str, ...]:
-    """What the compute of a plan's devices rests on, a line for each kind; empty where none of them is profiled."""
+    """Source of the compute seconds of a plan (profile or formulas), one line per device type; empty without a profile."""
     specs = dict.fromkeys(given.fleet.spec(device) for device in given.placement)
     if all(spec.profile is None for spec in specs):
         return ()
@@ -80,7 +87,10 @@ def rests_on(given: Plan) -> tuple[str, ...]:
 def workload_of(
     where: Topology, model: str | None = None, global_batch_size: int | None = None, seq_len: int | None = None
 ) -> Workload:
-    """The workload of a topology, with what is given here in place of its own. Raises TopologyError where none is given."""
+    """The workload of a topology, with the given values in place of its own.
+
+    Raises TopologyError if the topology has no workload and a value is missing.
+    """
     if not isinstance(where, Topology):
         raise TopologyError(f"a topology is expected, not {where!r}; hs.load(name or file) gives one")
     own = where.workload
@@ -112,10 +122,12 @@ def plan(
     explain: bool = False,
     objective: str = "step-time",
 ) -> Planned:
-    """Plan a topology, and say what the published strategies would give. Raises Infeasible, PlanError, TopologyError.
+    """Plan a topology, and plan it with the published strategies `BASELINES` for comparison.
 
-    With `explain` promising shapes that lost have a verdict, and those that lack memory. The objective is step-time, cost
-    (per token, where devices have prices) or energy (per token, where they have watts).
+    `objective` is step-time, cost (USD per token; every device needs a price) or energy (joules per token; every device needs
+    watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit.
+
+    Raises Infeasible, OptionError, TopologyError.
     """
     started = time.perf_counter()
     request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
@@ -124,8 +136,8 @@ def plan(
     rows = beside + tuple(api.row(request, name, context) for name in BASELINES if name != strategy)
     timeline = context.timelines.of(found)
     seconds = time.perf_counter() - started
-    judged = tuple(verdicts(context, JUDGED)) if explain else ()
-    return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, judged)
+    reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain else ()
+    return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, reasons)
 
 
 def compare(
@@ -136,10 +148,10 @@ def compare(
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Compared:
-    """Plan a topology by several strategies, all of them unless some are named, each on its own.
+    """Plan a topology with several strategies, each on its own; with all strategies if `names` is empty.
 
-    Raises PlanError, TopologyError; Infeasible where no strategy finds a plan, with the reason of each; KeyboardInterrupt
-    where Ctrl-C came before any plan was found.
+    Raises OptionError, TopologyError; Infeasible, with a reason per strategy, if no strategy finds a plan; KeyboardInterrupt if
+    Ctrl-C was pressed before a plan was found.
     """
     request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     asked = tuple(dict.fromkeys(names or strategies.names()))
@@ -152,23 +164,23 @@ def compare(
 
 
 def _why_none(rows: tuple[Row, ...]) -> str:
-    """The reason that all give, or a line for each strategy."""
-    said = {row.reason for row in rows}
-    return said.pop() if len(said) == 1 else "\n".join(f"{row.name}: {reason(row)}" for row in rows)
+    """The reason that all strategies share, or one line per strategy."""
+    reasons = {row.reason for row in rows}
+    return reasons.pop() if len(reasons) == 1 else "\n".join(f"{row.name}: {reason(row)}" for row in rows)
 
 
 def simulate(given: Plan) -> Simulated:
-    """Play one step of a plan. Raises PlanError where it is given something else."""
+    """Simulate one step of a plan. Raises OptionError if `given` is not a plan."""
     if not isinstance(given, Plan):
-        raise PlanError(f"simulate: a plan is expected, not {given!r}; hs.plan(topology).plan is one")
+        raise OptionError(f"simulate: a plan is expected, not {given!r}; hs.plan(topology).plan is one")
     started = time.perf_counter()
     folded = symmetry.fold(given)
-    timeline = play(given, folded)
+    timeline = simulate_step(given, folded)
     seconds = time.perf_counter() - started
     prediction = predict(given, timeline)
     return Simulated(given, timeline, prediction, pipeline_ranks(given, timeline), seconds, len(folded.representatives))
 
 
 def explain(run: Simulated) -> Explanation:
-    """Why a simulated step takes what it takes: seconds by stage, and the critical path."""
+    """Explain the step time of a simulated step: seconds by stage, and the critical path."""
     return account(run.plan, run.timeline)

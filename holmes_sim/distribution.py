@@ -1,4 +1,4 @@
-"""A step in trouble, over many seeds: the distribution of its seconds, beside what the plan promises."""
+"""Distribution of the step time with faults over many seeds, beside the prediction of the plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Troubled:
-    """Seconds of a step for each seed; `plain_s` is the step without trouble, `played` how many different steps were played."""
+    """Step time of each seed with the faults `trouble`.
+
+    `plain_s` is the step without faults, `played` the number of different steps that were simulated, `seconds` the time that
+    the simulations took.
+    """
 
     plan: Plan
     trouble: Faults
@@ -39,8 +43,8 @@ class Troubled:
     interrupted: bool = False
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name} {units.time_text(seconds)}" for name, seconds in self.summary().items())
-        return f"{len(self.seeds):,} steps of {self.plan.topology.name} in trouble ({self.trouble}): {said}"
+        times = ", ".join(f"{name} {units.time_text(seconds)}" for name, seconds in self.summary().items())
+        return f"{len(self.seeds):,} steps of {self.plan.topology.name} with faults ({self.trouble}): {times}"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{name}</th><td>{seconds:.4g} s</td></tr>" for name, seconds in self.summary().items())
@@ -48,39 +52,39 @@ class Troubled:
 
     @property
     def promised_s(self) -> Seconds:
-        """What the plan promises; where it has no prediction, the plain step."""
+        """Step time in the prediction of the plan; without a prediction, the step without faults."""
         return self.plan.prediction.step_s if self.plan.prediction is not None else self.plain_s
 
     @property
     def mean_s(self) -> Seconds:
-        """Mean of the steps."""
+        """Mean step time."""
         return math.fsum(self.steps_s) / len(self.steps_s)
 
     def quantile_s(self, share: float) -> Seconds:
-        """The least step that at least this share of the seeds does not exceed."""
+        """Quantile of the step time: the smallest step time that at least `share` of the seeds do not exceed."""
         return sorted(self.steps_s)[max(math.ceil(share * len(self.steps_s)), 1) - 1]
 
     @property
     def slowest(self) -> int:
-        """The seed of the longest step, the first of equal ones."""
+        """The seed of the longest step; the first one if several are equal."""
         return self.seeds[self.steps_s.index(max(self.steps_s))]
 
     def drawn(self, seed: int) -> DrawnFaults:
-        """What a seed drew."""
+        """The faults that a seed draws."""
         return draw(self.trouble, self.plan.fleet, seed, self.plain_s)
 
     def timeline(self, seed: int) -> Timeline:
-        """The step of a seed, played again."""
+        """Simulate the step of a seed again and return its timeline."""
         return simulate(self.plan, drawn=self.drawn(seed))
 
     def summary(self) -> dict[str, Seconds]:
-        """Seconds of the step by name: promised, plain, mean, quantiles, slowest."""
+        """Step times in seconds by name: promised (predicted in the plan), plain (no faults), mean, quantiles, slowest."""
         quantiles = {name: self.quantile_s(share) for name, share in SHARES.items()}
         ends = {"slowest": max(self.steps_s)}
         return {"promised": self.promised_s, "plain": self.plain_s, "mean": self.mean_s} | quantiles | ends
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain data (format holmes-sim/trouble/1)."""
+        """The distribution as plain data (format holmes-sim/trouble/1)."""
         return {
             "format": FORMAT,
             "trouble": asdict(self.trouble),
@@ -92,7 +96,7 @@ class Troubled:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row for each seed."""
+        """Data frame with one row per seed."""
         import pandas as pd
 
         ratios = [step / self.plain_s for step in self.steps_s]
@@ -109,31 +113,31 @@ def trouble(
     seeds: Iterable[int] = range(200),
     progress: Callable[[str], None] = lambda text: None,
 ) -> Troubled:
-    """Play a step for each seed, in trouble as the command line writes it (`1%:1.5`, `3%`, `1%:50%`, `100h:5s`).
+    """Simulate one step per seed with faults, written as on the command line (`1%:1.5`, `3%`, `1%:50%`, `100h:5s`).
 
-    Seeds that draw the same are played once; Ctrl-C leaves what was played so far. Raises HolmesError."""
-    asked = Faults(
+    Seeds that draw equal faults are simulated once. Ctrl-C returns the seeds simulated so far. Raises HolmesError."""
+    faults = Faults(
         kinds.stragglers(stragglers) if stragglers is not None else None,
         kinds.jitter(jitter) if jitter is not None else 0.0,
         kinds.degraded(degrade) if degrade is not None else None,
         kinds.flaps(flaps) if flaps is not None else None,
     )
-    begun, wanted = time.perf_counter(), tuple(seeds)
-    if not wanted:
-        raise HolmesError("seeds: at least one is needed")
+    begun, every = time.perf_counter(), tuple(seeds)
+    if not every:
+        raise HolmesError("seeds: at least one seed is needed")
     plain = simulate(plan).step_s
-    played: dict[DrawnFaults, Seconds] = {kinds.NO_FAULTS: plain}
+    simulated: dict[DrawnFaults, Seconds] = {kinds.NO_FAULTS: plain}
     steps: list[Seconds] = []
     try:
-        for place, seed in enumerate(wanted, 1):
-            progress(f"seed {place} of {len(wanted)}")
-            drawn = draw(asked, plan.fleet, seed, plain)
-            if drawn not in played:
-                played[drawn] = simulate(plan, drawn=drawn).step_s
-            steps.append(played[drawn])
+        for number, seed in enumerate(every, 1):
+            progress(f"seed {number} of {len(every)}")
+            drawn = draw(faults, plan.fleet, seed, plain)
+            if drawn not in simulated:
+                simulated[drawn] = simulate(plan, drawn=drawn).step_s
+            steps.append(simulated[drawn])
     except KeyboardInterrupt:
         if not steps:
             raise
-    done = wanted[: len(steps)]
+    done = every[: len(steps)]
     spent = time.perf_counter() - begun
-    return Troubled(plan, asked, plain, done, tuple(steps), len(played), spent, len(done) < len(wanted))
+    return Troubled(plan, faults, plain, done, tuple(steps), len(simulated), spent, len(done) < len(every))

@@ -1,4 +1,4 @@
-"""Files appear complete or not at all."""
+"""Write files atomically: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from sim.errors import HolmesError
 
 
 def folder(path: str | Path) -> None:
-    """Make a folder to write into, with those above it. Raises HolmesError where it cannot be made."""
+    """Create a folder and its parents if they do not exist. Raises HolmesError if it cannot be created."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HolmesError(f"{path}: cannot be made: {error.strerror}") from None
+        raise HolmesError(f"{path}: cannot be created: {error.strerror}") from None
 
 
 def check(path: str | Path) -> Path:
-    """The file that will be written, links followed. Raises HolmesError where it cannot be: told before long work."""
+    """The path that `write` would write, with links followed. Raises HolmesError if it cannot be written.
+
+    Commands call this before long work.
+    """
     target = Path(path)
     if target.exists() and not target.is_file():
         kind = "Is a directory" if target.is_dir() else "not a regular file"
@@ -33,9 +36,9 @@ def check(path: str | Path) -> Path:
 
 
 def write(path: str | Path, content: str | bytes) -> None:
-    """Write a file by way of a temporary one beside it; a link is followed. Raises HolmesError where it cannot be written.
+    """Write a file through a temporary file in the same folder, following links. Raises HolmesError if it cannot be written.
 
-    What is not a regular file (a folder, a device such as /dev/stdout) is refused: it would be replaced.
+    Refuses folders and devices such as /dev/stdout, because it would replace them.
     """
     target = check(path)
     try:

@@ -1,6 +1,6 @@
-"""Results as pandas frames: a row for each thing, units in the names of the columns; and as HTML, for notebooks.
+"""Results as pandas data frames, with units in the column names, and as HTML for notebooks.
 
-pandas is imported when a frame is asked for."""
+pandas is imported only when a frame is made."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = 60
-"""Rows of a frame that a notebook shows."""
+"""Maximum number of rows of a frame that a notebook shows."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of plain data as a frame."""
+    """A data frame of rows of plain data."""
     import pandas as pd
 
     return pd.DataFrame(rows)
 
 
 def places(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFrame:
-    """A row for each pipeline place: where it stands, its layers, seconds of the rank that computes longest, memory."""
+    """Data frame with one row per pipeline rank: clusters, layers, seconds of its rank that computes longest, and memory."""
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     width = plan.config.tp * plan.config.dp_cp
     return table(
@@ -48,14 +48,15 @@ def places(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFrame:
     )
 
 
-def _ranks(place: int, width: int) -> range:
-    return range(place * width, (place + 1) * width)
+def _ranks(pp_rank: int, width: int) -> range:
+    return range(pp_rank * width, (pp_rank + 1) * width)
 
 
 def spans(timeline: Timeline) -> pd.DataFrame:
-    """A row for each span: a rank stands for all that behave like it (`ranks` says how many), and times are in seconds.
+    """Data frame with one row per span of the simulated ranks; times are in seconds.
 
-    Where a span belongs to no stage or microbatch the cell is empty."""
+    Each simulated rank represents a class of equivalent ranks (symmetry reduction); column `ranks` has the size of the class.
+    `stage` and `microbatch` are empty for spans without them."""
     import pandas as pd
 
     alike = {group[0]: len(group) for group in timeline.alike}
@@ -68,6 +69,6 @@ def spans(timeline: Timeline) -> pd.DataFrame:
 
 
 def html(words: str, frame: pd.DataFrame) -> str:
-    """A line and a table; columns that are empty are left out."""
+    """HTML of a line of text and a table without its empty columns."""
     shown = frame.dropna(axis="columns", how="all")
     return f"<p>{escape(words)}</p>{shown.to_html(max_rows=ROWS, index=False, na_rep='')}"

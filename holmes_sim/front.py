@@ -1,4 +1,4 @@
-"""The plans between which one must choose: faster ones that cost more, cheaper ones that take longer."""
+"""Pareto front of step time, cost and energy per token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sim.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Plans that no other played one beats in all objectives at once, the fastest first; the others that were played."""
+    """Simulated plans that are not dominated by another one, the fastest first, and the dominated ones (`others`)."""
 
     request: Request
     objectives: tuple[str, ...]
@@ -28,7 +28,7 @@ class Front:
     interrupted: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """The front as plain data; devices by cluster are those of whole nodes, which are paid for."""
+        """The front as plain data. `devices` counts all devices of occupied nodes by cluster: whole nodes are paid for."""
         rows = [_row_facts(plan) for plan in self.plans]
         return {"objectives": list(self.objectives), "rows": rows, "interrupted": self.interrupted}
 
@@ -40,7 +40,7 @@ def _row_facts(plan: Plan) -> dict[str, Any]:
 
 
 def prediction(plan: Plan) -> Prediction:
-    """What a played plan promises."""
+    """The prediction of a simulated plan."""
     assert plan.prediction is not None
     return plan.prediction
 
@@ -52,9 +52,9 @@ def pareto(
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Front:
-    """Plans that trade step time for cost and energy per token. Raises Infeasible, PlanError, TopologyError.
+    """Find plans that trade step time for cost and energy per token. Raises Infeasible, OptionError, TopologyError.
 
-    Cost is left out where a device has no price, energy where one has no watts; PlanError where neither is left.
+    Cost is left out if a device has no price, energy if a device has no watts; raises OptionError if both are left out.
     """
     request = Request(where, workload or commands.workload_of(where), wishes or Wishes(), time_limit)
     context = PlanningContext(request, progress)

@@ -1,4 +1,4 @@
-"""Sources -> one topology, with what was read, what was assumed and what is missing."""
+"""Import a topology from files of other tools, with notes on what was read, assumed and missing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from holmes_sim import importers
 from holmes_sim.importing import nodes
 from holmes_sim.importing.facts import Nics
-from holmes_sim.importing.groups import Group, Source, formed
-from holmes_sim.importing.nodes import Told
+from holmes_sim.importing.groups import Group, Source, group_hosts
+from holmes_sim.importing.nodes import ImportNotes
 from holmes_sim.profiling import entry, links
-from holmes_sim.profiling.found import Joined
+from holmes_sim.profiling.results import LinkProfile
 from sim.errors import HolmesError
 from sim.formats import hostlist
 from sim.formats.documents import parse, read_text, to_yaml
@@ -23,13 +23,14 @@ from sim.formats.topology import from_document
 from sim.formats.topology_facts import TOPOLOGY_FORMAT
 from sim.units import bytes_per_second_text, rate_text
 
-MOST_SHARE = 2.0
-"""busbw over the wire rate: between two hosts a tree sends half of what busbw counts, and no more than that is saved."""
+MAX_EFFICIENCY = 2.0
+"""Maximum plausible ratio of busbw to the wire rate: between two hosts a tree sends half of the bytes that busbw counts, and no
+algorithm sends less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A topology as plain data, and three lists of lines about it."""
+    """A topology as plain data, and lines that say what was read, assumed and is missing."""
 
     topology: dict[str, Any]
     read: tuple[str, ...]
@@ -38,75 +39,75 @@ class Imported:
 
     def facts(self) -> dict[str, Any]:
         """What `holmes-sim import --json` prints."""
-        said = {"read": list(self.read), "assumed": list(self.assumed), "missing": list(self.missing)}
-        return {"topology": self.topology, **said}
+        notes = {"read": list(self.read), "assumed": list(self.assumed), "missing": list(self.missing)}
+        return {"topology": self.topology, **notes}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The three lists as lines."""
-        told = (("Read", self.read), ("Assumed", self.assumed), ("Missing", self.missing))
-        return tuple(f"{word}: {line}" for word, lines in told for line in lines)
+        """All notes as lines."""
+        titled = (("Read", self.read), ("Assumed", self.assumed), ("Missing", self.missing))
+        return tuple(f"{word}: {line}" for word, lines in titled for line in lines)
 
     def text(self) -> str:
-        """The topology as a file, the notes in front as comments."""
+        """The topology as a YAML file that begins with the notes as comments."""
         return "".join(f"# {line}\n" for line in self.notes) + to_yaml(self.topology)
 
 
 def source(given: str) -> tuple[str, Path]:
-    """(cluster, file) of `FILE` or `CLUSTER=FILE`; a file of that whole name goes before."""
+    """Split `FILE` or `CLUSTER=FILE` into (cluster, file). If a file with the whole name exists, it is taken as a file."""
     cluster, equals, rest = given.partition("=")
     return ("", Path(given)) if not equals or not cluster or "/" in cluster or Path(given).exists() else (cluster, Path(rest))
 
 
 def imported(given: Sequence[str], name: str) -> Imported:
-    """The topology that the sources tell. Raises HolmesError where one is malformed, two contradict, or something lacks."""
-    told, sources = Told(), []
+    """Combine sources into a topology. Raises HolmesError if one is malformed, two contradict, or a fact is missing."""
+    summary, sources = ImportNotes(), []
     for one in given:
         cluster, path = source(one)
         text = read_text(path, HolmesError)
         importer = importers.recognised(text, str(path))
         facts = importer.read(text, str(path))
         sources.append(Source(facts, cluster))
-        told.read.append(f"{path} ({importer.NAME}){f', of cluster {cluster}' if cluster else ''}")
-        told.assumed += facts.notes
-    groups, strangers, notes = formed(sources)
-    told.assumed += strangers + notes
-    clusters = {group.name: _cluster(group, sources, told) for group in groups}
-    if told.lacking:
-        raise HolmesError("\n".join((*told.lacking, *strangers)))
+        summary.read.append(f"{path} ({importer.NAME}){f', of cluster {cluster}' if cluster else ''}")
+        summary.assumed += facts.notes
+    groups, strangers, notes = group_hosts(sources)
+    summary.assumed += strangers + notes
+    clusters = {group.name: _cluster(group, sources, summary) for group in groups}
+    if summary.blocking:
+        raise HolmesError("\n".join((*summary.blocking, *strangers)))
     if len(clusters) > 1:
-        told.missing.append(
-            "links between the clusters, with bandwidth and latency; no source tells them, no plan spans clusters without"
+        summary.missing.append(
+            "links between the clusters, with bandwidth and latency; no source has them; without them no plan spans clusters"
         )
     files = ", ".join(str(source(one)[1]) for one in given)
     topology = {"format": TOPOLOGY_FORMAT, "name": name, "source": f"holmes-sim import: {files}", "clusters": clusters}
     from_document(parse(name, to_yaml(topology)))
-    return Imported(topology, tuple(told.read), tuple(told.assumed), tuple(told.missing))
+    return Imported(topology, tuple(summary.read), tuple(summary.assumed), tuple(summary.missing))
 
 
-def _cluster(group: Group, sources: Sequence[Source], told: Told) -> dict[str, Any]:
-    """A cluster as it stands in a topology; incomplete where something is lacking."""
+def _cluster(group: Group, sources: Sequence[Source], summary: ImportNotes) -> dict[str, Any]:
+    """A cluster as plain data of a topology; incomplete if a required fact is missing (`summary.blocking`)."""
     written: dict[str, Any] = {"nodes": group.nodes}
     if group.hosts:
         compressed = hostlist.compress(host.name for host in group.hosts)
         written["hosts"] = list(compressed)
-        told.read.append(f"cluster {group.name}: {group.nodes} hosts ({group.hosts[0].where})")
-    device, count = nodes.devices(group, told)
+        summary.read.append(f"cluster {group.name}: {group.nodes} hosts ({group.hosts[0].where})")
+    device, count = nodes.devices(group, summary)
     inside, across = ([one for one in group.measured if (one.hosts > 1) is beyond] for beyond in (False, True))
     node: dict[str, Any] = {"devices": {"type": device, "count": count}}
     if inside:
-        joined = Joined("measured", links.fit([point for one in inside for point in one.points]), tuple(inside))
+        joined = LinkProfile("measured", links.fit([point for one in inside for point in one.points]), tuple(inside))
         node["intra_node"] = entry.link_facts(joined)
-        told.read.append(f"cluster {group.name}: the link inside a node, fitted ({', '.join(one.source for one in inside)})")
+        summary.read.append(f"cluster {group.name}: the link inside a node, fitted ({', '.join(one.source for one in inside)})")
     else:
-        node["intra_node"] = nodes.joined(group, device, count, told)
-    found = nodes.nics(group, told)
+        node["intra_node"] = nodes.interconnect(group, device, count, summary)
+    found = nodes.nics(group, summary)
     if found:
         node["nics"] = [_nic(one) for one in found]
         if across:
             fastest = max(found, key=lambda one: (one.type != "ethernet", one.bandwidth * one.count))
-            node["nics"][found.index(fastest)]["efficiency"] = _efficiency(group, fastest, across, told)
-    fabric = _fabric(group, sources, told)
+            node["nics"][found.index(fastest)]["efficiency"] = _efficiency(group, fastest, across, summary)
+    fabric = _fabric(group, sources, summary)
     return written | {"node": node} | ({"fabric": fabric} if fabric else {})
 
 
@@ -119,44 +120,48 @@ def _nic(one: Nics) -> dict[str, Any]:
     return written
 
 
-def _efficiency(group: Group, nic: Nics, across: Sequence[links.Measured], told: Told) -> float:
-    """Share of a node's NICs that collectives between hosts reach: of several operations the middle one."""
+def _efficiency(group: Group, nic: Nics, across: Sequence[links.LinkMeasurement], summary: ImportNotes) -> float:
+    """Share of the rate of a node's NICs that collectives between hosts reach, the median over operations."""
     rate = statistics.median(links.fit([point for one in across for point in one.points]).rates.values())
     share = rate / (nic.bandwidth * nic.count)
     files = ", ".join(one.source for one in across)
-    if share > MOST_SHARE:
+    if share > MAX_EFFICIENCY:
         raise HolmesError(
             f"{files}: {bytes_per_second_text(rate)} between hosts, but {nic.where} has {nic.count} {nic.type} NICs of "
-            f"{rate_text(nic.bandwidth)}; they are not of the same nodes"
+            f"{rate_text(nic.bandwidth)}; the two describe different nodes"
         )
-    told.read.append(f"cluster {group.name}: efficiency {share:.3g} of the {nic.type} NICs, fitted ({files})")
+    summary.read.append(f"cluster {group.name}: efficiency {share:.3g} of the {nic.type} NICs, fitted ({files})")
     if share > 1:
-        told.assumed.append(
+        summary.assumed.append(
             f"cluster {group.name}: efficiency 1, not {share:.3g}: busbw counts a ring's bytes, and NCCL's tree sends fewer "
             f"between few hosts ({files})"
         )
     return max(round(min(share, 1.0), 3), 0.001)
 
 
-def _fabric(group: Group, sources: Sequence[Source], told: Told) -> dict[str, Any]:
-    """Nodes of a leaf and its oversubscription; empty where there are no two leaves."""
+def _fabric(group: Group, sources: Sequence[Source], summary: ImportNotes) -> dict[str, Any]:
+    """Nodes per leaf and oversubscription of a cluster; empty if it has fewer than two leaves."""
     sizes = Counter(host.leaf for host in group.hosts)
     if len(sizes) < 2:
         return {}
     if "" in sizes:
-        told.missing.append(f"cluster {group.name}: the leaves of {sizes['']} of its hosts; it is taken for non-blocking")
+        summary.missing.append(
+            f"cluster {group.name}: the leaves of {sizes['']} of its hosts; a non-blocking fabric is assumed"
+        )
         return {}
     most = max(sizes.values())
     if min(sizes.values()) < most:
-        told.assumed.append(
-            f"cluster {group.name}: leaves of {min(sizes.values())} to {most} nodes; taken as {most} each, in order"
+        summary.assumed.append(
+            f"cluster {group.name}: leaves of {min(sizes.values())} to {most} nodes; {most} per leaf are assumed, in order"
         )
-    told.read.append(f"cluster {group.name}: {len(sizes)} leaves ({group.hosts[0].where})")
+    summary.read.append(f"cluster {group.name}: {len(sizes)} leaves ({group.hosts[0].where})")
     known = {leaf: (down, up) for one in sources for leaf, down, up in one.facts.downlinks}
     shares = [known[leaf][0] / known[leaf][1] for leaf in sizes if leaf in known and known[leaf][1]]
     if len(shares) < len(sizes):
-        told.missing.append(f"cluster {group.name}: oversubscription of its leaves; 1 is taken; ibnetdiscover would tell")
+        summary.missing.append(
+            f"cluster {group.name}: oversubscription of its leaves; 1 is assumed; output of ibnetdiscover has it"
+        )
         return {"nodes_per_leaf": most}
     share = round(max(*shares, 1.0), 3)
-    told.read.append(f"cluster {group.name}: oversubscription {share:g}, ports down over ports up")
+    summary.read.append(f"cluster {group.name}: oversubscription {share:g}, downlink ports over uplink ports")
     return {"nodes_per_leaf": most, "oversubscription": share}

@@ -1,7 +1,7 @@
-"""A measured step held against its plan: what the plan promised, what the simulator says now, what was measured.
+"""Compare a measured step with its plan: the prediction in the plan (promised), a new simulation, and the measurement.
 
-Promised and simulated seconds are multiplied by the timeline's scale, in which a second of the plan took so many. An error is
-simulated over measured, minus 1, as everywhere: negative where the simulator is optimistic.
+Promised and simulated seconds are multiplied by the scale of the timeline, the factor by which the run was slowed down. The
+error is simulated / measured - 1: negative if the simulator is optimistic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sim.units import Seconds
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Seconds of a rank under one name, means over ranks; None where not told. `least` and `most` are measured, over ranks."""
+    """Seconds of one kind, means over ranks; None if unknown. `least` and `most` are the measured extremes over ranks."""
 
     name: str
     promised: Seconds | None
@@ -31,7 +31,7 @@ class Line:
 
     @property
     def error(self) -> float | None:
-        """Simulated over measured, minus 1; None where nothing was measured."""
+        """simulated / measured - 1; None if one of them is missing."""
         return self.simulated / self.measured - 1 if self.simulated is not None and self.measured else None
 
     def facts(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class PlaceLines:
-    """One pipeline place: its ranks' seconds by kind, and the seconds that its communication takes by group."""
+    """One pipeline rank (`place`): seconds of its ranks by kind, and seconds of its communication by group."""
 
     place: int
     ranks: int
@@ -52,7 +52,7 @@ class PlaceLines:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A timeline beside the simulated one, which is stretched by its scale."""
+    """A measured timeline and the simulated one, which is multiplied by the scale of the measured one."""
 
     name: str
     plan: Plan
@@ -64,12 +64,12 @@ class Held:
 
     @property
     def spread(self) -> float | None:
-        """How far the timed steps lie apart, as a part of the median one; None where they were not timed."""
+        """(longest - shortest) / median of the timed steps; None if the timeline has no timed steps."""
         steps = self.measured.steps_s
         return (max(steps) - min(steps)) / self.measured.step_s if steps else None
 
     def facts(self) -> dict[str, Any]:
-        """Plain data, as `holmes-sim compare --json` prints them."""
+        """Plain data, as `holmes-sim compare --json` prints it."""
         timeline = self.measured
         return {
             "name": self.name, "origin": timeline.origin, "compute": timeline.compute, "scale": timeline.scale,
@@ -88,52 +88,55 @@ class Held:
 
 
 def hold(plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests: tuple[str, ...] = ()) -> Held:
-    """A timeline beside the simulated one of a plan; `name` stands in error messages.
+    """Compare a measured timeline with the simulated one of a plan; `name` is used in error messages.
 
-    Raises TimelineError where it is another plan's; `digests` are others that are right too (of the plan without a profile).
+    Raises TimelineError if the timeline belongs to another plan: its digest is neither the one of `plan` nor in `digests` (such
+    as the digest of the plan without a profile).
     """
     own = planfile.digest(plan)
     if measured.plan_digest not in (own, *digests):
         right = (*digests, own)[0]
-        raise TimelineError(f"{name}: plan_digest: {measured.plan_digest!r} is another plan's; one of this plan says {right!r}")
+        raise TimelineError(
+            f"{name}: plan_digest: {measured.plan_digest!r} belongs to another plan; timelines of this plan have {right!r}"
+        )
     ranks = sum(map(len, measured.alike))
     if ranks != plan.config.world_size:
         raise TimelineError(f"{name}: alike: {ranks} ranks; the plan has {plan.config.world_size}")
-    scale, promise = measured.scale, plan.prediction
+    scale, predicted = measured.scale, plan.prediction
     model = stretched(simulated, scale / simulated.scale)
-    here, there = breakdown.breakdown(model), breakdown.breakdown(measured)
-    if [place.pp_rank for place in here] != [place.pp_rank for place in there]:
-        raise TimelineError(f"{name}: its stages are {_places(there)}; the plan has {_places(here)}")
+    simulated_stages, measured_stages = breakdown.breakdown(model), breakdown.breakdown(measured)
+    if [stage.pp_rank for stage in simulated_stages] != [stage.pp_rank for stage in measured_stages]:
+        raise TimelineError(f"{name}: its stages are {_stages(measured_stages)}; the plan has {_stages(simulated_stages)}")
     promised: dict[str, Seconds] = {}
-    if promise is not None:
-        promised["exposed"] = scale * promise.exposed_communication_s
-        promised["bubble"] = scale * promise.bubble_fraction * promise.step_s
+    if predicted is not None:
+        promised["exposed"] = scale * predicted.exposed_communication_s
+        promised["bubble"] = scale * predicted.bubble_fraction * predicted.step_s
     return Held(
         name=name,
         plan=plan,
         simulated=model,
         measured=measured,
-        step=Line("step", scale * promise.step_s if promise else None, model.step_s, measured.step_s),
-        seconds=_lines(breakdown.total(here).seconds, breakdown.total(there).seconds, promised),
+        step=Line("step", scale * predicted.step_s if predicted else None, model.step_s, measured.step_s),
+        seconds=_lines(breakdown.total(simulated_stages).seconds, breakdown.total(measured_stages).seconds, promised),
         places=tuple(
             PlaceLines(b.pp_rank, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
-            for a, b in zip(here, there, strict=True)
+            for a, b in zip(simulated_stages, measured_stages, strict=True)
         ),
     )
 
 
-def _places(found: tuple[PipelineRankSeconds, ...]) -> str:
-    return ", ".join(str(place.pp_rank) for place in found)
+def _stages(found: tuple[PipelineRankSeconds, ...]) -> str:
+    return ", ".join(str(stage.pp_rank) for stage in found)
 
 
 def _lines(
     simulated: tuple[tuple[str, Share], ...], measured: tuple[tuple[str, Share], ...], promised: dict[str, Seconds]
 ) -> tuple[Line, ...]:
-    """Both by name, in the order of the first. A simulated step has nothing "other" than what it is made of."""
+    """Lines by name, those of the simulation first. "other" (neither compute, exposed nor bubble) has no simulated value."""
     model, real, found = dict(simulated), dict(measured), []
     for name in [*model, *(name for name in real if name not in model)]:
-        said, seen = model.get(name), real.get(name)
-        over_ranks = (seen.least, seen.most) if seen else (None, None)
-        modelled = said.mean if said and name != "other" else None
-        found.append(Line(name, promised.get(name), modelled, seen.mean if seen else None, *over_ranks))
+        share, real_share = model.get(name), real.get(name)
+        over_ranks = (real_share.least, real_share.most) if real_share else (None, None)
+        modelled = share.mean if share and name != "other" else None
+        found.append(Line(name, promised.get(name), modelled, real_share.mean if real_share else None, *over_ranks))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""A month of training with failures: what part of it lasts, and how often to save."""
+"""Goodput of a month of training with failures, and the best interval between checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = "holmes-sim/goodput/1"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Month:
-    """So many days of a plan's steps under `run`, event by event for each seed; intervals are whole steps."""
+    """Event simulations of `days` days of training a plan with failures, one per seed; checkpoint intervals are whole steps."""
 
     plan: Plan
     run: Run
@@ -41,27 +41,27 @@ class Month:
 
     @property
     def young_s(self) -> Seconds:
-        """Young's interval."""
+        """Young's optimum checkpoint interval (`sim.results.goodput`)."""
         return runs.young(self.run.checkpoint, self.run.between)
 
     @property
     def daly_s(self) -> Seconds:
-        """Daly's interval."""
+        """Daly's optimum checkpoint interval (`sim.results.goodput`)."""
         return runs.daly(self.run.checkpoint, self.run.between)
 
     @property
     def goodputs(self) -> tuple[float, ...]:
-        """Useful part of the time, of each seed."""
+        """Fraction of the time spent on useful steps, for each seed."""
         return tuple(account.useful / (self.days * DAY) for account in self.accounts)
 
     @property
     def goodput(self) -> float:
-        """Mean useful part of the time."""
+        """Mean over seeds of the fraction of the time spent on useful steps."""
         return math.fsum(self.goodputs) / len(self.goodputs)
 
     @property
     def shares(self) -> dict[str, float]:
-        """Where the time goes, mean over the seeds: useful, saving, lost, restarting."""
+        """Fractions of the time, means over seeds: useful, saving (checkpoints), lost (undone by failures), restarting."""
         whole = self.days * DAY * len(self.accounts)
         return {
             name: math.fsum(getattr(account, name) for account in self.accounts) / whole
@@ -70,21 +70,21 @@ class Month:
 
     @property
     def failures(self) -> dict[str, float]:
-        """Failures by kind, mean over the seeds."""
+        """Number of failures by kind, mean over seeds."""
         kinds = self.run.rates
         return {kind: sum(account.failures[kind] for account in self.accounts) / len(self.accounts) for kind in kinds}
 
     @property
     def tokens(self) -> float:
-        """Tokens that last, mean over the seeds."""
+        """Tokens of useful steps, mean over seeds."""
         return self.goodput * self.days * DAY / self.step_s * self.plan.workload.tokens
 
     def at(self, interval: Seconds) -> float:
-        """The closed form's goodput with another interval."""
+        """Goodput of the closed form with another checkpoint interval."""
         return replace(self.run, interval=interval).goodput
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain data (format holmes-sim/goodput/1)."""
+        """The result as plain data (format holmes-sim/goodput/1)."""
         best, worst = max(self.goodputs), min(self.goodputs)
         return {
             "format": FORMAT,
@@ -111,22 +111,26 @@ def goodput(
     days: float = 30.0,
     seeds: Iterable[int] = range(200),
 ) -> Month:
-    """What part of a month lasts. Times are text (`60s`, `10min`); `fail` is `device:50000h` and the like, Llama 3's if empty.
+    """Simulate `days` days of training a plan with failures, checkpoints and restarts, once per seed.
 
-    The interval is Daly's unless given, rounded to whole steps. Raises HolmesError."""
+    Times are text such as `60s` or `10min`. `fail` has texts such as `device:50000h` (kind, and mean time between failures of
+    one); if it is empty, the failure rate of the Llama 3 training run is used. The checkpoint interval defaults to Daly's and
+    is rounded to whole steps. Raises HolmesError."""
     step_s = plan.prediction.step_s if plan.prediction is not None else simulate(plan).step_s
     saves, restarts = runs.seconds("--checkpoint", checkpoint, "60s"), runs.seconds("--restart", restart, "10min")
     if not saves:
-        raise HolmesError("--checkpoint 0s: work that is saved at no cost is saved after every step; write 10s, say")
+        raise HolmesError(
+            "--checkpoint 0s: a checkpoint that takes no time would be written after every step; give a time such as 10s"
+        )
     run = Run(runs.counts(plan), runs.mtbf(tuple(fail)), saves, restarts, step_s)
     if not run.rates:
-        raise HolmesError(f"--fail: the plan uses no {' and no '.join(run.mtbf)}; name what it uses")
-    wished = runs.seconds("--interval", interval, "30min") if interval is not None else runs.daly(saves, run.between)
-    run = replace(run, interval=max(round(wished / step_s), 1) * step_s)
+        raise HolmesError(f"--fail: the plan uses no {' and no '.join(run.mtbf)}; give a kind that it uses")
+    asked_interval = runs.seconds("--interval", interval, "30min") if interval is not None else runs.daly(saves, run.between)
+    run = replace(run, interval=max(round(asked_interval / step_s), 1) * step_s)
     if run.goodput * days * DAY < step_s:
         raise HolmesError(
-            f"--fail: not one step of {days:g} days lasts, as something fails every {duration_text(run.between)}, "
-            f"and a restart takes {duration_text(restarts)}, a step and a checkpoint {duration_text(step_s + saves)}"
+            f"--fail: no step of {days:g} days is useful: there is a failure every {duration_text(run.between)}, "
+            f"a restart takes {duration_text(restarts)}, and a step with a checkpoint {duration_text(step_s + saves)}"
         )
-    asked = tuple(seeds)
-    return Month(plan, run, step_s, days, asked, tuple(runs.simulated(run, days * DAY, seed) for seed in asked))
+    every = tuple(seeds)
+    return Month(plan, run, step_s, days, every, tuple(runs.simulated(run, days * DAY, seed) for seed in every))

@@ -1,4 +1,4 @@
-"""Profiling as people ask for it: a device with models, links by what nccl-tests printed or by a probe."""
+"""Profile a device with models, and a link from nccl-tests output or a probe."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from holmes_sim import running
 from holmes_sim.profiling import entry, links
-from holmes_sim.profiling.found import Device, Found, Joined
+from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResult
 from sim.errors import HolmesError
 from sim.workload.model import Model
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
-    """`1,2,4` as numbers in rising order. Raises HolmesError."""
+    """Parse `1,2,4` into distinct positive integers in rising order; errors name `option`. Raises HolmesError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise HolmesError(f"{option} {text!r}: numbers of 1 or more are expected, such as 1,2,4")
+        raise HolmesError(f"{option} {text!r}: expected positive integers, such as 1,2,4")
     return tuple(sorted({int(part) for part in parts}))
 
 
 def measure_links(
     name: str | None, nccl_tests: Sequence[Path], probe: int | None, progress: Callable[[str], None] = lambda text: None
-) -> Joined | None:
-    """The link that printed measurements of nccl-tests and a probe among `probe` processes give; None without either.
+) -> LinkProfile | None:
+    """Fit a link to nccl-tests output files and to a probe with `probe` processes; None if neither is given.
 
     Raises HolmesError."""
     read = [links.read(path) for path in nccl_tests]
@@ -32,14 +32,14 @@ def measure_links(
         running.needs_torch()
         from holmes_sim.profiling.probe import probe as measured
 
-        progress(f"collectives among {probe} processes")
+        progress(f"collectives between {probe} processes")
         read.append(measured(probe))
     if not read:
         return None
     if len({one.hosts > 1 for one in read}) > 1:
-        raise HolmesError("some of the measurements are inside a host, some between hosts; a link is one or the other")
+        raise HolmesError("some measurements are inside a host and some between hosts; give only one of the two for a link")
     points = [point for one in read for point in one.points]
-    return Joined(f"{name}-link" if name else "link", links.fit(points), tuple(read))
+    return LinkProfile(f"{name}-link" if name else "link", links.fit(points), tuple(read))
 
 
 def measure_device(
@@ -50,25 +50,28 @@ def measure_device(
     precision: str | None,
     name: str | None,
     progress: Callable[[str], None] = lambda text: None,
-) -> Device:
-    """The device at hand, with the seconds of the layers of each model. Raises HolmesError."""
+) -> DeviceProfile:
+    """Measure a device of this machine, with the seconds of the layers of each model. Raises HolmesError.
+
+    `sizes` are microbatch sizes, `degrees` tensor-parallel degrees.
+    """
     running.needs_torch()
     from holmes_sim.profiling import session
 
     return session.device(models, seq_len, sizes, degrees, precision, name, progress)
 
 
-def files(found: Found) -> dict[str, str]:
-    """File name -> text."""
+def files(found: ProfileResult) -> dict[str, str]:
+    """Text of each file by file name."""
     return entry.files(found)
 
 
-def facts(found: Found) -> dict[str, Any]:
-    """What `holmes-sim profile --json` prints: the files as plain data."""
-    told: dict[str, Any] = {}
+def facts(found: ProfileResult) -> dict[str, Any]:
+    """The files as plain data, as `holmes-sim profile --json` prints them."""
+    data: dict[str, Any] = {}
     if (device := found.device) is not None:
-        told["device"] = entry.device_facts(device)
-        told["profile"] = entry.profile_facts(device) if device.layers else None
-    if (joined := found.joined) is not None:
-        told["link"] = entry.nic_facts(joined) if joined.across else entry.link_facts(joined)
-    return told
+        data["device"] = entry.device_facts(device)
+        data["profile"] = entry.profile_facts(device) if device.layers else None
+    if (joined := found.link_profile) is not None:
+        data["link"] = entry.nic_facts(joined) if joined.across else entry.link_facts(joined)
+    return data

@@ -1,7 +1,8 @@
-"""A plan for the machines that are left after the loss of nodes, that moves as few ranks as possible.
+"""Replan after the loss of nodes, moving as few ranks as possible.
 
-The machines are planned anew, and the plan's nodes then stand where most ranks find their weights. Beside it stands the plan in
-which nobody moves, the old stages with fewer replicas; it is taken where it is as fast, or asked for."""
+There are two candidates. One is a new plan of the remaining nodes, with nodes assigned so that as many ranks as possible keep
+their weights. The other keeps the old stages with fewer replicas, so that no rank moves; it is taken if it is as fast, or if
+the user asks for it."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from sim.units import size_text, time_text
 
 FORMAT = "holmes-sim/replan/1"
 EQUAL = 1e-3
-"""Steps that differ by less than this part are as fast: less than the simulator can know (a guess)."""
+"""Relative difference below which two step times count as equal. Guess: below the accuracy of the simulator."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Replanned:
-    """The old plan and the new one, the nodes that were lost (as the old plan numbers them), and what must move.
+    """The old plan (`before`), the new plan, the lost nodes (numbered as in the old plan), and the ranks that must move.
 
-    The new plan is one of `searched`, planned anew, and `stayed`, in which nobody moves; a plan that there is not is None."""
+    The new plan is `searched`, the result of a new search, or `stayed`, in which no rank moves; a missing one is None."""
 
     before: Plan
     plan: Plan
@@ -55,34 +56,34 @@ class Replanned:
 
     @property
     def promise(self) -> Prediction:
-        """What the new plan promises."""
+        """The prediction of the new plan."""
         assert self.plan.prediction is not None
         return self.plan.prediction
 
     @property
     def hosts(self) -> dict[str, str]:
-        """Node of the new plan -> the host that it is."""
+        """Host of each node of the new plan."""
         return {place_text(new): self.before.fleet.cluster(old[0]).host(old[1]) for new, old in self.left.previous.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the new topology cannot say."""
+        """Notes on what the new topology does not represent exactly."""
         return tuple(
-            f"{place_text(place)} (host {self.hosts[place_text(place)]}) is reckoned under another leaf switch than its own."
+            f"{place_text(place)} (host {self.hosts[place_text(place)]}) is modelled under another leaf switch than its own."
             for place in self.left.displaced
         )
 
     def moved(self, plan: Plan) -> Moves:
-        """What must move for one of the plans."""
+        """The ranks that must move from the old plan to `plan`."""
         return moves.moves(self.before, plan, self.left.previous)
 
-    def _said(self, plan: Plan | None) -> dict[str, Any] | None:
+    def _plan_facts(self, plan: Plan | None) -> dict[str, Any] | None:
         if plan is None or plan.prediction is None:
             return None
         return {"step_s": plan.prediction.step_s, "ranks": plan.config.world_size, "moving": self.moved(plan).moving}
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain data (format holmes-sim/replan/1)."""
+        """The result as plain data (format holmes-sim/replan/1)."""
         old = self.before.prediction
         return {
             "format": FORMAT,
@@ -92,8 +93,8 @@ class Replanned:
             "ranks": {"all": self.moves.ranks, "staying": self.moves.staying, "moving": self.moves.moving},
             "weight_bytes_to_move": self.moves.nbytes,
             "step_s": {"before": old.step_s if old is not None else None, "after": self.promise.step_s},
-            "searched": self._said(self.searched),
-            "stayed": self._said(self.stayed),
+            "searched": self._plan_facts(self.searched),
+            "stayed": self._plan_facts(self.stayed),
             "notes": list(self.notes),
             "plan": planfile.facts(self.plan),
         }
@@ -107,10 +108,10 @@ def replan(
     progress: Callable[[str], None] = lambda text: None,
     stay: bool = False,
 ) -> Replanned:
-    """Plan anew without a node or several (`ib/node3`, or the name of a host), by the strategy and the objective of the plan.
+    """Replan without one or more nodes (`ib/node3` or a host name), with the strategy and the objective of the plan.
 
-    With `stay` nobody moves, and nothing is searched. Raises PlanError for nodes that do not exist, Infeasible where what is
-    left has no plan, with a cure."""
+    With `stay`, no rank moves and there is no search. Raises OptionError for nodes that do not exist; Infeasible, with a
+    remedy, if the remaining nodes have no plan."""
     texts = (lost,) if isinstance(lost, str) else lost
     places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
@@ -118,8 +119,8 @@ def replan(
     if stay:
         if kept is None:
             raise Infeasible(
-                f"not everybody can stay: what is left of {plan.topology.name} cannot play all stages; cured "
-                f"by leaving out --stay"
+                f"--stay: no plan on the remaining nodes of {plan.topology.name} keeps every stage in place; "
+                "remedy: leaving out --stay"
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
     request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit)
@@ -130,7 +131,7 @@ def replan(
     searched = moves.settled(plan, found, left.previous)
     if searched is not found:
         searched = simulation.simulate_plan(searched)
-    is_free = request.wishes == Wishes() and objective == "step-time"
-    takes_it = kept is not None and is_free and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
-    taken = kept if kept is not None and takes_it else searched
+    may_stay = request.wishes == Wishes() and objective == "step-time"
+    takes_kept = kept is not None and may_stay and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
+    taken = kept if kept is not None and takes_kept else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)

@@ -1,4 +1,4 @@
-"""What the commands answer: a plan, strategies compared, a simulated step. Each has a line, plain data and pandas frames."""
+"""Results of the commands: a plan, a comparison of strategies, a simulated step; as text, plain data and data frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPORT_FORMAT = "holmes-sim/report/1"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, what happened in its simulated step, and the published strategies beside it."""
+    """A plan, the timeline of its simulated step, and the plans of the published strategies (`baselines`)."""
 
     plan: Plan
     timeline: Timeline
@@ -35,7 +35,7 @@ class Planned:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row for each pipeline place (`frames.places`)."""
+        """Data frame with one row per pipeline rank (`frames.places`)."""
         return frames.places(self.plan, self.places)
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What each strategy answers to one request: rows in the order asked, fewer than asked where Ctrl-C came."""
+    """Plans of several strategies for one request, in the order of `asked`; fewer than asked if Ctrl-C was pressed."""
 
     request: Request
     asked: tuple[str, ...]
@@ -56,41 +56,40 @@ class Compared:
 
     @property
     def ranked(self) -> tuple[tuple[str, Plan, Prediction], ...]:
-        """(strategy, plan, prediction) of those that found a plan, the fastest first."""
+        """(strategy, plan, prediction) of the strategies with a plan, the fastest first."""
         found = [(row.name, row.plan, row.plan.prediction) for row in self.rows if row.plan and row.plan.prediction]
         return tuple(sorted(found, key=lambda item: item[2].step_s))
 
     @property
     def without(self) -> tuple[Row, ...]:
-        """Rows that have no plan."""
+        """Rows of the strategies without a plan."""
         return tuple(row for row in self.rows if row.plan is None)
 
     @property
     def note(self) -> str:
-        """What Ctrl-C left undone, in a line; empty where it did not come."""
-        cut = [f"the plan of {row.name} is the best so far" for row in self.rows if row.interrupted]
+        """One line that says what Ctrl-C interrupted; empty if nothing."""
+        cut = [f"the plan of {row.name} is the best found so far" for row in self.rows if row.interrupted]
         missing = self.asked[len(self.rows) :]
-        cut += [f"without an answer: {', '.join(missing)}"] if missing else []
+        cut += [f"not planned: {', '.join(missing)}"] if missing else []
         return f"Interrupted: {'; '.join(cut)}." if cut else ""
 
     def facts(self) -> dict[str, Any]:
-        """The rows as plain data; what a strategy without a plan cannot have is None."""
+        """The rows as plain data; the numbers of a strategy without a plan are None."""
         best = self.ranked[0][2].step_s if self.ranked else None
         return {"rows": [_row_facts(row, best) for row in self.rows], "interrupted": bool(self.note)}
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row for each strategy, as in `facts`: the fastest first, those without a plan last."""
+        """Data frame with one row per strategy, with the keys of `facts`: the fastest first, those without a plan last."""
         return frames.table(self.facts()["rows"]).sort_values("step_s", ignore_index=True, kind="stable")
 
     def __repr__(self) -> str:
         where = self.request.topology.name
         if not self.ranked:
-            return f"{where}: no plan by any of {len(self.rows)} strategies"
-        name, _, promised = self.ranked[0]
-        return f"{where}: {len(self.ranked)} of {len(self.rows)} strategies with a plan; {name} is the fastest, a step of " + (
-            time_text(promised.step_s)
-        )
+            return f"{where}: none of {len(self.rows)} strategies has a plan"
+        name, _, predicted = self.ranked[0]
+        plans = f"{len(self.ranked)} of {len(self.rows)} strategies have a plan"
+        return f"{where}: {plans}; {name} is the fastest, with a step of {time_text(predicted.step_s)}"
 
     def _repr_html_(self) -> str:
         return frames.html(repr(self), self.frame)
@@ -101,22 +100,22 @@ def _row_facts(row: Row, best: float | None) -> dict[str, Any]:
         ("step_s", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction", "slower_than_best")
     )
     if row.plan is not None and row.plan.prediction is not None and best is not None:
-        promised = row.plan.prediction
-        numbers = {key: getattr(promised, key) for key in ("step_s", "samples_per_s")}
-        numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, promised)
-        numbers["upper_bound_fraction"] = promised.upper_bound_fraction
-        numbers["slower_than_best"] = promised.step_s / best - 1
+        predicted = row.plan.prediction
+        numbers = {key: getattr(predicted, key) for key in ("step_s", "samples_per_s")}
+        numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, predicted)
+        numbers["upper_bound_fraction"] = predicted.upper_bound_fraction
+        numbers["slower_than_best"] = predicted.step_s / best - 1
     return {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
 
 
-def tokens_per_device(plan: Plan, promised: Prediction) -> float:
-    """Tokens a second and device of the fleet: devices that a plan leaves idle count, for they are paid for."""
-    return promised.tokens_per_s / plan.fleet.devices
+def tokens_per_device(plan: Plan, predicted: Prediction) -> float:
+    """Tokens per second and device of the fleet. Devices that the plan does not use count as well, since they are paid for."""
+    return predicted.tokens_per_s / plan.fleet.devices
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A simulated step: its timeline, the numbers, and what the simulation took."""
+    """A simulated step: its timeline and prediction, and the seconds and rank classes of the simulation."""
 
     plan: Plan
     timeline: Timeline
@@ -127,12 +126,12 @@ class Simulated:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row for each pipeline place (`frames.places`)."""
+        """Data frame with one row per pipeline rank (`frames.places`)."""
         return frames.places(self.plan, self.places)
 
     @property
     def spans(self) -> pd.DataFrame:
-        """A row for each span of the timeline (`frames.spans`)."""
+        """Data frame with one row per span of the timeline (`frames.spans`)."""
         return frames.spans(self.timeline)
 
     def __repr__(self) -> str:
@@ -160,5 +159,5 @@ class Simulated:
 
 
 def reason(row: Row) -> str:
-    """Why a strategy has no plan, without its own name in front."""
+    """Why a strategy has no plan, without the name of the strategy in front; empty if it has one."""
     return row.reason.removeprefix(f"{row.name}: ")

@@ -1,4 +1,4 @@
-"""Plans that run: on this machine, or as one rank of a launch. What was predicted and measured, side by side."""
+"""Run plans with torch: on this machine, in the lab, or as one rank of a launch; compare measured with simulated times."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 
 from holmes_sim import measurement
 from holmes_sim.measurement import Held
-from holmes_sim.torch_backend.asked import COMPUTE, DEVICES, Asked
-from holmes_sim.torch_backend.suited import check
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, Asked
+from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
 from sim.hardware.cluster import Nic
 from sim.plan.plan import Plan
 
-LAUNCHED = "RANK"
-"""Set in the environment of a rank that torchrun has started."""
+RANK_VARIABLE = "RANK"
+"""Environment variable that torchrun sets for each rank."""
 
 
 def needs_torch() -> None:
-    """Raise HolmesError where torch is not installed."""
+    """Raise HolmesError if torch is not installed."""
     if find_spec("torch") is None:
-        raise HolmesError("torch is not installed, without which nothing runs: pip install 'holmes-sim[torch]'")
+        raise HolmesError("torch is not installed; install it with: pip install 'holmes-sim[torch]'")
 
 
 def is_launched() -> bool:
-    """Whether this process is one rank of a launch."""
-    return LAUNCHED in os.environ
+    """Whether torchrun started this process as a rank."""
+    return RANK_VARIABLE in os.environ
 
 
 def run_here(plan: Plan, asked: Asked) -> Held:
-    """Run all ranks of a plan on this machine, and hold what was measured against the simulation. Raises HolmesError.
+    """Run all ranks of a plan on this machine, and compare the measured step with the simulation. Raises HolmesError.
 
-    Where the plan has several nodes, whose devices have the same numbers, they compute on the CPUs."""
+    If the plan uses several nodes, the ranks compute on CPUs, because devices of different nodes have the same index."""
     _check(plan, asked)
     from holmes_sim.torch_backend import local
 
@@ -51,42 +51,43 @@ def run_here(plan: Plan, asked: Asked) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class InLab:
-    """What was measured in a lab, and lines that say where the lab is not what the simulator supposes."""
+    """A comparison measured in the lab, and notes on where the lab differs from the assumptions of the simulator."""
 
     held: Held
     notes: tuple[str, ...]
 
 
 def run_in_lab(plan: Plan, asked: Asked) -> InLab:
-    """Run a plan in a lab, `asked.scale` times slower than its machines (0: as fast as the cores carry). Raises HolmesError.
+    """Run a plan in the lab, `asked.scale` times slower than its nodes (0: the smallest scale that the cores can carry).
 
-    Real compute is not slowed: then it is the links alone that are, and the prediction is of slow links.
+    Real compute is not slowed down: then only the links are, and the simulation has links slowed down by the scale.
+    Raises HolmesError.
     """
     _check(plan, asked, in_lab=True)
     if sys.platform != "linux":
-        raise HolmesError("the lab needs Linux: it is made of network namespaces")
+        raise HolmesError("the lab needs Linux, because it uses network namespaces")
     from holmes_sim import lab
     from holmes_sim.torch_backend import local
-    from holmes_sim.torch_backend.nursery import Seat
+    from holmes_sim.torch_backend.fork_server import RankProcess
 
     scale = asked.scale or lab.smallest_scale(plan, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory() as folder, lab.Lab(plan, scale) as machines:
 
-        def stand(seat: Seat, rank: int) -> Seat:
-            namespace, environment = machines.stand(rank)
-            return replace(seat, namespace=namespace, environment=seat.environment | environment)
+        def in_namespace(process: RankProcess, rank: int) -> RankProcess:
+            namespace, environment = machines.namespace_of(rank)
+            return replace(process, namespace=namespace, environment=process.environment | environment)
 
         path = Path(asked.output or Path(folder) / "timeline.json")
         time_scale = scale if asked.compute == "paced" else 1.0
         with local.Local(machines.inside) as here:
-            here.run(plan, replace(asked, output=str(path), scale=time_scale, device="cpu"), stand)
+            here.run(plan, replace(asked, output=str(path), scale=time_scale, device="cpu"), in_namespace)
         wired = lab.as_wired(plan, machines.has_latency)
         expected = wired if asked.compute == "paced" else slowed(wired, scale)
         return InLab(_held(plan, path, asked.output or "lab", expected), lab.notes(plan, machines.wiring))
 
 
 def slowed(plan: Plan, scale: float) -> Plan:
-    """The plan on NICs and trunks that are so many times slower."""
+    """The plan with the bandwidths of NICs and trunks divided, and their latencies multiplied, by `scale`."""
     fleet = plan.fleet
     clusters = tuple(
         replace(cluster, node=replace(cluster.node, nics=tuple(_slow_nic(nic, scale) for nic in cluster.node.nics)))
@@ -101,7 +102,10 @@ def _slow_nic(nic: Nic, scale: float) -> Nic:
 
 
 def as_rank(plan: Plan, asked: Asked) -> Held | None:
-    """Be one rank of a launch; rank 0 has what was measured. Raises HolmesError, SystemExit where any rank fails."""
+    """Run this process as one rank of a launch. Rank 0 returns the comparison, other ranks None.
+
+    Raises HolmesError, SystemExit if any rank fails.
+    """
     _check(plan, asked)
     from holmes_sim.torch_backend import rank
 
@@ -118,18 +122,18 @@ def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
     if asked.device not in DEVICES:
         raise HolmesError(f"--device {asked.device!r} is unknown; known: {', '.join(DEVICES)}")
     if not in_lab and asked.scale != 1 and asked.compute != "paced":
-        raise HolmesError(f"--scale {asked.scale:g}: only seconds that are waited for can be stretched; add --compute paced")
+        raise HolmesError(f"--scale {asked.scale:g}: real compute cannot be slowed down; add --compute paced")
     check(plan)
 
 
 def _held(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> Held:
-    """What lies at `path` beside the simulation of the plan, or of the one that is expected in its place."""
+    """Compare the timeline at `path` with the simulation of `expected`, or of the plan if that is None."""
     measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
     return measurement.hold(plan, engine.simulate(expected or plan), measured, name)
 
 
 def facts(held: Held) -> dict[str, Any]:
-    """What `run` and `lab` print as JSON."""
+    """The comparison as plain data, as `holmes-sim run --json` and `lab --json` print it."""
     return {
         "predicted": {"step_s": held.step.simulated, "promised_s": held.step.promised},
         "measured": {"step_s": held.step.measured, "spread": held.spread, "steps_s": list(held.measured.steps_s)},

@@ -1,7 +1,8 @@
-"""Held against measured runs: every case simulated with its own configuration, errors by source, ranking and regret.
+"""Validate the simulator against measured runs: errors of the step time by source, rank correlation, regret, memory errors.
 
-Three ways: one set of constants for everything ("default"), each case with its software stack where one was fitted
-("fitted"), or with a fit of that stack that never saw the case's group ("honest"; the default where there is none)."""
+Every case is simulated with its own configuration and one of three sets of constants: "default", one set for all cases;
+"fitted", the software stack of the case if one was fitted; "honest", a fit of that stack without the group of the case (the
+default if there is none)."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ Item = TypeVar("Item")
 
 STACKS = ("default", "fitted", "honest")
 PARALLEL_FROM = 20
-"""Cases from which on several processes are worth their start."""
+"""Minimum number of items for which several processes are started. Guess: fewer items do not repay their start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case and what the simulator says of it; `predicted_s` is None where the case cannot be simulated.
+    """A case and its simulated step time; `predicted_s` is None if the case cannot be simulated.
 
-    `seen`: the stack it was predicted with was fitted to this case among others.
+    `constants` names the set of constants that was used; `seen` says whether they were fitted to this case.
     """
 
     case: Case
@@ -44,13 +45,16 @@ class Row:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, minus 1: negative where the simulator is optimistic."""
+        """predicted / measured - 1: negative if the simulator is optimistic."""
         return None if self.predicted_s is None else self.predicted_s / self.case.measured_s - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Errors of a set of rows. `kendall_tau` and `regret` compare cases of one source; None where nothing can be compared."""
+    """Errors of a set of rows: number of cases, cases left out, mean and median absolute error, mean error (bias).
+
+    `kendall_tau` and `regret` compare cases of one source; None if there is nothing to compare.
+    """
 
     n: int
     left_out: int
@@ -62,16 +66,16 @@ class Summary:
 
 
 def folder() -> Path:
-    """The shipped cases: in the package once installed, beside it in a checkout."""
+    """Folder of the shipped cases: inside the package if installed, beside it in a checkout."""
     package = Path(__file__).parent
     inside = package / "validation"
     return inside if inside.is_dir() else package.parent / "validation"
 
 
 def read(paths: Iterable[str | Path], measured: str | Path | None = None) -> tuple[Case, ...]:
-    """All cases of files and folders, in the order of their names, with a measured profile (name or file) on their devices.
+    """Read all cases of files and folders, with an optional profile (name or file) for their devices.
 
-    Raises TopologyError, and HolmesError where there are none."""
+    Files of a folder are read in the order of their names. Raises TopologyError; HolmesError if there are no cases."""
     given = profile.load(measured) if measured is not None else None
     files: list[Path] = []
     for path in map(Path, paths):
@@ -83,10 +87,10 @@ def read(paths: Iterable[str | Path], measured: str | Path | None = None) -> tup
 
 
 def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
-    """(name, stack, whether it was fitted to this case) of a case. Raises HolmesError for an unknown mode.
+    """(name, stack, whether it was fitted to this case) for a case. Raises HolmesError for an unknown mode.
 
-    A stack is fitted with formulas, so a case whose compute is measured (`--profile`) takes the default. Whether launches
-    block is known of a stack's runs and not fitted, so it holds in an honest prediction by the default numbers, too.
+    Stacks are fitted with formulas, so a case with measured compute (`--profile`) uses the default. `blocking` is a known
+    property of a stack, not a fitted one, so an honest prediction with the default constants keeps it.
     """
     if mode not in STACKS:
         raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
@@ -105,7 +109,7 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
 def validate(
     found: tuple[Case, ...], mode: str = "default", progress: Callable[[str], None] = lambda text: None
 ) -> tuple[Row, ...]:
-    """Simulate every case that can be; several at a time where there are many. Raises HolmesError for an unknown mode."""
+    """Simulate every case that has a plan, in several processes if there are many. Raises HolmesError for an unknown mode."""
     stacks = [stack_of(case, mode) for case in found]
     pairs = [(stack, case.plan) for (_, stack, _), case in zip(stacks, found, strict=True) if case.plan is not None]
     results = iter(each(_step, pairs, progress))
@@ -116,7 +120,7 @@ def validate(
 
 
 def each(work: Callable[[Item], float], items: list[Item], progress: Callable[[str], None] = lambda text: None) -> list[float]:
-    """A number for every item, in order; several processes where there are many items."""
+    """Apply `work` to every item and return the numbers in order; uses several processes if there are many items."""
     if len(items) < PARALLEL_FROM:
         return [work(item) for item in items]
     done: list[float] = []
@@ -132,7 +136,7 @@ def _step(pair: tuple[Stack, Plan]) -> float:
 
 
 def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
-    """Errors of rows; tau and regret only where they are of one source."""
+    """Errors of rows; Kendall's tau and regret only if all rows have one source (`one_source`)."""
     rows = tuple(rows)
     errors = [row.error for row in rows if row.error is not None]
     pairs = [(row.predicted_s, row.case.measured_s) for row in rows if row.predicted_s is not None]
@@ -149,14 +153,14 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
 
 
 def _is_measured(case: Case) -> bool:
-    """Whether a profile stands in for the formulas on some device of a case."""
+    """Whether a profile replaces the formulas on some device of a case."""
     plan = case.plan
     specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
     return plan is not None and any(compute.measured(spec, plan.workload, plan.config) is not None for spec in specs)
 
 
 def rests_on(row: Row) -> str:
-    """What the compute of a case rests on: measured where all its devices are, else why not; empty without a profile."""
+    """Source of the compute seconds: "measured" if all devices are profiled, else why not; empty without a profile."""
     plan = row.case.plan
     specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
     if plan is None or all(spec.profile is None for spec in specs):
@@ -166,7 +170,7 @@ def rests_on(row: Row) -> str:
 
 
 def kendall_tau(pairs: list[tuple[float, float]]) -> float | None:
-    """Kendall's tau-a: pairs in the same order minus pairs in the other, over all pairs; None for fewer than two."""
+    """Kendall's tau-a: (concordant - discordant pairs) / all pairs; None for fewer than two cases."""
     if len(pairs) < 2:
         return None
     agree = 0
@@ -177,9 +181,10 @@ def kendall_tau(pairs: list[tuple[float, float]]) -> float | None:
 
 
 def regret(rows: Iterable[Row]) -> float | None:
-    """How much slower than the best the configuration is that the simulator ranks first, mean over the choices of a source.
+    """Mean regret of a source: measured slowdown of the configuration that the simulator ranks first, against the best one.
 
-    A choice is a set of cases that differ in their configuration only (same topology but for its name, same workload).
+    The mean is over choices: sets of cases with equal stack, topology (except its name) and workload that differ in their
+    configuration only. None if there is no choice.
     """
     choices: dict[object, list[Row]] = {}
     for row in rows:
@@ -188,37 +193,40 @@ def regret(rows: Iterable[Row]) -> float | None:
             key = (row.case.stack, plan.fleet.clusters, plan.fleet.trunks, plan.workload)
             choices.setdefault(key, []).append(row)
     lost = []
-    for alike in choices.values():
-        if len(alike) > 1:
-            chosen = min(alike, key=lambda row: row.predicted_s or 0.0)
-            lost.append(chosen.case.measured_s / min(row.case.measured_s for row in alike) - 1)
+    for options in choices.values():
+        if len(options) > 1:
+            chosen = min(options, key=lambda row: row.predicted_s or 0.0)
+            lost.append(chosen.case.measured_s / min(row.case.measured_s for row in options) - 1)
     return mean(lost) if lost else None
 
 
 def by_source(rows: tuple[Row, ...]) -> dict[str, Summary]:
-    """A summary for every source, in the order of the rows."""
+    """Summary of every source, in the order of the rows."""
     sources = dict.fromkeys(row.case.source for row in rows)
     return {source: summary(row for row in rows if row.case.source == source) for source in sources}
 
 
 def macro(found: dict[str, Summary]) -> float:
-    """Mean over sources of each source's mean absolute percentage error; not a number where nothing was simulated."""
+    """Mean over sources of the mean absolute error of each source; NaN if no case was simulated."""
     return mean([one.mape for one in found.values() if one.n] or [float("nan")])
 
 
 def macro_bias(found: dict[str, Summary]) -> float:
-    """Mean over sources of each source's mean relative error, with its sign."""
+    """Mean over sources of the mean signed error of each source; NaN if no case was simulated."""
     return mean([one.bias for one in found.values() if one.n] or [float("nan")])
 
 
-def by_sight(rows: tuple[Row, ...]) -> dict[str, Summary]:
-    """Summaries of the cases that their constants were fitted to, and of those that they were not."""
+def by_fit(rows: tuple[Row, ...]) -> dict[str, Summary]:
+    """Summaries of the cases that the constants were fitted to ("seen"), and of the others ("unseen")."""
     split = {name: tuple(row for row in rows if row.seen is seen) for name, seen in (("seen", True), ("unseen", False))}
     return {name: summary(some, one_source=False) for name, some in split.items()}
 
 
 def memory_errors(rows: Iterable[Row]) -> tuple[tuple[Case, float, float], ...]:
-    """(case, predicted bytes, error) of the fullest rank of every planned case whose memory was measured, counted alike."""
+    """(case, predicted bytes, error) of the fullest rank of every case with a plan and a measured peak memory.
+
+    The prediction counts what the source counts: memory reserved by torch, or all memory of the device.
+    """
     found = []
     for case in (row.case for row in rows):
         if case.plan is not None and case.measured_bytes is not None:
@@ -228,14 +236,14 @@ def memory_errors(rows: Iterable[Row]) -> tuple[tuple[Case, float, float], ...]:
 
 
 def _memory_facts(rows: tuple[Row, ...]) -> dict[str, Any]:
-    """What is added to the facts where memory was measured."""
+    """Plain data of the memory errors; empty if no case has a measured peak memory."""
     found = memory_errors(rows)
     listed = [{"id": case.id, "predicted": p, "measured": case.measured_bytes, "error": error} for case, p, error in found]
     return {"memory": listed} if listed else {}
 
 
 def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
-    """What `holmes-sim validate --json` prints; a case that cannot be simulated is listed with its reason."""
+    """Rows and summaries as plain data, as `holmes-sim validate --json` prints them; cases without a plan have a reason."""
     everything, sources = summary(rows, one_source=False), by_source(rows)
     listed = [
         {"id": r.case.id, "source": r.case.source, "stack": r.case.stack, "constants": r.constants, "seen": r.seen,
@@ -247,17 +255,17 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     return {
         "cases": listed,
         "summary": _summary_facts(everything)
-        | _told({"macro": macro(sources), "macro_bias": macro_bias(sources)})
-        | {name: _summary_facts(one) for name, one in by_sight(rows).items()}
+        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources)})
+        | {name: _summary_facts(one) for name, one in by_fit(rows).items()}
         | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
     } | _memory_facts(rows)
 
 
 def _summary_facts(one: Summary) -> dict[str, Any]:
     values = {name: getattr(one, name) for name in ("n", "left_out", "mape", "median_ape", "bias", "kendall_tau", "regret")}
-    return _told(values)
+    return _without_nan(values)
 
 
-def _told(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no "not a number"."""
+def _without_nan(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with None in place of NaN, which JSON does not have."""
     return {name: None if value != value else value for name, value in values.items()}

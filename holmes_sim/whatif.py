@@ -1,12 +1,13 @@
-"""What to buy next: every change of the menu, planned and simulated anew, ranked by what it gains.
+"""What-if analysis: rank changes of a topology or its workload by their gain in tokens/s.
 
-Two prices pick what is planned anew where the time is short. The programme's shadow price, by how much its relaxation gains
-(`planner.bounds.relaxation.relaxed_bound`), knows what machines, memory and work are worth, and nothing of links. The
-simulator's price is what the present plan gains where it is played on the changed machines: it knows links, and nothing of
-machines that the present plan has no use for. The greater of both is what a change promises. Where the present plan cannot be
-played, because it does not fit or its replicas cannot share the batch, the change is planned anew before any other. Where
-playing alone takes half of the time (fleets of many links), what is left of the menu has its shadow price only. The simulator's
-number of the better of both plans decides.
+Replanning every change may take longer than the time limit, so changes are replanned in the order of an estimated gain, the
+larger of two numbers. The first is the improvement of the relaxed bound of the planner
+(`planner.bounds.relaxation.relaxed_bound`), which accounts for devices, memory and work, but not for links. The second is the
+improvement of the present plan when it is simulated on the changed topology, which accounts for links, but not for devices that
+the present plan does not use. If the present plan cannot be simulated there, because it does not fit or its replicas cannot
+divide the batch, the change is replanned before the others. If these simulations take half of the time limit (fleets with many
+links), the remaining changes are ordered by the first number only. The result of a change is the faster of its new plan and the
+present plan, by simulated step time.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from holmes_sim import changes, commands, frames
 from holmes_sim.changes import Change
-from holmes_sim.sweeping import answering
-from holmes_sim.sweeping.answering import Row
+from holmes_sim.sweeping import worker
 from holmes_sim.sweeping.sweep import sweep
+from holmes_sim.sweeping.worker import Row
 from planner import api
 from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
@@ -39,23 +40,24 @@ from sim.units import Seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-PLANNED, PLAYED = "planned", "played"
-FIRST = 0.25
-"""Share of the time for the present plan: a guess."""
-PLAYING = 0.5
-"""Share of the time after which the present plan is played on no more changed machines: a guess. The links among those that are
-left promise nothing; where there are so many, planning anew would have no time either."""
-LEAST: Seconds = 5.0
-"""Seconds that a change has to be planned in, at least: fewer changes are planned anew rather than all of them badly."""
+PLANNED, PRESENT_PLAN = "planned", "played"
+"""Values of `Outcome.how`: the change was replanned, or only the present plan was simulated on it."""
+PRESENT_SHARE = 0.25
+"""Fraction of the time limit for planning the unchanged topology. Guess."""
+SIMULATION_SHARE = 0.5
+"""Fraction of the time limit after which the present plan is not simulated on further changes. Guess. Changes of links that are
+not simulated have no estimated gain, but with so many changes there is no time to replan them either."""
+MIN_PLANNING: Seconds = 5.0
+"""Minimum time limit to replan one change. Guess; if time is short, fewer changes are replanned, each with this limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A change and what it gives: `tokens_per_s` and `step_s` of its plan, `gain` in tokens/s over now (0.1 is a tenth more).
+    """Result of a change: `tokens_per_s` and `step_s` of its plan, and its `gain` in tokens/s (0.1: 10% more than now).
 
-    `usd_per_h` is the rent it adds, None where a price is missing; `how` it is known: planned anew, or played, the present plan
-    on the changed machines. `gap` says how far its plan can be from the best where it was planned anew, else None. Where there
-    is no plan the numbers are None and `reason` says why."""
+    `usd_per_h` is the rent that the change adds (None if a price is missing). `how` is "planned" if the change was replanned,
+    or "played" if only the present plan was simulated on it. `gap` is the proven gap to the best plan of a replanned
+    change, else None. Without a plan the numbers are None and `reason` says why."""
 
     change: Change
     step_s: Seconds | None
@@ -68,11 +70,11 @@ class Outcome:
 
     @property
     def per_cost(self) -> float | None:
-        """Gain (of 1) for each USD/h that is added; None where nothing is added, or not known what."""
+        """Gain (a fraction) per added USD/h; None if the change adds no cost or its cost is unknown."""
         return None if self.gain is None or self.usd_per_h is None or self.usd_per_h <= 0 else self.gain / self.usd_per_h
 
     def facts(self) -> dict[str, Any]:
-        """As plain data."""
+        """The result as plain data."""
         return {
             "change": self.change.name,
             "step_s": self.step_s,
@@ -89,7 +91,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The present plan, and the changes by what they gain, the best first; those without a plan last."""
+    """The present plan and the results of all changes, the largest gain first, changes without a plan last."""
 
     plan: Plan
     outcomes: tuple[Outcome, ...]
@@ -98,31 +100,31 @@ class WhatIf:
 
     @property
     def base(self) -> Prediction:
-        """What the present plan promises."""
+        """The prediction of the present plan."""
         assert self.plan.prediction is not None
         return self.plan.prediction
 
     @property
     def gap(self) -> float:
-        """How far plans may be from the best: gains below it say little."""
+        """Proven gap of the present plan; gains smaller than this are uncertain."""
         return self.plan.certificate.gap if self.plan.certificate else 0.0
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row for each change, the best first. `cost_usd_per_h` is the rent it adds, `gain` is 0.1 for a tenth more."""
+        """Data frame with one row per change, the best first. `cost_usd_per_h` is the added rent; `gain` 0.1 means 10% more."""
         found = frames.table([outcome.facts() for outcome in self.outcomes])
         return found.drop(columns="edits").rename(columns={"cost": "cost_usd_per_h"})
 
     def __repr__(self) -> str:
         where, found = self.plan.topology.name, [outcome for outcome in self.outcomes if outcome.gain is not None]
         text = f"{where}: {self.base.tokens_per_s:,.0f} tokens/s, {len(self.outcomes)} changes"
-        return f"{text}; the best, {found[0].gain:+.1%}: {found[0].change.name}" if found else f"{text}, none with a plan"
+        return f"{text}; the best: {found[0].change.name}, {found[0].gain:+.1%}" if found else f"{text}, none with a plan"
 
     def _repr_html_(self) -> str:
         return frames.html(repr(self), self.frame)
 
     def facts(self) -> dict[str, Any]:
-        """What `holmes-sim what-if --json` prints."""
+        """The result as plain data, as `holmes-sim what-if --json` prints it."""
         base = {"step_s": self.base.step_s, "tokens_per_s": self.base.tokens_per_s, "gap": self.gap}
         return {"base": base, "rows": [outcome.facts() for outcome in self.outcomes], "interrupted": self.interrupted}
 
@@ -133,50 +135,56 @@ def what_if(
     progress: Callable[[str], None] = lambda text: None,
     menu: tuple[Change, ...] | None = None,
 ) -> WhatIf:
-    """Rank the changes of the menu (or of one's own) for a topology with a workload.
+    """Rank changes of a topology with a workload by their gain: those of `menu`, or the default menu (`changes.menu`) if None.
 
-    Raises TopologyError, Infeasible where the topology has no plan as it is, HolmesError where the menu is empty."""
+    `time_limit` is in seconds. Raises TopologyError; Infeasible if the unchanged topology has no plan; HolmesError if the menu
+    is empty."""
     begun = time.monotonic()
     if menu == ():
-        raise HolmesError("menu: at least one change is needed; without one the whole menu is asked")
+        raise HolmesError("menu: at least one change is needed; leave out the menu to use the default one")
     progress("the present plan")
-    request = Request(where, commands.workload_of(where), Wishes(), max(FIRST * time_limit, LEAST))
+    request = Request(where, commands.workload_of(where), Wishes(), max(PRESENT_SHARE * time_limit, MIN_PLANNING))
     now = api.plan(request, api.DEFAULT, PlanningContext(request))
     assert now.prediction is not None
-    asked = changes.menu(where) if menu is None else menu
+    candidates = changes.menu(where) if menu is None else menu
     present = _relaxed(where)
-    prices = [present / _relaxed(change.made(where)) - 1 for change in asked]
-    played = _all_played(now, asked, prices, begun + PLAYING * time_limit)
-    work = max(time_limit - (time.monotonic() - begun), LEAST) * (os.cpu_count() or 1)
-    promises = [
-        _promise(now, price, played[place]) if place in played else now.prediction.tokens_per_s * (1 + price)
-        for place, price in enumerate(prices)
+    bound_gains = [present / _relaxed(change.made(where)) - 1 for change in candidates]
+    simulated = _all_simulated(now, candidates, bound_gains, begun + SIMULATION_SHARE * time_limit)
+    work = max(time_limit - (time.monotonic() - begun), MIN_PLANNING) * (os.cpu_count() or 1)
+    estimates = [
+        _estimate(now, gain, simulated[index]) if index in simulated else now.prediction.tokens_per_s * (1 + gain)
+        for index, gain in enumerate(bound_gains)
     ]
-    chosen = _chosen(promises, int(work / LEAST))
+    chosen = _chosen(estimates, int(work / MIN_PLANNING))
     found = sweep(
         where,
-        scenarios=[dict(asked[place].edits) for place in chosen],
-        plan={"time_limit": max(work / len(chosen), LEAST)},
+        scenarios=[dict(candidates[index].edits) for index in chosen],
+        plan={"time_limit": max(work / len(chosen), MIN_PLANNING)},
         progress=lambda done, of: progress(f"{done} of {of} changes"),
     )
-    answers = dict(zip(chosen, found.answers, strict=True))
-    outcomes = [_outcome(now, where, change, played.get(place), answers.get(place)) for place, change in enumerate(asked)]
+    answers = dict(zip(chosen, found.results, strict=True))
+    outcomes = [_outcome(now, where, one, simulated.get(index), answers.get(index)) for index, one in enumerate(candidates)]
     outcomes.sort(key=lambda outcome: -math.inf if outcome.gain is None else outcome.gain, reverse=True)
     return WhatIf(now, tuple(outcomes), time.monotonic() - begun, found.interrupted)
 
 
-def _all_played(now: Plan, asked: tuple[Change, ...], prices: list[float], due: float) -> dict[int, Prediction | None]:
-    """What the present plan promises on changed machines, by their place; the highest price first, until it is time."""
+def _all_simulated(
+    now: Plan, candidates: tuple[Change, ...], bound_gains: list[float], due: float
+) -> dict[int, Prediction | None]:
+    """Predictions of the present plan on changed topologies, by index of the change.
+
+    The changes with the largest gain of the bound come first; stops when `time.monotonic()` reaches `due`, after at least one.
+    """
     found: dict[int, Prediction | None] = {}
-    for place in sorted(range(len(asked)), key=lambda place: -prices[place]):
+    for index in sorted(range(len(candidates)), key=lambda index: -bound_gains[index]):
         if found and time.monotonic() >= due:
             break
-        found[place] = _played(now, asked[place], now.topology)
+        found[index] = _simulated(now, candidates[index], now.topology)
     return found
 
 
-def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
-    """What the present plan promises on the changed machines or for the changed work; None where it does not fit them."""
+def _simulated(now: Plan, change: Change, where: Topology) -> Prediction | None:
+    """Prediction of the present plan after a change; None if it does not fit or cannot divide the batch."""
     changed = change.made(where)
     work = commands.workload_of(changed)
     counts = [divmod(m * work.global_batch_size, now.workload.global_batch_size) for m in now.config.num_microbatches]
@@ -191,40 +199,43 @@ def _played(now: Plan, change: Change, where: Topology) -> Prediction | None:
 
 
 def _relaxed(where: Topology) -> Seconds:
-    """Seconds a token of the programme's relaxation."""
+    """Relaxed lower bound of the planner, in seconds per token."""
     request = Request(where, commands.workload_of(where), Wishes(), math.inf)
     return relaxed_bound(request, PlanningContext(request), usual=True) / request.workload.tokens
 
 
-def _promise(now: Plan, price: float, played: Prediction | None) -> float:
-    """Tokens a second that a change promises: by its shadow price, as a gain, or by playing the present plan."""
+def _estimate(now: Plan, bound_gain: float, simulated: Prediction | None) -> float:
+    """Estimated tokens/s of a change: the larger of the gain of the bound and the simulated present plan.
+
+    Infinite if the present plan cannot be simulated on it (None).
+    """
     assert now.prediction is not None
-    return math.inf if played is None else max(now.prediction.tokens_per_s * (1 + price), played.tokens_per_s)
+    return math.inf if simulated is None else max(now.prediction.tokens_per_s * (1 + bound_gain), simulated.tokens_per_s)
 
 
-def _chosen(promises: list[float], most: int) -> tuple[int, ...]:
-    """Which changes are planned anew: those that promise most."""
-    return tuple(sorted(range(len(promises)), key=lambda place: -promises[place])[:most])
+def _chosen(estimates: list[float], most: int) -> tuple[int, ...]:
+    """Indices of the changes that are replanned: at most `most`, the largest estimates first."""
+    return tuple(sorted(range(len(estimates)), key=lambda index: -estimates[index])[:most])
 
 
-def _outcome(now: Plan, where: Topology, change: Change, played: Prediction | None, row: Row | None) -> Outcome:
-    """The better of both plans, and what the change costs."""
+def _outcome(now: Plan, where: Topology, change: Change, simulated: Prediction | None, row: Row | None) -> Outcome:
+    """Result of a change: the faster of the present plan on it and its new plan, and its cost."""
     cost = _cost(change, where)
     assert now.prediction is not None
-    planned = row if row is not None and row["status"] == answering.PLANNED else None
-    known = [(played.tokens_per_s, played.step_s)] if played else []
+    planned = row if row is not None and row["status"] == worker.PLANNED else None
+    known = [(simulated.tokens_per_s, simulated.step_s)] if simulated else []
     known += [(planned["tokens_per_s"], planned["step_s"])] if planned else []
     if known:
         tokens, step = max(known)
         gap = 1 - planned["step_s"] * (1 - planned["gap"]) / step if planned and planned["gap"] is not None else None
-        how = PLANNED if planned else PLAYED
+        how = PLANNED if planned else PRESENT_PLAN
         return Outcome(change, step, tokens, tokens / now.prediction.tokens_per_s - 1, cost, how, gap=gap)
-    reason = "the time was up" if row is None else str(row["reason_if_none"])
-    return Outcome(change, None, None, None, cost, PLANNED if row else PLAYED, reason)
+    reason = "the time limit was reached" if row is None else str(row["reason_if_none"])
+    return Outcome(change, None, None, None, cost, PLANNED if row else PRESENT_PLAN, reason)
 
 
 def _cost(change: Change, where: Topology) -> float | None:
-    """USD/h that a change adds; None where it is of machines whose price nobody has said."""
+    """Rent that a change adds, in USD/h; None if a price is missing, or if a change of hardware does not change the rent."""
     before, after = cost_energy.rent(where.fleet), cost_energy.rent(change.made(where).fleet)
     of_machines = any(path.startswith(("clusters.", "links")) for path, _ in change.edits)
     if before is None or after is None or (of_machines and before == after):

@@ -1,4 +1,4 @@
-"""Every notebook asks a question, imports holmes_sim only and is clean; `make notebooks` runs it by nbmake."""
+"""Every notebook asks a question, imports holmes_sim only and has no stored output; `make notebooks` runs it by nbmake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner: which plan. Stands on `sim`; knows no torch and no files.
+"""The planner: chooses a parallel layout and its placement for a request. It uses `sim`, and neither torch nor files.
 
-Read in this order: request, shapes, stages (the ILP, on milp), placement, verify, strategies, search.
+`docs/architecture.md` describes the rooms and how a request passes through them; `planner.search` describes the search.
 """

@@ -12,7 +12,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import in_words
 from planner.request import Request
 from planner.search.fitting import fitting
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, OptionError
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -35,9 +35,9 @@ class Row:
 
 
 def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | None = None) -> Plan:
-    """The plan of a strategy, simulated. Raises PlanError for an unknown strategy, Infeasible where no plan exists.
+    """The plan of a strategy, simulated. Raises OptionError for an unknown strategy, Infeasible where no plan exists.
 
-    The text of Infeasible ends with the remedies that are known, with which the default strategy has a plan.
+    The text of Infeasible ends with the known remedies: changes with which the default strategy has a plan.
     """
     chosen, shared = strategies.get(strategy), context or PlanningContext(request)
 
@@ -51,28 +51,28 @@ def plan(request: Request, strategy: str = DEFAULT, context: PlanningContext | N
 
 
 def _advice(request: Request, strategy: str) -> str:
-    """The remedies, as the end of the text that says why a strategy has no plan."""
+    """The end of the message that says why a strategy has no plan: the strategy or the remedies that help."""
     if strategy != DEFAULT and fitting(request) is not None:
         return f"; use strategy {DEFAULT}"
     found = in_words(request)
-    return f"; cured{'' if strategy == DEFAULT else f', with strategy {DEFAULT},'} by {found}" if found else ""
+    return f"; remedy{'' if strategy == DEFAULT else f' with strategy {DEFAULT}'}: {found}" if found else ""
 
 
 def plan_for(objective: str, request: Request, strategy: str, context: PlanningContext) -> tuple[Plan, tuple[Row, ...]]:
     """The best plan by an objective and, if that is not the step time, a row with the fastest plan for comparison.
 
-    Raises PlanError where the strategy does not support the objective or a device lacks its price or watts, Infeasible where
+    Raises OptionError where the strategy does not support the objective or a device lacks its price or watts, Infeasible where
     no plan exists."""
     if objective == "step-time":
         return plan(request, strategy, context), ()
     if strategy != DEFAULT:
-        raise PlanError(f"strategy {strategy} plans for the step time only; leave it out, or the objective {objective}")
+        raise OptionError(f"strategy {strategy} plans for the step time only; leave it out, or the objective {objective}")
     found, fastest = pareto_front.best(request, context, objective)
     return found, (Row("the fastest", fastest),)
 
 
 def row(request: Request, strategy: str, context: PlanningContext) -> Row:
-    """The result of a strategy in a context, which caches it. Raises PlanError for wrong input."""
+    """The result of a strategy in a context, which caches it. Raises OptionError for wrong input."""
     begun = time.perf_counter()
     try:
         found, reason = plan(request, strategy, context), ""
@@ -82,17 +82,17 @@ def row(request: Request, strategy: str, context: PlanningContext) -> Row:
 
 
 def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], None] = lambda text: None) -> tuple[Row, ...]:
-    """One row for each strategy, in the given order. Raises PlanError for an unknown name before any strategy runs.
+    """One row for each strategy, in the given order. Raises OptionError for an unknown name before any strategy runs.
 
-    Each strategy has its own context, so that none uses cached results of another and `planning_s` is its own. Seconds of
-    kernels and routes are cached by the process, though, so the first strategy takes some tenths of a second more. Ctrl-C
-    returns the rows done so far.
+    Each strategy has its own context, so that no strategy uses cached results of another. Kernel times and routes are cached
+    for the whole process, however, so the first strategy takes some tenths of a second longer. Ctrl-C returns the rows done
+    so far.
     """
     for name in names:
         strategies.get(name)
     rows: list[Row] = []
-    for place, name in enumerate(names, 1):
-        report = functools.partial(_tell, progress, f"{name} ({place} of {len(names)})", name)
+    for index, name in enumerate(names, 1):
+        report = functools.partial(_report, progress, f"{name} ({index} of {len(names)})", name)
         try:
             rows.append(row(request, name, PlanningContext(request, report)))
         except KeyboardInterrupt:
@@ -102,6 +102,6 @@ def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], 
     return tuple(rows)
 
 
-def _tell(progress: Callable[[str], None], who: str, name: str, text: str) -> None:
-    """Report the progress of a strategy; its beginning is reported by its name alone."""
+def _report(progress: Callable[[str], None], who: str, name: str, text: str) -> None:
+    """Report the progress of a strategy; when the strategy begins, report `who` alone."""
     progress(who if text == f"strategy {name}" else f"{who}: {text}")

@@ -1,16 +1,15 @@
 """Plans for objectives other than the step time, and the Pareto front: search on subsets of the machines.
 
-The fastest plan on given machines is also about the cheapest on them, because they are paid for whether they work or not; a
-cheaper plan uses fewer machines. So the search finds the fastest plan of the whole fleet with its proof, then plans on every
-choice of clusters and on ever fewer nodes of each, the choice with the lowest bound first (`planner.bounds.objectives.least`).
-A choice is pruned if a simulated plan is at least as good as its bounds in every objective. All simulated plans are compared.
-"""
+Machines cost the same whether they compute or wait, so the fastest plan on given machines is about the cheapest plan on them,
+and a cheaper plan uses fewer machines. The search therefore finds the fastest plan of the whole fleet and its certificate. Then
+it plans on subsets: sets of clusters, and half, a quarter, ... of the nodes of each cluster. The subset with the lowest bound
+(`planner.bounds.objectives.least`) is searched first. A subset is pruned if a simulated plan is at least as good as its bounds
+in every objective (Pareto dominance). The result is chosen from all simulated plans."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -28,15 +27,16 @@ from sim.plan.plan import Plan
 Machines = tuple[tuple[str, int], ...]
 """Names of clusters with the number of their nodes."""
 FEW = 4
-"""Maximum number of clusters of which every subset is searched; of more, each alone and all but one (a guess)."""
+"""Maximum number of clusters up to which every subset is searched (a guess). With more clusters, each cluster alone and all
+clusters but one are searched."""
 WHOLE = 0.5
-"""Share of the time limit for the whole fleet (a guess); a larger one leaves less to its subsets."""
+"""Fraction of the time limit for the whole fleet (a guess). A larger value leaves less time for the subsets."""
 
 
 def best(request: Request, context: PlanningContext, objective: str) -> tuple[Plan, Plan]:
     """(the best plan by an objective, with a certificate for it; the fastest plan).
 
-    Raises PlanError where a device lacks a price or watts, Infeasible where no plan fits."""
+    Raises OptionError where a device lacks a price or watts, Infeasible where no plan fits."""
     check(request, objective)
     plans = explore(request, context, (objective,))
     found, fastest = (
@@ -50,7 +50,7 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
         lower_bound_s=step,
         gap=gap,
         solver="closed form",
-        time_limit_reached=time.monotonic() > context.deadline,
+        time_limit_reached=context.limit.reached,
         objective=objective,
         lower_bound_per_token=bound,
         space=axes(request),
@@ -60,7 +60,7 @@ def best(request: Request, context: PlanningContext, objective: str) -> tuple[Pl
 
 
 def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...], tuple[Plan, ...], tuple[Plan, ...]]:
-    """(objectives, plans of the front, other simulated plans). Raises PlanError where only the step time can be evaluated."""
+    """(objectives, plans of the front, other simulated plans). Raises OptionError where only the step time can be evaluated."""
     objectives = known(request)
     if len(objectives) < 2:
         check(request, "cost")
@@ -70,30 +70,33 @@ def pareto(request: Request, context: PlanningContext) -> tuple[tuple[str, ...],
 
 
 def explore(request: Request, context: PlanningContext, objectives: tuple[str, ...]) -> tuple[Plan, ...]:
-    """Distinct plans simulated in searches of the whole fleet, then of subsets whose bounds no simulated plan reaches.
+    """Distinct plans simulated in searches of the whole fleet and of the subsets that are not pruned.
 
-    The first is the fastest of the whole fleet. Raises Infeasible where no plan fits, PlanError where pins are wrong."""
-    deadline = time.monotonic() + request.time_limit
+    The first plan is the fastest one of the whole fleet. Raises Infeasible if no plan fits, PlanError if pins contradict each
+    other."""
     whole = PlanningContext(replace(request, time_limit=WHOLE * request.time_limit), context.progress)
     simulated = [certified.plan(whole.request, whole), *whole.simulated]
     context.interrupted = whole.interrupted
+    context.limit.reached |= whole.limit.reached
     try:
         for part, bounds in _promising(request, objectives):
-            left = deadline - time.monotonic()
-            if left <= 0 or context.interrupted:
+            if context.interrupted or context.limit.is_up():
                 break
             if not any(_beats(plan, objectives, bounds) for plan in simulated):
-                inside = PlanningContext(replace(part, time_limit=left), functools.partial(_tell, context, part))
+                inside = PlanningContext(
+                    replace(part, time_limit=context.limit.seconds_left), functools.partial(_report, context, part)
+                )
                 with suppress(Infeasible):
                     certified.plan(inside.request, inside)
                 context.interrupted = inside.interrupted
+                context.limit.reached |= inside.limit.reached
                 simulated += inside.simulated
     except KeyboardInterrupt:  # the plans simulated so far are the result
         context.interrupted = True
-    unlike: dict[object, Plan] = {}
+    distinct: dict[object, Plan] = {}
     for plan in simulated:
-        unlike.setdefault((plan.config, plan.stages, plan.placement), plan)
-    return tuple(unlike.values())
+        distinct.setdefault((plan.config, plan.stages, plan.placement), plan)
+    return tuple(distinct.values())
 
 
 def _beats(plan: Plan, objectives: tuple[str, ...], bounds: tuple[float, ...]) -> bool:
@@ -103,10 +106,10 @@ def _beats(plan: Plan, objectives: tuple[str, ...], bounds: tuple[float, ...]) -
 
 
 def _promising(request: Request, objectives: tuple[str, ...]) -> list[tuple[Request, tuple[float, ...]]]:
-    """Requests for every choice of machines, with lower bounds on their objectives, in the order of these bounds.
+    """(request, lower bounds on its objectives) for every subset of the machines, sorted by the bounds.
 
-    The bounds of the last objective are compared first, that of the step time not at all. Of equal ones the choice with the
-    fewest devices is first, which is the quickest to search and often the cheapest."""
+    The bound on the last objective is compared first; the bound on the step time is not compared. Subsets with equal bounds are
+    sorted by their number of devices, because a small subset is quick to search and often the cheapest."""
     found = []
     for machines in choices(request):
         part = replace(request, machines=machines)
@@ -133,7 +136,7 @@ def choices(request: Request) -> Iterator[Machines]:
             yield ((name, nodes),)
 
 
-def _tell(context: PlanningContext, part: Request, text: str) -> None:
+def _report(context: PlanningContext, part: Request, text: str) -> None:
     """Report progress with the machines that are searched."""
     nodes = ", ".join(f"{name} {count}" for name, count in part.machines)
     context.progress(f"on nodes of {nodes}: {text}")

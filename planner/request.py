@@ -33,8 +33,10 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A planning request. `time_limit` is in seconds; `machines` are the clusters that may be used, each with the number of its
-    nodes; empty for the whole fleet."""
+    """A planning request.
+
+    time_limit: seconds of search. machines: (cluster, number of nodes) of each cluster that may be used; empty for the whole
+    fleet."""
 
     topology: Topology
     workload: Workload

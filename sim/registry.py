@@ -8,7 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
-from sim.errors import HolmesError, PlanError
+from sim.errors import HolmesError, OptionError
 
 Entry = TypeVar("Entry")
 
@@ -34,7 +34,7 @@ class Registry(Generic[Entry]):
         self,
         package: str,
         noun: str,
-        error: type[HolmesError] = PlanError,
+        error: type[HolmesError] = OptionError,
         hint: Callable[[str, tuple[str, ...]], str] = known_names,
         by_constant: bool = False,
     ):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +15,7 @@ from sim.engine.symmetry import fold
 from sim.formats.topology import load
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-
-Make = Callable[..., Any]
+from tests import builders
 
 
 @pytest.mark.parametrize(("kinds", "devices"), [(scale.UNIFORM, 1), (scale.MIXED, 4)])
@@ -74,9 +71,9 @@ def test_candidates_are_splits_of_all_layers() -> None:
     assert (steps(evaluator.table("1f1b", 8, 16, 1).candidates(classes, layers)) > 0).all()
 
 
-def test_strategies_are_a_markdown_table_with_the_best_in_bold(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_strategies_are_a_markdown_table_with_the_best_in_bold() -> None:
     """Eight samples in 0.5, 1 and 1.00001 seconds; a dash where there is no plan."""
-    plan: Plan = make_plan(make_fleet(make_cluster()), microbatches=8)
+    plan: Plan = builders.plan(builders.fleet(builders.cluster()), microbatches=8)
 
     def row(name: str, step_s: float) -> Row:
         return Row(name, replace(plan, prediction=Prediction(step_s, 8 / step_s, 0.0, 0.0, 0.0, (), 0.0, 0.0, 1.0)))

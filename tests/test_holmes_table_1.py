@@ -7,7 +7,6 @@ samples/s by the FLOP count with recomputation, 96 B s l h^2 (1 + s / 6h + V / 1
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import pytest
@@ -19,14 +18,23 @@ from sim.formats import catalog
 
 PUBLISHED = {"infiniband": 99.23, "roce": 80.54, "ethernet": 61.32}
 LAYOUT = Wishes(tp=1, pp=2, microbatch_size=4, recompute="full")
+HANG = 600.0
+"""Seconds; both strategies try all their plans of this layout in less than one."""
 
 
-@functools.cache
-def samples_per_s(environment: str, strategy: str = "megatron") -> float:
-    planned = commands.plan(commands.load(f"holmes-{environment}-4"), strategy=strategy, wishes=LAYOUT, time_limit=5.0)
-    config = planned.plan.config
+@pytest.fixture(scope="module")
+def samples_per_s() -> dict[str, float]:
+    """Samples per second by environment: `hybrid` as Holmes plans it, the others as Megatron-LM does."""
+    strategies = dict.fromkeys(PUBLISHED, "megatron") | {"hybrid": "holmes"}
+    return {environment: planned(environment, strategy) for environment, strategy in strategies.items()}
+
+
+def planned(environment: str, strategy: str) -> float:
+    """Samples per second of the plan of a strategy on four nodes."""
+    plan = commands.plan(commands.load(f"holmes-{environment}-4"), strategy=strategy, wishes=LAYOUT, time_limit=HANG).plan
+    config = plan.config
     assert (config.tp, config.pp, config.dp, config.microbatch_size, config.recompute) == (1, 2, 16, 4, "full")
-    return planned.plan.prediction.samples_per_s
+    return plan.prediction.samples_per_s
 
 
 def test_the_published_tflops_count_the_recomputation():
@@ -44,17 +52,17 @@ def test_the_workload_is_that_of_the_table():
 
 
 @pytest.mark.parametrize("environment", PUBLISHED)
-def test_samples_per_second_within_20_percent(environment):
-    assert samples_per_s(environment) == pytest.approx(PUBLISHED[environment], rel=0.20)
+def test_samples_per_second_within_20_percent(environment, samples_per_s):
+    assert samples_per_s[environment] == pytest.approx(PUBLISHED[environment], rel=0.20)
 
 
-def test_the_order_of_the_environments():
-    assert samples_per_s("infiniband") > samples_per_s("roce") > samples_per_s("ethernet")
+def test_the_order_of_the_environments(samples_per_s):
+    assert samples_per_s["infiniband"] > samples_per_s["roce"] > samples_per_s["ethernet"]
 
 
-def test_the_hybrid_environment_is_above_ethernet():
+def test_the_hybrid_environment_is_above_ethernet(samples_per_s):
     """What Holmes is for: groups within their own NIC kind, only the pipeline over Ethernet."""
-    assert samples_per_s("hybrid", "holmes") > samples_per_s("ethernet")
+    assert samples_per_s["hybrid"] > samples_per_s["ethernet"]
 
 
 def test_the_hybrid_of_figure_6_within_10_percent():

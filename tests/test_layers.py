@@ -1,4 +1,4 @@
-"""The house keeps its floors: imports point down, each library has its room, and nobody imports in a circle."""
+"""The house keeps its floors: imports point down, each library has its room, and no imports form a circle."""
 
 from __future__ import annotations
 
@@ -55,18 +55,34 @@ ROOMS: dict[str, tuple[str, ...]] = {
 """Third-party library -> the files (or the folder) that may import it."""
 
 
-def tree(name: str) -> ast.Module:
-    return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+def module_of(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+MODULES = {module_of(name): name for name in NAMES}
+Trees = dict[str, ast.Module]
+Libraries = dict[str, set[str]]
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """File -> its syntax tree."""
+    return {name: ast.parse((ROOT / name).read_text(encoding="utf-8")) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def libraries(trees: Trees) -> Libraries:
+    """File -> top-level packages that it imports."""
+    return {name: {module.split(".")[0] for module in imports(name, tree)} for name, tree in trees.items()}
 
 
 def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def imports(name: str) -> set[str]:
-    """Modules that a file imports, late ones (inside functions) too; those for type checkers left out."""
+def imports(name: str, tree: ast.Module) -> set[str]:
+    """Modules that a file imports, inside functions too; those for type checkers are left out."""
     found: set[str] = set()
-    package = name.rsplit("/", 1)[0].replace("/", ".")
 
     def visit(node: ast.AST) -> None:
         if is_type_checking(node):
@@ -74,59 +90,54 @@ def imports(name: str) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name}:{node.lineno}: relative import in {package}; write it absolute"
+            assert node.level == 0, f"{name}:{node.lineno}: relative import; write it absolute"
             assert node.module is not None
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(tree(name))
+    visit(tree)
     return found
 
 
-def module_of(name: str) -> str:
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-MODULES = {module_of(name): name for name in NAMES}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_imports_point_down(name: str) -> None:
-    floor = FLOORS.index(name.split("/")[0])
-    above = {module.split(".")[0] for module in imports(name)} & set(FLOORS[floor + 1 :])
-    assert above == set(), f"{name} imports from the floor above it"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_library_is_imported_in_its_room_only(name: str) -> None:
-    used = {module.split(".")[0] for module in imports(name)}
-    astray = {
-        library
-        for library in used & set(ROOMS)
-        if not any(name == room or (room.endswith("/") and name.startswith(room)) for room in ROOMS[library])
+def test_imports_point_down(libraries: Libraries) -> None:
+    """No file imports from a floor above its own."""
+    upward = {
+        name: libraries[name] & set(FLOORS[FLOORS.index(name.split("/")[0]) + 1 :])
+        for name in NAMES
+        if libraries[name] & set(FLOORS[FLOORS.index(name.split("/")[0]) + 1 :])
     }
-    assert astray == set(), f"{name} imports {astray}; their rooms: {[ROOMS[library] for library in astray]}"
+    assert upward == {}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_library_comes_in_by_the_back_door(name: str) -> None:
-    """Whatever is neither ours nor Python's has a room, or is numpy."""
-    used = {module.split(".")[0] for module in imports(name)}
-    assert used - set(sys.stdlib_module_names) - set(FLOORS) - set(ROOMS) - {"numpy"} == set()
+def test_a_library_is_imported_in_its_room_only(libraries: Libraries) -> None:
+    outside = [
+        f"{name} imports {library}; only {', '.join(ROOMS[library])} may"
+        for name in NAMES
+        for library in sorted(libraries[name] & set(ROOMS))
+        if not any(name == room or (room.endswith("/") and name.startswith(room)) for room in ROOMS[library])
+    ]
+    assert outside == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_has_a_name_that_says_what_it_is(name: str) -> None:
-    assert Path(name).stem not in {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
+def test_every_third_party_library_has_a_room(libraries: Libraries) -> None:
+    """Whatever is neither ours nor in Python's standard library has a room, or is numpy."""
+    known = set(sys.stdlib_module_names) | set(FLOORS) | set(ROOMS) | {"numpy"}
+    assert {name: found - known for name, found in libraries.items() if found - known} == {}
 
 
-def arrows() -> networkx.DiGraph[str]:
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    vague = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
+    assert [name for name in NAMES if Path(name).stem in vague] == []
+
+
+@pytest.fixture(scope="module")
+def edges(trees: Trees) -> networkx.DiGraph[str]:
     """Who imports whom among our modules, late imports and those for type checkers included."""
     found: networkx.DiGraph[str] = networkx.DiGraph()
     for module, name in MODULES.items():
-        for node in ast.walk(tree(name)):
+        for node in ast.walk(trees[name]):
             if isinstance(node, ast.Import):
                 wanted = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -143,12 +154,12 @@ def room(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def test_no_module_imports_itself_in_a_circle() -> None:
-    assert list(networkx.simple_cycles(arrows())) == []
+def test_no_module_imports_itself_in_a_circle(edges: networkx.DiGraph[str]) -> None:
+    assert list(networkx.simple_cycles(edges)) == []
 
 
-def test_no_room_imports_itself_in_a_circle() -> None:
-    between = networkx.DiGraph((room(a), room(b)) for a, b in arrows().edges if room(a) != room(b))
+def test_no_room_imports_itself_in_a_circle(edges: networkx.DiGraph[str]) -> None:
+    between = networkx.DiGraph((room(a), room(b)) for a, b in edges.edges if room(a) != room(b))
     assert [sorted(circle) for circle in networkx.strongly_connected_components(between) if len(circle) > 1] == []
 
 
@@ -156,44 +167,53 @@ WIDE = {"holmes_sim/commands.py": ("plan",), "holmes_sim/cli/options.py": ("_pin
 """File -> functions that may have more than seven parameters; `CONTRIBUTING.md` says why."""
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_modules_classes_and_functions_are_small(name: str) -> None:
-    """At most 300 lines in a module, 200 in a class, and seven parameters of a function."""
-    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 300
-    wide = ("command",) if name.startswith("holmes_sim/cli/commands/") else WIDE.get(name, ())
-    for node in ast.walk(tree(name)):
-        if isinstance(node, ast.ClassDef):
-            assert node.end_lineno is not None and node.end_lineno - node.lineno < 200, node.name
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in wide:
-            own = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            assert len([arg for arg in own if arg.arg not in ("self", "cls")]) <= 7, node.name
+def test_modules_have_at_most_300_lines() -> None:
+    lengths = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in NAMES}
+    assert {name: length for name, length in lengths.items() if length > 300} == {}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "sim/units.py"])
-def test_powers_of_ten_and_two_are_written_in_units_only(name: str) -> None:
-    """1e9 as a scale and 2**30 belong to `sim/units.py`; who needs one imports GIGA or GIBI."""
-    scales = {1e9, 1e12, 1e15}
+def test_classes_have_at_most_200_lines(trees: Trees) -> None:
+    classes = [(name, node) for name in NAMES for node in ast.walk(trees[name]) if isinstance(node, ast.ClassDef)]
+    assert [f"{name}: {node.name}" for name, node in classes if (node.end_lineno or 0) - node.lineno >= 200] == []
+
+
+def test_functions_have_at_most_seven_parameters(trees: Trees) -> None:
+    wide = []
+    for name in NAMES:
+        allowed = ("command",) if name.startswith("holmes_sim/cli/commands/") else WIDE.get(name, ())
+        for node in ast.walk(trees[name]):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in allowed:
+                own = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                if len([arg for arg in own if arg.arg not in ("self", "cls")]) > 7:
+                    wide.append(f"{name}: {node.name}")
+    assert wide == []
+
+
+def is_bare_scale(node: ast.AST) -> bool:
+    """Whether a node is 1e9, 1e12, 1e15, or 2 to the power of 10, 20, 30 or 40."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, float) and node.value in {1e9, 1e12, 1e15}
+    power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and ast.unparse(node.left) == "2"
+    return power and isinstance(node.right, ast.Constant) and node.right.value in {10, 20, 30, 40}
+
+
+def test_powers_of_ten_and_two_are_written_in_units_only(trees: Trees) -> None:
+    """1e9 as a scale and 2**30 belong to `sim/units.py`; other files import GIGA or GIBI."""
     bare = [
         f"{name}:{node.lineno}: {ast.unparse(node)}"
-        for node in ast.walk(tree(name))
-        if (isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value in scales)
-        or (
-            isinstance(node, ast.BinOp)
-            and isinstance(node.op, ast.Pow)
-            and ast.unparse(node.left) == "2"
-            and is_binary_scale(node.right)
-        )
+        for name in NAMES
+        if name != "sim/units.py"
+        for node in ast.walk(trees[name])
+        if is_bare_scale(node)
     ]
     assert bare == []
 
 
-def is_binary_scale(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value in {10, 20, 30, 40}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_printed_past_the_console(name: str) -> None:
+def test_nothing_is_printed_past_the_console(trees: Trees) -> None:
     calls = [
-        n for n in ast.walk(tree(name)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print"
+        f"{name}:{node.lineno}"
+        for name in NAMES
+        for node in ast.walk(trees[name])
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert calls == []

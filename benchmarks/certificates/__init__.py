@@ -1,1 +1,1 @@
-"""Judges the certificates of `certified`: small drawn fleets, each planned and brute-forced over the stated space."""
+"""Checks the certificates of `certified` on small random fleets against a brute-force search of the certified space."""

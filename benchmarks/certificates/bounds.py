@@ -1,4 +1,4 @@
-"""Quick lower bounds on plans that are not built yet, from the closed forms of `sim.analytic.stage_costs` for each stage."""
+"""Quick lower bounds on the steps of plans that are not built yet, from the closed form of each stage's costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.request import Request
 from planner.space.shapes import Shape
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
-from sim.errors import PlanError
+from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.transport import trunk_path
 from sim.kernels import memory
@@ -32,11 +32,11 @@ from sim.units import Bytes, Seconds
 Seat = tuple[str, int]
 """A cluster and the number of a stage on it, in pipeline order."""
 Way = tuple[tuple[Seconds, ...], tuple[Seconds, ...], Seconds]
-"""Messages of a replica ahead and back, and the sum of its tied embedding's gradient."""
+"""Seconds of a replica's forward messages, of its backward messages, and of the all_reduce of its tied embedding's gradient."""
 
 
 class Bounds:
-    """Lower bounds, and memory, of the pipelines of one request; each stage is reckoned once."""
+    """Lower bounds on the steps and memory of the pipelines of one request; the costs of each stage are computed once."""
 
     def __init__(self, request: Request):
         self.request, self.workload, self.fleet = request, request.workload, request.topology.fleet
@@ -65,11 +65,11 @@ class Bounds:
         config, microbatches = shape.config(self.workload, pp), shape.microbatches(self.workload)
         held = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
         ends = place == 0, place == pp - 1
-        inside = max(memory.place_bytes(self.workload, config, layers, kept, *ends, owed) for kept, owed in held)
+        inside = max(memory.rank_bytes(self.workload, config, layers, kept, *ends, owed) for kept, owed in held)
         return inside + memory.outside_torch(config)
 
     def of_shape(self, shape: Shape) -> Seconds:
-        """A lower bound on all pipelines of a shape: all layers of all microbatches on all places that there is room for."""
+        """A lower bound on all pipelines of a shape: work of all layers and microbatches on as many stages as fit the fleet."""
         rate = 0.0
         for name, cluster in self.clusters.items():
             if room := min(slots(cluster, shape.tp) // shape.dp, self.workload.model.layers):
@@ -79,18 +79,18 @@ class Bounds:
         return shape.microbatches(self.workload) * self.workload.model.layers / rate if rate else math.inf
 
     def of(self, shape: Shape, stages: Stages) -> Seconds:
-        """A lower bound on one pipeline: `plan_costs.step_seconds` with each message alone and the best collectives."""
-        if len(stages) == 1:  # its devices may lie evenly on their nodes: only its own work is counted
+        """A lower bound on one pipeline: `plan_costs.step_seconds` without contention and with the fastest collectives."""
+        if len(stages) == 1:  # its devices may be spread evenly over their nodes: only the stage's own work is counted
             costs = self._at(shape, (stages[0][0], 0))
             return shape.microbatches(self.workload) * sum(costs.work(stages[0][1], True, True))
         return max(self._of_chain(shape, stages, way) for way in self._ways(shape, stages))
 
     def alike(self, shape: Shape, stages: Stages) -> bool:
-        """Whether the messages of all replicas take equally long: else the closed forms of a plan need not be lower bounds."""
+        """Whether messages of all replicas take equally long; otherwise the closed form of a plan may exceed its step."""
         return len(self._ways(shape, stages)) == 1
 
     def _ways(self, shape: Shape, stages: Stages) -> frozenset[Way]:
-        """The messages of each replica, equal ones once."""
+        """The distinct message times of all replicas."""
         seats = self._seats(shape, stages)
         hops = list(itertools.pairwise(seats))
         nbytes = message_bytes(self.workload, self._config(shape))
@@ -104,7 +104,7 @@ class Bounds:
         return frozenset(found)
 
     def _of_chain(self, shape: Shape, stages: Stages, way: Way) -> Seconds:
-        """`of` one replica, whose messages each run alone."""
+        """A lower bound on the step of one replica, with its messages on an idle network."""
         (hops, backs, tied), schedule, config = way, schedules.get(shape.schedule), self._config(shape)
         seats, counts = self._seats(shape, stages), (shape.microbatches(self.workload), shape.vpp)
         there = back = latest = first_tail = 0.0
@@ -125,7 +125,7 @@ class Bounds:
                 tail = max(tail, back - owed - cost.send_backward + first_tail)
             else:
                 first_tail = owed + tail
-            latest = max(latest, cost.begin(there, config) + counts[0] * cost.slot + tail)
+            latest = max(latest, cost.begin(there, config) + counts[0] * cost.cycle + tail)
             there, back = there + entry.forward, back + entry.inputs
         return latest
 
@@ -157,13 +157,13 @@ class Bounds:
         return self._costs[key]
 
     def _standing(self, shape: Shape, seat: Seat) -> Seat:
-        """The first seat of the cluster that lies on its nodes as this one does."""
+        """The first stage of the cluster with the same position on its nodes as this one."""
         per_node = self.clusters[seat[0]].node.count // shape.tp
         alike = per_node // math.gcd(per_node, shape.dp)
         return seat[0], seat[1] % alike
 
     def _devices(self, shape: Shape, seat: Seat) -> tuple[tuple[Device, ...], ...]:
-        """Devices of a stage, replica by replica: slots fill one node after the other."""
+        """Devices of a stage by replica; slots fill one node after the other."""
         per_node = self.clusters[seat[0]].node.count // shape.tp
         found = []
         for index in range(seat[1] * shape.dp, (seat[1] + 1) * shape.dp):
@@ -172,7 +172,7 @@ class Bounds:
         return tuple(found)
 
     def _hop(self, shape: Shape, replica: int, source: Seat, target: Seat, nbytes: Bytes, operation: str) -> Seconds:
-        """Seconds of a message, or of a sum, between two stages of a replica that runs alone."""
+        """Seconds of a message or all_reduce between two stages of a replica on an idle network."""
         key = source, target, replica, shape.tp, shape.dp, nbytes, operation
         if key not in self._hops:
             a, b = (self._devices(shape, seat)[replica][0] for seat in (source, target))
@@ -180,7 +180,7 @@ class Bounds:
         return self._hops[key]
 
     def _pair(self, source: Device, target: Device, nbytes: Bytes, operation: str) -> Seconds:
-        """The least that two devices need over any type of NIC that they share; infinite where nothing joins them."""
+        """Least seconds between two devices over any NIC type that joins them; infinite if none does."""
         key = source, target, nbytes, operation
         if key not in self._pairs:
             kinds = self._kinds(source, target)
@@ -197,7 +197,7 @@ class Bounds:
                 yield nic.kind
 
     def _over(self, source: Device, target: Device, nbytes: Bytes, operation: str, kind: str) -> Seconds:
-        with suppress(PlanError):
+        with suppress(NoRoute):
             if operation == "send_recv":
                 return messages_alpha_beta(self.fleet, ((source, target, kind),), self._capacities).seconds(nbytes)
             found = protocol_costs(self.fleet, (member((source, target), kind, "ring"),), operation, self._capacities)
@@ -207,7 +207,7 @@ class Bounds:
 
 @functools.lru_cache(maxsize=65536)
 def _alike_in_time(shape: Shape) -> Shape:
-    """A shape whose stages cost the same: of schedules it only matters whether they split the backward."""
+    """A shape with equal stage costs, as a cache key: of a schedule only matters whether it splits the backward."""
     if schedules.get(shape.schedule).SPLITS_BACKWARD:
         return replace(shape, schedule="zb-h1")
     return shape
@@ -215,11 +215,11 @@ def _alike_in_time(shape: Shape) -> Shape:
 
 @functools.lru_cache(maxsize=65536)
 def _alike_in_memory(shape: Shape) -> Shape:
-    """A shape whose stages need the same memory."""
+    """A shape whose stages need the same memory, as a cache key."""
     return replace(shape, overlap_param_gather=True)
 
 
 def lies(cluster: Cluster, shape: Shape, stages: Stages) -> tuple[bool, ...]:
-    """Values of `evenly` under which a pipeline is built: a pipeline of one place may lie evenly on its nodes too."""
+    """Values of `evenly` (`planner.placement.ranks.build`) to try: a pipeline of one stage may also use its nodes evenly."""
     per_node = cluster.node.count // shape.tp
     return (False, True) if len(stages) == 1 and shape.dp > per_node else (False,)

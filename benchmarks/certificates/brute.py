@@ -1,8 +1,8 @@
-"""The fastest plan of the stated space, by brute force: whatever might be faster than the best plan is simulated.
+"""Finds the fastest plan of the certified space by brute force: every plan that might be faster than the best is simulated.
 
-Shapes, pipelines and plans wait in one queue, each with a lower bound on its step. The first of the queue is looked at more
-closely: a shape becomes its pipelines, a pipeline the plan that is built, a plan its simulation. The first simulation that
-comes to the head of the queue is the fastest plan.
+Best-first search with one priority queue of shapes, pipelines and plans, ordered by a lower bound on the step. The first item
+is replaced: a shape by its pipelines, a pipeline by its plans, a plan by its simulation. When a simulated plan is the first
+item, no other plan can be faster.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from planner.request import Request
 from planner.space.shapes import Shape
 from sim.analytic import plan_costs
 from sim.analytic.evaluator import evaluate
-from sim.errors import PlanError
+from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
 Item = tuple[Shape] | tuple[Shape, Stages] | Plan
 STRICT = 1e-9
-"""Share by which two reckonings of the same seconds may differ."""
+"""Relative difference that rounding may cause between two computations of the same seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The fastest plan, simulated, or None; how many plans were built and simulated for it.
+    """The fastest plan, simulated, or None; the numbers of plans that were built and simulated.
 
-    `broken`: plans that the engine finished before their closed form, which is a fault of one of them."""
+    `broken`: plans whose simulated step is below their closed form, which is an error of one of the two."""
 
     plan: Plan | None
     built: int = 0
@@ -44,12 +44,12 @@ class Found:
 
     @property
     def seconds(self) -> Seconds:
-        """Its step; infinite where no plan fits."""
+        """Step of the plan; infinite if no plan fits."""
         return step(self.plan) if self.plan is not None else math.inf
 
 
 def best(request: Request) -> Found:
-    """The fastest plan of the space."""
+    """The fastest plan of the space of a request."""
     bounds, numbers = Bounds(request), itertools.count()
     queue: list[tuple[Seconds, int, Item]] = [(bounds.of_shape(s), next(numbers), (s,)) for s in shapes(request)]
     heapq.heapify(queue)
@@ -60,10 +60,10 @@ def best(request: Request) -> Found:
         if isinstance(item, Plan):
             if item.prediction is not None:
                 return Found(item, built, simulated, tuple(broken))
-            played, simulated = simulate_plan(item), simulated + 1
-            if step(played) < closed_form(item) * (1 - STRICT):
-                broken.append(played)
-            heapq.heappush(queue, (step(played), next(numbers), played))
+            done, simulated = simulate_plan(item), simulated + 1
+            if step(done) < closed_form(item) * (1 - STRICT):
+                broken.append(done)
+            heapq.heappush(queue, (step(done), next(numbers), done))
         elif len(item) == 2:
             for plan in plans(request, *item):
                 built += 1
@@ -77,24 +77,24 @@ def best(request: Request) -> Found:
 
 
 def naive(request: Request) -> Seconds:
-    """The step of the fastest plan, every plan of the space simulated; infinite where none fits."""
+    """The step of the fastest plan by simulation of every plan of the space; infinite if none fits."""
     every = ((shape, stages) for shape in shapes(request) for stages in pipelines(request, shape))
     return min((step(simulate_plan(plan)) for one in every for plan in plans(request, *one)), default=math.inf)
 
 
 def plans(request: Request, shape: Shape, stages: Stages) -> Iterator[Plan]:
-    """The plans of a pipeline that can be built and fit."""
+    """The plans of a pipeline that can be built and fit memory."""
     cluster = request.topology.fleet.cluster(stages[0][0])
     for evenly in lies(cluster, shape, stages):
-        with suppress(PlanError):
+        with suppress(NoRoute, NotDefined):
             plan = build(request, shape, stages, "brute force", evenly)
             if fits(plan):
                 yield plan
 
 
 def closed_form(plan: Plan) -> Seconds:
-    """Seconds of a step on an idle network: the evaluator's, or where it does not hold the plan a lower bound."""
+    """Seconds of a step on an idle network by the evaluator; for plans that it does not support, a lower bound."""
     try:
         return float(evaluate([plan])[0])
-    except PlanError:
+    except NotModelled:
         return plan_costs.step_seconds(plan)

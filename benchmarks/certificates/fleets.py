@@ -1,8 +1,8 @@
-"""Small random fleets of machines that people own, with a workload and the wishes of a user: one request for each seed.
+"""Random small fleets of catalogue devices, with a workload and pinned dimensions: one request for each seed.
 
-A fleet has one to three clusters of one to three nodes with one to four catalogue devices, ten devices in all at most. What
-is inside a node may be slower than its NICs, or faster. Models have two to six layers, of one gradient bucket or of several.
-Besides these there are servers of PCIe cards alone, with models of up to twelve layers and so with long pipelines.
+A fleet has one to three clusters of one to three nodes with one to four devices, at most ten devices in total. Links inside a
+node may be slower or faster than its NICs. Models have two to six layers with one or several gradient buckets. Other fleets
+are servers with PCIe cards only, with models of up to twelve layers, and so with long pipelines.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sim.formats.documents import parse
 from sim.formats.topology import from_document
 
 LARGEST = 20_000
-"""Pipelines, under every shape, that a request has at most: more wishes are pinned until it has no more."""
+"""Maximum number of pipelines of all shapes of a request: dimensions are pinned until there are at most that many."""
 DEVICES = 10
-"""Devices of a fleet at most."""
+"""Maximum number of devices of a fleet."""
 TIME_LIMIT = 120.0
-"""Seconds that the planner has: more than it takes, so that its answers do not depend on the machine."""
+"""Time limit of the planner in seconds: more than it needs, so that its results do not depend on the machine."""
 
 NO_PEER_TO_PEER = "6 GB/s through the host"
 INSIDE = {
@@ -40,7 +40,7 @@ INSIDE = {
     "t4": ("pcie3",),
     "mi210": ("infinity-fabric-3", "pcie4"),
 }
-"""Device -> what joins the devices of a node."""
+"""Device -> possible links inside a node."""
 PCIE_CARDS = ("a100-pcie-40gb", "l40s", "rtx-3090", "rtx-4090")
 ETHERNET = (10, 25, 25, 100)
 RDMA = (100, 200, 400)
@@ -49,7 +49,7 @@ TRUNKS = (1, 10, 25, 100, 100)
 HIDDEN = (512, 1024, 1536, 2048, 3072, 4096)
 LARGE = (5120, 6144, 8192, 12_288)
 STATE = 18
-"""Bytes of weights, gradients and optimizer state of a parameter."""
+"""Bytes of weights, gradients and optimizer state per parameter."""
 VOCABULARIES = (32_000, 51_200, 128_256, 256_000, 256_000)
 BATCHES = (4, 6, 8, 8, 9, 10, 12, 12, 15, 16, 16, 16, 18, 20, 24, 24)
 SEQUENCES = (512, 1024, 2048, 2048, 4096, 4096)
@@ -57,18 +57,18 @@ PINS: tuple[dict[str, Any], ...] = (
     {"tp": 1}, {"tp": 2}, {"pp": 2}, {"pp": 3}, {"dp": 1}, {"schedule": "1f1b"}, {"schedule": "zb-h1"}, {"recompute": "none"},
     {"recompute": "full"}, {"zero_stage": 1}, {"zero_stage": 3}, {"microbatch_size": 1}, {"microbatch_size": 2},
 )  # fmt: skip
-"""What users pin. A request has one of them now and then, and more where its space is too large otherwise."""
+"""Pins. Some requests have one at random; requests with too large a space get more."""
 LONG: tuple[dict[str, Any], ...] = (
     {"tp": 1, "dp": 1}, {"tp": 1, "dp": 2}, {"tp": 2, "dp": 1}, {"tp": 1, "microbatch_size": 1},
     {"tp": 1, "dp": 1, "schedule": "1f1b"}, {"tp": 1, "schedule": "interleaved"}, {"tp": 1, "dp": 1, "microbatch_size": 1},
     {"microbatch_size": 1, "schedule": "zb-h1"},
 )  # fmt: skip
-"""What is pinned of long pipelines."""
+"""Pins of requests with long pipelines."""
 FORMAT = "holmes-sim/topology/1"
 
 
 def draw(seed: int, largest: int = LARGEST) -> Request:
-    """The request of a seed, with a space of at most so many pipelines."""
+    """The request of a seed, with a space of at most `largest` pipelines (if enough dimensions can be pinned)."""
     rng = random.Random(seed)
     document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
@@ -81,7 +81,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
 
 
 def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A fleet of any machines with its workload, and what is pinned."""
+    """A topology document of a fleet of any nodes with a workload, and the pins."""
     document = _fleet(rng)
     model = _model(rng, rng.choice([2, 3, 4, 4, 5, 6, 6, 6]), _hidden(rng, document))
     document["workload"] = _workload(rng, model, _precision(rng, document))
@@ -89,7 +89,7 @@ def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _servers(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One or two clusters of PCIe cards, most without peer-to-peer, with RDMA and a longer model, and what is pinned."""
+    """A document of one or two clusters of PCIe cards with RDMA, most without peer-to-peer, and more layers; and the pins."""
     clusters: dict[str, Any] = {}
     for name in "ab"[: rng.choice([1, 1, 2])]:
         count = rng.choice([2, 3, 4])
@@ -104,7 +104,7 @@ def _servers(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def size(request: Request, enough: int | None = None) -> int:
-    """Pipelines under every shape; counted no further than beyond `enough`."""
+    """Number of pipelines of all shapes; counting stops above `enough`."""
     known: dict[object, int] = {}
     found = 0
     for shape in shapes(request):
@@ -146,7 +146,7 @@ def _node(rng: random.Random, count: int, device: str, rdma: bool = False) -> di
 
 
 def _inside(name: str) -> str | dict[str, Any]:
-    """A link of the catalogue, or one of PCIe without peer-to-peer."""
+    """A link of the catalogue, or the facts of PCIe without peer-to-peer."""
     if name != NO_PEER_TO_PEER:
         return name
     shares = dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"), 0.9)
@@ -164,7 +164,7 @@ def _trunks(rng: random.Random, pair: tuple[str, str], clusters: dict[str, Any])
 
 
 def _hidden(rng: random.Random, document: dict[str, Any]) -> int:
-    """A hidden size; in a half of the cases a large one, whose state takes a share of the fleet's memory."""
+    """A hidden size; in half of the cases a large one, for which the model takes 10 to 70 % of the fleet's memory."""
     nodes = [(cluster["nodes"], cluster["node"]["devices"]) for cluster in document["clusters"].values()]
     memory = sum(float(number * devices["count"]) * catalog.device(devices["type"]).memory for number, devices in nodes)
     room = rng.uniform(0.1, 0.7) * memory / STATE if rng.random() < 0.5 else 0.0
@@ -192,7 +192,7 @@ def _workload(rng: random.Random, model: dict[str, Any], precision: str) -> dict
 
 
 def _precision(rng: random.Random, document: dict[str, Any]) -> str:
-    """fp16, or bf16 where some cluster has it; clusters that have not are left out then."""
+    """fp16, or bf16 if some device supports it; then the planner cannot use clusters that do not."""
     old = {"v100-sxm2-16gb", "t4"}
     devices = [cluster["node"]["devices"]["type"] for cluster in document["clusters"].values()]
     able = any(device not in old for device in devices)

@@ -1,4 +1,4 @@
-"""One seed judged: what `certified` plans and proves, beside the fastest plan of the stated space."""
+"""Compares plan and certificate of `certified` with the fastest plan of the certified space, for one seed."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 
 NEAR = 0.005
-"""The share by which a certified plan may take longer than the fastest."""
+"""Relative difference by which a certified plan may take longer than the fastest: the gap at which the search stops."""
 KINDS = {
     "bound": "bound above the best",
     "step": f"more than {NEAR:.1%} above the best",
     "order": "bound above its own plan",
-    "feasible": "disagree on whether a plan fits",
+    "feasible": "only one of both finds a plan",
     "closed form": "engine faster than the closed form",
 }
-"""What can be wrong with a seed."""
+"""Possible faults of a seed, with their texts in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found for one seed; seconds are infinite where there is no plan.
+    """The result of one seed; seconds are infinite if there is no plan.
 
-    `step_s` and `bound_s` are the certified plan's, `mixed` whether it has stages across clusters, which the brute force does
-    not look at; `best_s` and `best_plan` are the brute force's, and `pipelines` the size of its space. `features` names what
-    the space holds. `planning_s` and `brute_s` are what both took."""
+    `step_s` and `bound_s` are step and bound of the certified plan; `mixed`: it has mixed stages, which brute force does not
+    search. `best_s` and `best_plan` are the result of brute force, `pipelines` is the number of pipelines in its space,
+    `features` names properties of the space. `planning_s` and `brute_s` are the seconds of both searches."""
 
     seed: int
     step_s: Seconds
@@ -59,7 +59,7 @@ class Verdict:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Those of `KINDS` that are the case."""
+        """The faults of this seed, as keys of `KINDS`."""
         both = self.best_s < float("inf") and self.step_s < float("inf")
         found = {
             "bound": both and self.bound_s > self.best_s * (1 + STRICT),
@@ -72,12 +72,12 @@ class Verdict:
 
     @property
     def _only_certified(self) -> bool:
-        """Whether the planner has a plan inside the space and the brute force has none."""
+        """Whether the planner has a plan without mixed stages and brute force has none."""
         return self.step_s < self.best_s == float("inf") and not self.mixed
 
 
 def judge(seed: int, largest: int = LARGEST) -> Verdict:
-    """Plan the request of a seed, and brute-force it."""
+    """Plan the request of a seed with `certified` and with brute force, and compare the results."""
     request = draw(seed, largest)
     begun = time.perf_counter()
     plan = certified(request)
@@ -102,14 +102,14 @@ def judge(seed: int, largest: int = LARGEST) -> Verdict:
 
 
 def certified(request: Request) -> Plan | None:
-    """The plan of the default strategy, with its certificate; None where it says that none fits."""
+    """The plan of the default strategy with its certificate; None if no plan fits."""
     with suppress(Infeasible):
         return strategies.get("certified").plan(request, PlanningContext(request))
     return None
 
 
 def layout(plan: Plan | None) -> str:
-    """A plan in one line: its degrees and, place by place, where it stands and how many layers it holds."""
+    """A plan in one line: its degrees, and clusters and layers of each pipeline rank."""
     if plan is None:
         return "none"
     config, width = plan.config, plan.config.tp * plan.config.dp_cp
@@ -125,7 +125,7 @@ def layout(plan: Plan | None) -> str:
 
 
 def features(request: Request) -> tuple[str, ...]:
-    """What the space of a request holds."""
+    """Properties of the space of a request, by name."""
     clusters, model = list(request.clusters()), request.workload.model
     every, bounds = list(shapes(request)), Bounds(request)
     fitting = {shape: any(bounds.fits(shape, stages) for stages in pipelines(request, shape)) for shape in every}
@@ -153,7 +153,7 @@ def features(request: Request) -> tuple[str, ...]:
 
 
 def _of_plan(plan: Plan | None) -> tuple[str, ...]:
-    """What the best plan of a request exercises."""
+    """Properties of the best plan of a request, by name."""
     if plan is None:
         return ("no plan fits",)
     crosses = len({device.cluster for device in plan.placement}) > 1
@@ -173,7 +173,7 @@ def _buckets(request: Request, shape: Shape) -> bool:
 
 
 def _slow_inside(node: Node) -> bool:
-    """Whether the NICs of a node carry more than a link inside it does."""
+    """Whether some NICs of a node have more bandwidth than the links inside it."""
     inside = node.intra_node.port_bandwidth(2) * node.intra_node.efficiency_of("all_reduce")
     return node.count > 1 and any(
         nic.bandwidth * nic.count * nic.spec.efficiency_of("all_reduce") > inside for nic in node.nics

@@ -1,7 +1,7 @@
-"""`python -m benchmarks certificates [--fleets N] [--first SEED] [--results FILE]`: many seeds judged, on all cores.
+"""Checks many seeds on all cores: `python -m benchmarks certificates [--fleets N] [--first SEED] [--results FILE]`.
 
-A seed takes some three seconds of one core, 1,000 of them 50 minutes of it. With a file of results each verdict
-is written to it as a line of JSON, and seeds that it already holds are not judged again.
+A seed takes about three seconds of one core, 1,000 seeds 50 minutes. With a file of results, each verdict is appended as a
+line of JSON, and seeds in the file are not checked again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ FLEETS = 1_000
 
 
 def show(options: Sequence[str] = ()) -> None:
-    """Judge seeds, and print what is wrong with them and what they cover."""
+    """Check seeds, and print their faults and the properties that they cover."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks certificates")
-    parser.add_argument("--fleets", type=int, default=FLEETS, help="seeds to judge")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--results", type=Path, help="a file that verdicts are added to and read from")
+    parser.add_argument("--fleets", type=int, default=FLEETS, help="number of seeds to check")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--results", type=Path, help="file from which verdicts are read and to which they are appended")
     asked = parser.parse_args(options)
     for line in table(verdicts(range(asked.first, asked.first + asked.fleets), asked.results)):
         print(line)
 
 
 def verdicts(seeds: range, results: Path | None = None) -> list[Verdict]:
-    """The verdicts of seeds, in order; those that a file of results holds are read from it."""
+    """The verdicts of seeds, in order; verdicts in the file of results are read from it."""
     known = {one.seed: one for one in _read(results)}
     left = [seed for seed in seeds if seed not in known]
     jobs = Parallel(n_jobs=-1, return_as="generator_unordered")
@@ -51,7 +51,7 @@ def verdicts(seeds: range, results: Path | None = None) -> list[Verdict]:
 
 
 def table(found: list[Verdict]) -> Iterator[str]:
-    """What is wrong, how near the certified plans are, what the fleets cover, and how long it took, line by line."""
+    """Lines of a table: numbers of faults, distances from the best plan, seconds, and properties that the fleets cover."""
     faults = Counter(fault for verdict in found for fault in verdict.faults)
     yield f"{'fleets':<44}{len(found):>8,}"
     for kind, text in KINDS.items():
@@ -67,14 +67,14 @@ def table(found: list[Verdict]) -> Iterator[str]:
     for text, seconds in (("planning", [v.planning_s for v in found]), ("brute force", [v.brute_s for v in found])):
         numbers = f"{statistics.median(seconds):.2f} s, {statistics.fmean(seconds):.2f} s, {max(seconds):.2f} s"
         yield f"{f'{text}: median, mean, most':<44}{numbers:>24}"
-    yield "\nfleets whose space holds"
+    yield "\nfleets with this property"
     for feature, number in sorted(Counter(feature for verdict in found for feature in verdict.features).items()):
         yield f"  {feature:<42}{number:>8,}"
     yield from _wrong(found)
 
 
 def _wrong(found: list[Verdict]) -> Iterator[str]:
-    """Every seed with something wrong."""
+    """Lines for every seed with a fault."""
     for verdict in found:
         if verdict.faults:
             yield f"\nseed {verdict.seed}: {', '.join(verdict.faults)} {verdict.wishes}"

@@ -1,6 +1,6 @@
-"""The space of plans that `certified` states, enumerated anew: every shape, and every pipeline of whole stages.
+"""Enumerates the space of plans that a certificate covers: every shape, and every pipeline of whole stages.
 
-Nothing here comes from the search of the planner: of `planner.space.shapes` only the record of a shape is used.
+This is independent of the planner's search: only the class `Shape` is taken from `planner.space.shapes`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 
 Stages = tuple[tuple[str, int], ...]
-"""(cluster, layers) of every pipeline place."""
+"""(cluster, layers) of every pipeline rank."""
 
 RECOMPUTE = ("none", "full")
 SCHEDULES = ("1f1b", "interleaved", "zb-h1", "zb-h2")
 ZERO_STAGES = (1, 2, 3)
-"""The stages above 1 only where there are several replicas."""
+"""ZeRO stages; those above 1 only with several replicas."""
 GATHERS_BEHIND = (1, 2)
-"""ZeRO stages under which the weights may also be gathered behind the optimizer."""
+"""ZeRO stages under which the weights may also be gathered after the optimizer."""
 CHUNKS_ALWAYS = (2, 4, 8)
 MOST_CHUNKS = 12
 """vpp is one of `CHUNKS_ALWAYS`, or a divisor of the model's layers from 2 to this."""
 
 
 def slots(cluster: Cluster, tp: int) -> int:
-    """Tensor-parallel groups that a cluster holds, each inside one node."""
+    """Number of tensor-parallel groups on a cluster, each inside one node."""
     return cluster.nodes * (cluster.node.count // tp)
 
 
 def shapes(request: Request) -> Iterator[Shape]:
-    """All degrees but pp, under every schedule, ZeRO stage and overlap, as far as the wishes leave a choice."""
+    """All shapes: all degrees but pp, under every schedule, ZeRO stage and overlap that the pins allow."""
     for tp, dp, size in degrees(request):
         wishes = request.wishes
         for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
@@ -44,7 +44,7 @@ def shapes(request: Request) -> Iterator[Shape]:
 
 
 def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
-    """(tp, dp, microbatch size) that divide the model and the batch, and have room on some cluster."""
+    """(tp, dp, microbatch size) that divide model and batch, and of which a stage fits on some cluster."""
     wishes, model, batch = request.wishes, request.workload.model, request.workload.global_batch_size
     clusters = list(request.clusters())
     widest = max((cluster.node.count for cluster in clusters), default=0)
@@ -58,7 +58,7 @@ def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
 
 
 def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
-    """Every pipeline of whole stages in which each cluster's stages stand side by side: all orders, sizes and lengths."""
+    """Every pipeline of whole stages with consecutive stages of each cluster: all orders, sizes and lengths."""
     clusters = list(request.clusters())
     room = tuple((c.name, slots(c, shape.tp) // shape.dp) for c in clusters if slots(c, shape.tp) >= shape.dp)
     microbatches, layers = shape.microbatches(request.workload), request.workload.model.layers
@@ -71,7 +71,7 @@ def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
 
 
 def _places(room: tuple[tuple[str, int], ...], most: int) -> Iterator[tuple[str, ...]]:
-    """Clusters of the places of every pipeline of so many places at most."""
+    """Clusters of the pipeline ranks of every pipeline with at most `most` pipeline ranks."""
     for size in range(1, len(room) + 1):
         for order in itertools.permutations(room, size):
             for counts in itertools.product(*(range(1, min(capacity, most) + 1) for _, capacity in order)):
@@ -80,19 +80,19 @@ def _places(room: tuple[tuple[str, int], ...], most: int) -> Iterator[tuple[str,
 
 
 def _splits(layers: int, pp: int, least: int) -> Iterator[tuple[int, ...]]:
-    """Every way to split so many layers over so many places of `least` layers or more."""
+    """Every split of the layers over pp pipeline ranks with at least `least` layers each."""
     spare = layers - pp * (least - 1)
     for cuts in itertools.combinations(range(1, spare), pp - 1):
         yield tuple(b - a + least - 1 for a, b in itertools.pairwise((0, *cuts, spare)))
 
 
 def _divisors(number: int, wished: int | None, most: int) -> list[int]:
-    """Divisors of a number up to the most, or of these only the wished one."""
+    """Divisors of a number up to `most`; only the pinned one if there is a pin."""
     return [one for one in range(1, min(number, most) + 1) if number % one == 0 and wished in (None, one)]
 
 
 def _schedules(request: Request) -> Iterator[tuple[str, int]]:
-    """(schedule, vpp) as far as the wishes leave a choice."""
+    """(schedule, vpp) that the pins allow."""
     wishes, layers = request.wishes, request.workload.model.layers
     divisors = [vpp for vpp in range(2, MOST_CHUNKS + 1) if layers % vpp == 0]
     for name in [wishes.schedule] if wishes.schedule else SCHEDULES:
@@ -103,7 +103,7 @@ def _schedules(request: Request) -> Iterator[tuple[str, int]]:
 
 
 def _sharing(request: Request, dp: int) -> Iterator[tuple[int, bool]]:
-    """(ZeRO stage, whether weights are gathered ahead of the next forwards)."""
+    """(ZeRO stage, whether weights are gathered before the next forwards)."""
     wished = request.wishes.zero_stage
     for zero_stage in [wished] if wished is not None else ZERO_STAGES if dp > 1 else (1,):
         yield zero_stage, True

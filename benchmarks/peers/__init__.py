@@ -1,5 +1,5 @@
-"""This project's plans judged by the models of other planners: `python -m benchmarks peers`.
+"""Plans evaluated under the cost models of other planners (peers): `python -m benchmarks peers`.
 
-Each file holds one peer's judge, coded from the formula that its docstring states, and a search of plans that the judge rates.
-The cases are the topologies under `topologies/peers/`; figures of the peers stand beside ours with their source.
+Each module implements the cost model of one peer, by the formula in its docstring, and a search of plans under that model. The
+cases are the topologies in `topologies/peers/`; published numbers of the peers are given with their source.
 """

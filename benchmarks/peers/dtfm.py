@@ -1,14 +1,15 @@
 """DT-FM's communication cost (arXiv 2206.01288; DS3Lab/DT-FM cda948f) of plans on its five cases, and structured plans.
 
-64 peers train 8 stages of 8 replicas. The cost, in seconds, of the groups of peers that hold a stage each:
+64 peers (devices) train 8 stages of 8 replicas. The cost, in seconds, of a partition of the peers into groups, one per stage:
 
     max over groups of max over their peers i of  sum over j != i of 2 (delay_ij + G / (8 b_ij))
     + 2 x the shortest open path through all groups; from group to group it takes the perfect matching whose longest
       delay_ij + A / b_ij is least
 
-with G the gradients of a stage and A the activations that a replica sends. A layout is structured if it follows from units of
-close peers (a node of several devices, or a cluster of single ones): alike units are cut into blocks of b, and the stages of a
-block take equally many peers from each of its units. b = 1 keeps stages inside units, b = all spreads each over all units.
+with G the gradients of a stage and A the activations that a replica sends. A layout is structured if it is built from units of
+close peers (a node with several devices, or a cluster of single devices): units of equal size are divided into blocks of b
+units, and each stage of a block has equally many peers from each unit of the block. With b = 1 stages are inside units; with b
+= all each stage is spread over all units.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ STAGES = REPLICAS = 8
 GRADIENTS = 1.3e9 * 4 * 3 / 24
 """Bytes: 1.3 B parameters in fp32, 3 of 24 layers a stage."""
 ACTIVATIONS = 2024 * 2048 * 2 * 61.035 / 2**30 * 1e9
-"""Bytes, as the source counts them: GiB taken for GB, and 2024 tokens."""
+"""Bytes as in the source, which takes GiB for GB and has 2024 tokens."""
 CASES = ("0-datacenter", "1-spot", "2-universities", "3-regional", "4-worldwide")
 INSIDE_DELAY = {"2-universities": 1e-3, "3-regional": 5e-3, "4-worldwide": 5e-3}
-"""Seconds between peers of a region, which a topology cannot say."""
+"""Delay in seconds between peers of a region, which a topology cannot express."""
 GENETIC = {"0-datacenter": 3.4398, "1-spot": 43.5473, "2-universities": 16.0868, "3-regional": 34.8020, "4-worldwide": 49.2184}
 """Seconds, by this cost, of what DT-FM's own genetic search finds in 260 to 410 CPU seconds (run once, on two cores)."""
 
@@ -79,14 +80,14 @@ def load(case: str) -> tuple[Topology, Pairs]:
 
 
 def cost(plan: Plan, pairs: Pairs) -> float:
-    """DT-FM's cost of a plan of 8 stages and 8 replicas as it stands: its own order of stages, its own pipelines."""
+    """DT-FM's cost of a plan of 8 stages and 8 replicas, with the plan's order of stages and pairs of peers."""
     ranks = [[plan.placement[plan.config.rank(0, j, i)] for j in range(REPLICAS)] for i in range(STAGES)]
     borders = (max(map(pairs.activations, one, other)) for one, other in itertools.pairwise(ranks))
     return _exchange(tuple(map(tuple, ranks)), pairs) + 2 * sum(borders)
 
 
 def arranged(groups: Groups, pairs: Pairs) -> tuple[float, Groups]:
-    """DT-FM's cost of groups in no order, and the groups in the order (of stages, and of peers) that it rests on."""
+    """DT-FM's cost of unordered groups, and the groups in the order of stages and peers that has this cost."""
     borders = {key: _matching(*key, pairs)[0] for key in itertools.combinations(groups, 2)}
     seconds, path = _path(groups, borders)
     inner = [groups[path[0]]]
@@ -169,7 +170,7 @@ def _layouts(alike: list[Group]) -> Iterator[Groups]:
 
 
 def _blocks(alike: list[Group], width: int) -> Iterator[list[list[Group]]]:
-    """Ways to cut units into blocks of so many; one where all units are of one cluster, which are interchangeable."""
+    """Divisions of units into blocks of `width`; only one if all units are in one cluster, because they are interchangeable."""
     if len({unit[0].cluster for unit in alike}) == 1:
         yield [alike[i : i + width] for i in range(0, len(alike), width)]
         return
@@ -183,7 +184,7 @@ def _blocks(alike: list[Group], width: int) -> Iterator[list[list[Group]]]:
 
 
 def best(case: str) -> Plan:
-    """The structured plan of least cost: 8 stages of 3 layers, in the order that the cost rests on."""
+    """The structured plan of least cost: 8 stages of 3 layers, in the order that has this cost."""
     topology, pairs = load(case)
     found = (arranged(layout, pairs) for layout in structured(topology.fleet))
     _, groups = min(found, key=lambda pair: pair[0])
@@ -195,8 +196,8 @@ def best(case: str) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case: DT-FM's cost (s) of the genetic search's groups, of the best structured plan, and of the plan that `certified`
-    gives with 8 stages of 8 replicas; simulated step (s) of these two; CPU seconds of the structured search."""
+    """A case: DT-FM's cost (s) of the genetic search's groups, of the best structured plan, and of the `certified` plan with 8
+    stages of 8 replicas; simulated step (s) of the last two; CPU seconds of the structured search."""
 
     case: str
     genetic: float
@@ -208,7 +209,7 @@ class Row:
 
 
 def measure(time_limit: float = 5.0) -> list[Row]:
-    """All five cases. `certified` knows nothing of this cost, and the structured search nothing of our simulator."""
+    """Rows of all five cases. `certified` does not use this cost, and the structured search does not use the simulator."""
     rows = []
     for case in CASES:
         topology, pairs = load(case)

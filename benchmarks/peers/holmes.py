@@ -1,8 +1,9 @@
-"""Holmes' published layer splits, 26 | 22 and 16 | 14 (scripts of zhejianglab/Holmes dadcc08), explained and planned against.
+"""Holmes' published layer splits, 26 | 22 and 16 | 14 (scripts of zhejianglab/Holmes dadcc08), compared with certified plans.
 
 The rule of arXiv 2312.03549, section 3, gives environment i floor(alpha S(i) / sum of S x layers), the rest to the last. With
 alpha = 1 and the speeds S of the paper's table 1, 197 TFLOP/s on InfiniBand and 160 on RoCE, it gives both splits (any ratio of
-speeds from 1.182 to 1.285 does); with the alpha = 1.05 of the paper it gives 27 | 21 and 17 | 13. The scripts type their split.
+speeds from 1.182 to 1.285 does); with the alpha = 1.05 of the paper it gives 27 | 21 and 17 | 13. The scripts contain the split
+as a constant.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Row:
 
 
 def published(name: str, like: Plan) -> Plan:
-    """The script's split under the configuration of a plan, played."""
+    """The simulated plan of the script's split under the configuration of another plan."""
     _, layers = SCRIPTS[name]
     topology, config = commands.load(name), like.config
     shape = Shape(
@@ -43,7 +44,7 @@ def published(name: str, like: Plan) -> Plan:
 
 
 def measure(time_limit: float = 5.0) -> list[Row]:
-    """Both scripts."""
+    """Rows of both scripts."""
     rows = []
     for name, (tp, layers) in SCRIPTS.items():
         wishes = Wishes(tp=tp, pp=2, microbatch_size=4)

@@ -9,9 +9,9 @@ with y the group's slowness: that of its slowest device, or 2 for the healthy on
 
     (k_j l_j + 1200 at both ends) h + 5500 <= 81252 - 4096,   k_j by the stage's distance from the last, h = 2 on one device
 
-Malleus enumerates who stands where and solves two integer programmes for each: layers, then microbatches. `joint` decides all
-of it at once and exactly: the least T at which a dynamic programme over groups left finds pipelines for 64 microbatches.
-`uniform` is the best that a plan of this project can say: one tp, one depth and one split for all pipelines.
+Malleus enumerates placements and solves two integer programmes for each: layers, then microbatches. `joint` optimises all of
+these together and exactly: the least T at which a dynamic programme over the remaining groups finds pipelines for 64
+microbatches. `uniform` is the best layout that a plan file can express: one tp, one depth and one split for all pipelines.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SLOW = {
     "two slow": (4.79, 2.34),
     "three slow": (4.79, 3.8, 2.34),
 }
-"""Ratios of slow devices, no two in a pair. The source's layout was planned when two were slow: of the third, rank 16, its map
-of ranks still makes use in a stage of 19 layers. Its new input has three."""
+"""Slowness of the slow devices, each in a different pair. The source's layout was planned with two slow devices: the third,
+rank 16, is still used in a stage of 19 layers. The source's new input has three."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """The devices of a stage of one pipeline: slowness, and how many times a healthy pair's memory per device they need."""
+    """Devices of one stage of one pipeline: slowness, and memory per device in multiples of that of a healthy pair."""
 
     slowness: float = 1.0
     share: int = 1
@@ -46,19 +46,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages in order."""
+    """Groups and layers of the stages, in order."""
 
     groups: tuple[Group, ...]
     layers: tuple[int, ...]
 
     @property
     def seconds(self) -> float:
-        """Of one microbatch in the slowest stage."""
+        """Time of one microbatch in the slowest stage, in the units above."""
         return max(group.slowness * layers for group, layers in zip(self.groups, self.layers, strict=True))
 
     @property
     def fits(self) -> bool:
-        """Whether all layers are there and every stage's memory suffices."""
+        """Whether the stages have all layers and every stage fits memory."""
         rooms = (room(group, j, len(self.groups)) for j, group in enumerate(self.groups))
         return sum(self.layers) == LAYERS and all(k <= most for k, most in zip(self.layers, rooms, strict=True))
 
@@ -69,7 +69,7 @@ REPORTED: Layout = (
     (Pipeline((Group(2.34), Group(HALF, 2), Group(), Group()), (11, 8, 19, 22)), 10),
     *(((Pipeline((Group(),) * 4, (15,) * 4)), 18),) * 3,
 )
-"""The source's layout for two slow devices: the slowest of them rests, its mate is a stage of its own."""
+"""The source's layout for two slow devices: the slower one is not used, and the other device of its pair is a stage alone."""
 
 
 def judge(layout: Layout) -> float:
@@ -82,14 +82,14 @@ def judge(layout: Layout) -> float:
 
 
 def room(group: Group, stage: int, stages: int) -> int:
-    """The most layers that fit a stage."""
+    """Maximum number of layers that fit a stage."""
     end = EMBEDDING if stage in (0, stages - 1) else 0.0
     return int(((MEMORY - EXTRA) / group.share - end) // PER_LAYER[stage - stages])
 
 
 @functools.cache
 def fastest(groups: tuple[Group, ...]) -> Pipeline | None:
-    """The pipeline of least seconds on these groups, in any order; None where memory does not suffice."""
+    """The fastest pipeline on these groups, in any order; None if the layers do not fit memory."""
     found = [p for order in set(itertools.permutations(groups)) if (p := _filled(order)) is not None]
     return min(found, key=lambda p: (p.seconds, p.groups), default=None)
 
@@ -99,14 +99,14 @@ def _filled(order: tuple[Group, ...]) -> Pipeline | None:
     layers = [0] * len(order)
     if sum(rooms) < LAYERS:
         return None
-    for _ in range(LAYERS):  # a layer goes where the stage is fastest with it: the least maximum, by exchange
+    for _ in range(LAYERS):  # each layer goes to the stage that is fastest with it: this greedy choice minimises the maximum
         j = min((j for j in range(len(order)) if layers[j] < rooms[j]), key=lambda j: order[j].slowness * (layers[j] + 1))
         layers[j] += 1
     return Pipeline(order, tuple(layers))
 
 
 def joint(slow: tuple[float, ...]) -> Layout:
-    """The layout of least T: who stands where, how deep, layers and microbatches, all at once."""
+    """The layout of least T over placement, depth, layers and microbatches."""
     return _least(lambda limit: _packed(slow, limit), (p.seconds for p, *_ in _choices(slow)))
 
 
@@ -124,7 +124,7 @@ def _choices(slow: tuple[float, ...]) -> list[tuple[Pipeline, int, int]]:
 
 
 def _packed(slow: tuple[float, ...], limit: float) -> Layout | None:
-    """Pipelines of most microbatches within the limit; None where they do not come to all."""
+    """Pipelines that process the most microbatches within the limit; None if these are not all microbatches."""
     choices = [(p, bits, n, int(limit / p.seconds + 1e-9)) for p, bits, n in _choices(slow)]
 
     @functools.cache
@@ -145,7 +145,7 @@ def _packed(slow: tuple[float, ...], limit: float) -> Layout | None:
 
 
 def _trimmed(layout: Layout, over: int) -> Layout:
-    """The layout without so many microbatches, taken where they take longest."""
+    """The layout with `over` microbatches fewer, each taken from the pipeline that finishes last."""
     counts = [m for _, m in layout]
     for _ in range(over):
         i = max(
@@ -156,7 +156,7 @@ def _trimmed(layout: Layout, over: int) -> Layout:
 
 
 def _least(packed: Callable[[float], Layout | None], seconds: Iterable[float]) -> Layout:
-    """The layout at the least limit that allows one: limits are whole numbers of microbatches of some pipeline."""
+    """The layout at the least limit with a layout, by bisection; limits are whole numbers of microbatches of some pipeline."""
     limits = sorted({value * m for value in set(seconds) for m in range(1, MICROBATCHES + 1)})
     low, high = 0, len(limits) - 1
     while low < high:
@@ -171,9 +171,9 @@ def _least(packed: Callable[[float], Layout | None], seconds: Iterable[float]) -
 
 
 def uniform(slow: tuple[float, ...]) -> Layout:
-    """The layout of least T with one split for all pipelines of four stages on pairs: what a plan of this project can say.
+    """The layout of least T with one split for all pipelines of four stages on pairs, which a plan file can express.
 
-    In a pipeline the slowest group takes the fewest layers; slow pairs may share a pipeline."""
+    In a pipeline the slowest group gets the fewest layers; slow pairs may be in one pipeline."""
     return min((_watered(p) for p in _uniform(slow)), key=judge)
 
 
@@ -195,13 +195,13 @@ def _uniform(slow: tuple[float, ...]) -> Iterator[tuple[Pipeline, ...]]:
 
 
 def _sorted_shares(shares: tuple[int, ...]) -> tuple[int, ...]:
-    """The same sharing with pipelines numbered as they come."""
+    """The same assignment of slow pairs to pipelines, with pipelines numbered in order of appearance."""
     names: dict[int, int] = {}
     return tuple(names.setdefault(share, len(names)) for share in shares)
 
 
 def _watered(pipelines: tuple[Pipeline, ...]) -> Layout:
-    """Microbatches dealt one by one to the pipeline that is done first with one more."""
+    """Assign microbatches one by one to the pipeline that finishes first with one more."""
     counts = [len(p.groups) for p in pipelines]
     for _ in range(MICROBATCHES - sum(counts)):
         i = min(range(len(pipelines)), key=lambda i: (counts[i] + 1) * pipelines[i].seconds)
@@ -211,7 +211,7 @@ def _watered(pipelines: tuple[Pipeline, ...]) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A situation: T of Malleus' layout (None where the source has none), of ours, and of the best uniform one; CPU seconds."""
+    """A case: T of Malleus' layout (None if the source has none), the best layout, the best uniform one; CPU seconds."""
 
     name: str
     reported: float | None
@@ -221,7 +221,7 @@ class Row:
 
 
 def measure() -> list[Row]:
-    """Both situations."""
+    """Rows of both cases."""
     rows = []
     for name, slow in SLOW.items():
         begun = time.process_time()

@@ -1,7 +1,7 @@
-"""Sailor's simulator (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py) as a judge, and plans for it.
+"""The cost model of Sailor (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py), and plans under it.
 
-Facts stand in sailor.yaml. Stages i = 0 .. S - 1 are given by device, tp and layers (26: embedding, 24 blocks, head), each has
-dp replicas, and M = ceil(1024 / (samples dp)) microbatches go through them. An iteration takes
+Its numbers are in sailor.yaml. Stages i = 0 .. S - 1 are given by device, tp and layers (26: embedding, 24 blocks, head), each
+has dp replicas, and M = ceil(1024 / (samples dp)) microbatches go through them. An iteration takes
 
     (M - 1) max_i (c_i + n_i) + sum c_i + sum n_i + max_i update_i + max_i sync_i
 
@@ -11,8 +11,8 @@ tp among single devices, in buckets of 5e8 bytes. Bytes of a device, which must 
 
     24 parameters + 4 samples kept (S - i) + 2e9 (3e9 with tp > 1)
 
-`search` is exact for stages of one kind of device each: a dynamic programme from the last stage to the first over layers and
-devices left, which keeps what no other beats in all of maximum, sum, sync and update.
+`search` is exact for stages of one device type each: a dynamic programme from the last stage to the first over remaining layers
+and devices, which keeps the partial pipelines that are not dominated in maximum, sum, sync and update.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A plan as Sailor's simulator takes it: stages in order, dp replicas of each, samples of a microbatch."""
+    """A plan for Sailor's simulator: stages in order, dp replicas of each, samples per microbatch."""
 
     stages: tuple[Stage, ...]
     dp: int
@@ -69,7 +69,7 @@ class Layout:
 
 @functools.cache
 def facts() -> dict[str, Any]:
-    """What sailor.yaml says."""
+    """Content of sailor.yaml."""
     with FACTS.open(encoding="utf-8") as file:
         read: dict[str, Any] = yaml.safe_load(file)
     return read
@@ -81,7 +81,7 @@ def _of_layer(layer: int) -> str:
 
 @functools.cache
 def _before(key: str, tp: int) -> tuple[float, ...]:
-    """Sums of a number (parameters, kept) of all layers before each."""
+    """Sum over all layers before each layer of the number `key` (parameters or kept)."""
     return tuple(itertools.accumulate((facts()["layers"][tp][_of_layer(i)][key] for i in range(LAYERS)), initial=0))
 
 
@@ -99,20 +99,20 @@ def _seconds_before(device: str, tp: int, samples: int) -> tuple[float, ...]:
 
 
 def compute(stage: Stage, samples: int) -> float:
-    """c_i: forward and backward of a microbatch."""
+    """c_i: seconds of forward and backward of a microbatch."""
     before = _seconds_before(*stage.kind, samples)
     return before[stage.past] - before[stage.first]
 
 
 def update(stage: Stage, samples: int) -> float:
-    """The optimizer step, as measured for a whole small model."""
+    """Seconds of the optimizer step, as measured for a whole small model."""
     row = _row(*stage.kind, samples)
     assert row is not None
     return row[_of_layer(stage.first)][2]
 
 
 def fits(stage: Stage, samples: int, behind: int) -> bool:
-    """Whether a stage with so many stages behind it fits the memory of its devices."""
+    """Whether a stage that is followed by `behind` stages fits the memory of its devices."""
     parameters, kept = (_before(key, stage.tp) for key in ("parameters", "kept"))
     bytes_ = 24 * (parameters[stage.past] - parameters[stage.first])
     bytes_ += 4 * samples * (kept[stage.past] - kept[stage.first]) * (behind + 1)
@@ -128,7 +128,7 @@ def _fit(sender: Kind, receiver: Kind) -> tuple[float, float, float]:
 
 @functools.cache
 def message(nbytes: float, sender: Kind, receiver: Kind) -> float:
-    """Seconds of a message between two VMs that use so many devices each."""
+    """Seconds of a message between two VMs, by device and number of devices used on each."""
     a, b, c = _fit(sender, receiver)
     x = math.log2(nbytes / 1e6)
     return nbytes / 1e9 / (a * x * x + b * x + c)
@@ -136,7 +136,7 @@ def message(nbytes: float, sender: Kind, receiver: Kind) -> float:
 
 @functools.cache
 def sync(stage: Stage, dp: int) -> float:
-    """sync_i: the ring all_reduce of a stage's weights."""
+    """sync_i: seconds of the ring all_reduce of a stage's weights."""
     weights = _before("parameters", 1)
     left, seconds = 4 * (weights[stage.past] - weights[stage.first]) / stage.tp, 0.0
     single = stage.device, 1
@@ -148,7 +148,7 @@ def sync(stage: Stage, dp: int) -> float:
 
 
 def network(stage: Stage, samples: int, before: Kind | None, after: Kind | None, stages: int) -> float:
-    """n_i: messages of a stage for one microbatch."""
+    """n_i: seconds of the messages of a stage for one microbatch."""
     output = facts()["layers"][1]
     ahead = message(4 * samples * output[_of_layer(stage.past - 1)]["output"], stage.kind, after) if after else 0.0
     back = message(4 * samples * output[_of_layer(stage.first)]["output"], stage.kind, before) if before else 0.0
@@ -158,12 +158,12 @@ def network(stage: Stage, samples: int, before: Kind | None, after: Kind | None,
 
 
 def microbatches(dp: int, samples: int) -> int:
-    """M."""
+    """M: number of microbatches per replica."""
     return math.ceil(BATCH / (samples * dp))
 
 
 def judge(layout: Layout) -> float:
-    """Seconds of an iteration by Sailor's simulator; raises ValueError where memory does not suffice."""
+    """Seconds of an iteration by Sailor's simulator; raises ValueError if a stage does not fit memory."""
     stages, samples = layout.stages, layout.samples
     if not all(fits(stage, samples, len(stages) - 1 - i) for i, stage in enumerate(stages)):
         raise ValueError("a stage does not fit its devices")
@@ -181,11 +181,10 @@ Label = tuple[float, float, float, float, tuple[Stage, ...]]
 
 
 def search(devices: dict[str, int], tps: tuple[int, ...] = (1, 2, 4), alike: bool = False) -> Layout:
-    """The layout of least seconds on so many devices. `alike`: one tp for all stages, and a block in each, as plans of this
-    project have it."""
+    """The fastest layout on these devices. `alike`: one tp for all stages and at least one block in each, as in plan files."""
     best: tuple[float, Layout | None] = (math.inf, None)
     shapes = sorted(set(_shapes(devices)), key=lambda shape: (-shape[1], shape[0]))
-    for allowed in [*((tp,) for tp in tps), *(() if alike else (tps,))]:  # one tp for all goes quickly, and bounds the rest
+    for allowed in [*((tp,) for tp in tps), *(() if alike else (tps,))]:  # one tp for all is quick and prunes the rest
         for samples, dp in shapes:
             found = _search(devices, samples, dp, allowed, alike, best[0])
             best = min(best, found, key=lambda pair: pair[0])
@@ -194,7 +193,7 @@ def search(devices: dict[str, int], tps: tuple[int, ...] = (1, 2, 4), alike: boo
 
 
 def _shapes(devices: dict[str, int]) -> Iterator[tuple[int, int]]:
-    """(samples, dp): of the dp with equally many microbatches the least, as each needs fewer devices."""
+    """(samples, dp): for each number of microbatches the least dp, which needs the fewest devices."""
     for samples in {row["samples"] for device in devices for row in facts()["seconds"][device]}:
         for dp in range(1, max(devices.values()) + 1):
             yield samples, math.ceil(BATCH / (samples * microbatches(dp, samples)))
@@ -246,13 +245,13 @@ def _search(
 
 
 def _least_before(kinds: list[Kind], samples: int) -> list[float]:
-    """Seconds that all layers before each take at least, on the fastest kind each."""
+    """Lower bound on the seconds of all layers before each layer: each on its fastest device and tp."""
     each = (min((compute(Stage(*kind, i, i + 1), samples) for kind in kinds), default=0.0) for i in range(LAYERS))
     return list(itertools.accumulate(each, initial=0.0))
 
 
 def _taken(left: tuple[int, ...], names: tuple[str, ...], kind: Kind) -> tuple[int, ...] | None:
-    """What is left of the devices of each name, in units of dp, after a stage of a kind; None where it has too few."""
+    """Remaining devices of each type, in units of dp, after a stage of a kind; None if there are too few."""
     rest = tuple(n - kind[1] if name == kind[0] else n for n, name in zip(left, names, strict=True))
     return rest if min(rest) >= 0 else None
 
@@ -266,9 +265,9 @@ def _keep(labels: list[Label], new: Label) -> None:
 
 
 def expressed(layout: Layout, name: str) -> Plan:
-    """A layout of one tp as a plan of this project on the case's topology; samples that M rounds up make microbatches uneven.
+    """A layout with one tp as a plan on the topology of the case; microbatches are uneven if M was rounded up.
 
-    Raises PlanError where it cannot be said."""
+    Raises PlanError if a plan cannot express the layout."""
     topology = commands.load(f"peers/sailor-{name}")
     named = {facts()["catalogue"][device]: device for device in facts()["cases"][name]["devices"]}
     cluster_of = {named[cluster.node.device.name]: cluster for cluster in topology.fleet.clusters}
@@ -299,7 +298,7 @@ class Row:
 
 
 def measure() -> list[Row]:
-    """The cases of sailor.yaml; CPU seconds of the first search."""
+    """Rows of the cases of sailor.yaml; CPU seconds are those of the first search."""
     rows = []
     for name, case in facts()["cases"].items():
         begun = time.process_time()

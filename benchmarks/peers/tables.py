@@ -1,4 +1,4 @@
-"""What the judges of other planners say of our plans, as tables."""
+"""Tables of plans evaluated under the cost models of other planners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from benchmarks.peers import dtfm, holmes, malleus, sailor
 
 
 def show() -> None:
-    """All of them."""
+    """Print the tables of all peers."""
     show_dtfm()
     show_holmes()
     show_malleus()
@@ -14,7 +14,7 @@ def show() -> None:
 
 
 def show_dtfm() -> None:
-    """DT-FM's cost of plans on its five cases, and what our simulator says of them."""
+    """Print DT-FM's cost and the simulated step of plans on its five cases."""
     print(f"{'':<18}{'cost by DT-FM (s)':>36}{'simulated step (s)':>24}")
     print(f"{'DT-FM':<18}{'its search':>12}{'structured':>12}{'certified':>12}{'structured':>12}{'certified':>12}{'CPU':>9}")
     for row in dtfm.measure():
@@ -24,7 +24,7 @@ def show_dtfm() -> None:
 
 
 def show_holmes() -> None:
-    """Holmes' typed splits beside certified ones."""
+    """Print the layer splits of Holmes' scripts and of certified plans."""
     print(f"{'Holmes':<24}{'published':>12}{'simulated':>12}{'certified':>12}{'simulated':>12}")
     for row in holmes.measure():
         theirs, ours = (" | ".join(map(str, layers)) for layers in (row.published, row.certified))
@@ -33,7 +33,7 @@ def show_holmes() -> None:
 
 
 def show_malleus() -> None:
-    """Malleus' T of its layout and of ours."""
+    """Print the step under Malleus' model (T) of its layout and of the layouts found here."""
     print(f"{'Malleus':<24}{'its layout':>12}{'joint':>12}{'one split':>12}{'CPU':>9}")
     for row in malleus.measure():
         reported = f"{row.reported:.1f}" if row.reported else "-"
@@ -46,7 +46,7 @@ def show_malleus() -> None:
 
 
 def show_sailor() -> None:
-    """Sailor's simulator of Sailor's plan, of any layout, and of those that a plan of this project can say."""
+    """Print Sailor's seconds of its own plan, of the best layout, and of the best one that a plan file can express."""
     print(f"{'Sailor, seconds':<18}{'its plan':>12}{'any tp':>12}{'one tp':>12}{'CPU':>9}")
     for row in sailor.measure():
         ours = f"{sailor.judge(row.found):>12.4f}{sailor.judge(row.alike):>12.4f}"

@@ -1,1 +1,1 @@
-"""Execution traces in MLCommons Chakra's form: the programs that the engine plays, as graphs of nodes, one file a rank."""
+"""Execution traces of MLCommons Chakra: the programs that the engine simulates, as graphs of nodes, one file per rank."""

@@ -1,4 +1,4 @@
-"""The groups of a plan as a trace names them, and which of them a rank's collective is over."""
+"""Communication groups of a plan as traces number them, and the groups of each collective of a rank."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from sim.plan.plan import Plan
 
 
 class Groups:
-    """`ranks[number]` are the ranks of a group in ring order; 0 would be all ranks to ASTRA-sim, so numbers begin with 1.
+    """The numbered groups of a plan: `ranks[number]` are the ranks of a group in ring order.
 
-    Groups of unlike kinds have numbers of their own even where their ranks are the same: collectives of a number are matched by
-    their order, and those of two kinds have none."""
+    Numbers start at 1, because ASTRA-sim reads 0 as the group of all ranks. Groups of different kinds have different numbers
+    even if they have the same ranks: ASTRA-sim matches the collectives of one number by their order, and collectives of
+    different kinds have no common order.
+    """
 
     def __init__(self, plan: Plan):
         self.ranks: dict[int, tuple[int, ...]] = {}
@@ -26,18 +28,22 @@ class Groups:
                 self._note_gradients(group, operation, plan.config.shards)
 
     def parts(self, kind: str, rank: int, operation: str) -> list[tuple[int, str, float]]:
-        """(number of the group, operation, share of the payload) of what a collective is made of, one after the other.
+        """The collectives that one collective of the plan consists of, in order: (number of the group, operation, share of the
+        payload).
 
-        One, or two where blocks of ranks share gradients and then all reduce what they hold alike (HSDP)."""
+        There is one, or two for HSDP: blocks of ranks shard gradients, then ranks with the same shard reduce it across blocks.
+        """
         found = self._parts.get((kind, rank, operation)) or self._parts[kind, rank, ""]
         return [(number, part or operation, share) for number, part, share in found]
 
     def _note_gradients(self, group: Group, operation: str, shards: int) -> None:
+        """Number the groups of one gradient collective."""
         for rows, part, share in gradient_parts([group], operation, shards):
             for row in rows.tolist():
                 self._note(group.kind, operation, tuple(row), part, share)
 
     def _note(self, kind: str, operation: str, ranks: tuple[int, ...], part: str, share: float) -> None:
+        """Number one group, and record it for each of its ranks."""
         number = self._numbers.setdefault((kind, ranks), len(self._numbers) + 1)
         self.ranks[number] = ranks
         for rank in ranks:

@@ -1,6 +1,6 @@
-"""The network of a plan as ASTRA-sim's analytical backend knows networks: dimensions, each of one bandwidth and latency.
+"""The network of a plan for ASTRA-sim's analytical backend: dimensions, each with one bandwidth and one latency.
 
-NPU numbers run through the first dimension first. Keys and units are of astra-network-analytical at 599a047 (input/*.yml,
+NPUs are numbered along the first dimension first. Keys and units are those of astra-network-analytical at 599a047 (input/*.yml,
 common/network-parser): bandwidth in GB/s of 2^30 bytes (common/Type.hh, bw_GBps_to_Bpns), latency in ns.
 """
 
@@ -13,29 +13,32 @@ from sim.plan.plan import Plan
 from sim.units import GIBI
 
 NANO = 1e-9
+"""Seconds in a nanosecond."""
 
 
-def unlike(plan: Plan) -> Iterator[str]:
-    """Why dimensions cannot tell the plan's network; nothing where they can."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """Reasons why dimensions cannot describe the network of a plan; none if they can."""
     all_hosts = hosts.of_plan(plan)
     clusters = list(dict.fromkeys(host.cluster.name for host in all_hosts))
     if len(clusters) > 1:
-        yield f"clusters {', '.join(clusters)} have networks of their own"
+        yield f"clusters {', '.join(clusters)} have separate networks"
         return
     if hosts.per_host(all_hosts) is None or not hosts.in_order(all_hosts):
-        yield "ranks do not fill host after host alike"
+        yield "ranks do not fill the hosts one after the other, with the same number on each"
     fabric = all_hosts[0].cluster.fabric
     if fabric is not None and fabric.oversubscription > 1 and len(all_hosts) > 1:
         yield f"leaves are oversubscribed {fabric.oversubscription:g} to 1"
     nics = sorted({group.nic for group in plan.groups} - {"intra_node"})
     if len(nics) > 1:
-        yield f"groups go over {' and '.join(nics)}"
+        yield f"groups use {' and '.join(nics)}"
 
 
 def dimensions(plan: Plan) -> tuple[tuple[int, float, float], ...]:
-    """(NPUs, bytes a second of one, seconds) of a switch in each host and of one over the hosts, where there are several.
+    """(NPUs, bytes/s of one NPU, latency in seconds) of each dimension: a switch in each host, and one between hosts if
+    several.
 
-    Of a plan that nothing is `unlike` in; what large all_reduces reach of the wire rate."""
+    The plan must have no `unsupported` reason. Bandwidth is the share of the wire rate that large all_reduces reach.
+    """
     all_hosts = hosts.of_plan(plan)
     node, here = all_hosts[0].cluster.node, len(all_hosts[0].ranks)
     found: list[tuple[int, float, float]] = []
@@ -51,7 +54,7 @@ def dimensions(plan: Plan) -> tuple[tuple[int, float, float], ...]:
 
 
 def text(found: tuple[tuple[int, float, float], ...]) -> str:
-    """network.yml of these dimensions."""
+    """The content of network.yml for these dimensions."""
     counts, rates, latencies = zip(*found, strict=True)
     return (
         f"topology: [ {', '.join(['Switch'] * len(counts))} ]\n"

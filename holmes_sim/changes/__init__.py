@@ -1,7 +1,8 @@
-"""What could be bought or changed: one file, one kind of change.
+"""Kinds of change of a fleet that `what-if` tries, one file per kind.
 
-A module offers `of(topology)`: the changes of that kind that the topology allows. A change is edits of the topology's file, so
-that it can be made by hand as well. The folder is the menu."""
+A module offers `of(topology)`: the changes of its kind that the topology allows. A change is a list of edits of the topology
+file, so that a user can make it by hand too. The folder is the registry.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +19,31 @@ from sim.units import UsdPerSecond
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: its name, as people say it, and its edits, each a place of the topology's file and the value there.
+    """A change: its name for users, and its edits as (path in the topology file, new value).
 
-    None as a value deletes the key (`sim.formats.edits`)."""
+    The value None deletes the key (`sim.formats.edits`).
+    """
 
     name: str
     edits: tuple[tuple[str, object], ...]
 
     def made(self, topology: Topology) -> Topology:
-        """The topology after the change. Raises TopologyError where it cannot be made."""
+        """The topology after the change. Raises TopologyError if an edit is not possible."""
         for path, value in self.edits:
             topology = edited(topology, {path: value})
         return topology
 
 
-def doubled(where: str, price: UsdPerSecond | None) -> tuple[tuple[str, object], ...]:
-    """The edit that doubles a price, where there is one."""
+def doubled_price(where: str, price: UsdPerSecond | None) -> tuple[tuple[str, object], ...]:
+    """The edit that doubles the price at a path of the topology file; no edit if there is no price."""
     return () if price is None else ((where, f"{2 * price * 3600:.6g} USD/h"),)
 
 
 class Kind(Protocol):
-    """What every module of this folder offers."""
+    """Interface of the modules in this folder."""
 
     def of(self, topology: Topology) -> Iterator[Change]:
-        """Changes of this kind that the topology allows, the clusters in their order."""
+        """Changes of this kind that the topology allows, clusters in their order."""
         ...
 
 
@@ -49,7 +51,7 @@ REGISTRY: Registry[Kind] = Registry(__name__, "kind of change")
 
 
 def menu(topology: Topology) -> tuple[Change, ...]:
-    """Every change that can be made to a topology."""
+    """All changes that are possible for a topology."""
     found: list[Change] = []
     for kind in REGISTRY.entries():
         found += [change for change in kind.of(topology) if _possible(change, topology)]
@@ -57,6 +59,7 @@ def menu(topology: Topology) -> tuple[Change, ...]:
 
 
 def _possible(change: Change, topology: Topology) -> bool:
+    """Whether all edits of a change can be applied."""
     try:
         change.made(topology)
     except TopologyError:

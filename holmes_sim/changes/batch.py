@@ -1,4 +1,4 @@
-"""A global batch of twice, and of half, as many sequences."""
+"""Change: a global batch size of twice, or half, the number of sequences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.hardware.topology import Topology
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """The workload's batch."""
+    """Twice the batch size, and half if it is even; nothing without a workload."""
     if topology.workload is None:
         return
     now = topology.workload.global_batch_size

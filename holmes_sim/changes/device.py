@@ -1,6 +1,7 @@
-"""The devices of a cluster replaced by the next ones of their vendor, with the interconnect that comes with them.
+"""Change: the devices of a cluster are replaced by their vendor's next generation, with its interconnect.
 
-A price beside the old devices is not theirs and is taken out."""
+A price of the old devices is deleted, as it does not hold for the new ones.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ NEXT = {
     "mi210": ("mi300x", "infinity-fabric-4"),
     "mi250x": ("mi300x", "infinity-fabric-4"),
 }
-"""How the name of a device begins -> the device and the interconnect that vendors sell in its place: our choice."""
+"""Prefix of a device name -> (device, interconnect) of the next generation. The pairs are our choice."""
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """Every cluster whose devices have a successor; as many devices a node as before."""
+    """One change for each cluster whose devices have a successor; the number of devices in a node stays."""
     for cluster in topology.fleet.clusters:
         device = cluster.node.device
         for begin, (successor, link) in NEXT.items():

@@ -1,4 +1,4 @@
-"""Devices of twice the memory in a cluster."""
+"""Change: the devices of a cluster have twice the memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sim.units import size_text
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """Every cluster."""
+    """One change for each cluster."""
     for cluster in topology.fleet.clusters:
         device = cluster.node.device
         larger = size_text(2 * device.memory)

@@ -1,4 +1,4 @@
-"""Twice as many NICs in every node, for one NIC type of one cluster."""
+"""Change: every node of a cluster has twice as many NICs of one type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.hardware.topology import Topology
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """Every NIC type of every cluster."""
+    """One change for each NIC type of each cluster."""
     for cluster in topology.fleet.clusters:
         for index, nic in enumerate(cluster.node.nics):
             where = f"clusters.{cluster.name}.node.nics[{index}]"

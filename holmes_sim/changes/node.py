@@ -1,4 +1,4 @@
-"""One more node in a cluster."""
+"""Change: a cluster has one more node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.hardware.topology import Topology
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """Every cluster; a node that is not there yet has no name."""
+    """One change for each cluster. Host names are deleted, as the new node has none."""
     for cluster in topology.fleet.clusters:
         where = f"clusters.{cluster.name}"
         unnamed: tuple[tuple[str, object], ...] = ((f"{where}.hosts", None),) if cluster.hosts else ()

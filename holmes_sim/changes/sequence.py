@@ -1,4 +1,4 @@
-"""Sequences of twice, and of half, as many tokens."""
+"""Change: sequences of twice, or half, the number of tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.hardware.topology import Topology
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """The workload's sequence length."""
+    """Twice the sequence length, and half if it is even; nothing without a workload."""
     if topology.workload is None:
         return
     now = topology.workload.seq_len

@@ -1,4 +1,4 @@
-"""A cluster left out, with the links that end in it."""
+"""Change: a cluster is removed, together with the trunks that end in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.hardware.topology import Topology
 
 
 def of(topology: Topology) -> Iterator[Change]:
-    """Every cluster, where there is another."""
+    """One change for each cluster, if there are several."""
     if len(topology.fleet.clusters) == 1:
         return
     links = topology.facts().get("links", [])

@@ -1,8 +1,8 @@
-"""Pictures: the pipeline of a step, simulated and measured, the fleet, the placement of a plan on it, strategies beside each
-other, trade-offs, sweeps, the step in trouble, a month of it, rooflines of its stages.
+"""Charts: timelines of simulated and measured steps, fleet, placement, comparison of strategies, Pareto front, sweeps, faults,
+goodput, rooflines.
 
-The only folder that knows matplotlib. Everything here returns a `Figure` and leaves matplotlib's global state alone; a notebook
-shows it, `save` writes it.
+This is the only folder that uses matplotlib. Every function returns a `Figure` and does not change matplotlib's global state. A
+notebook shows a figure, `save` writes it.
 """
 
 from __future__ import annotations

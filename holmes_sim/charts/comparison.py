@@ -1,4 +1,4 @@
-"""Strategies beside each other: samples/s as bars, the fastest on top, each on a pale one that ends at its upper bound."""
+"""Chart of strategies: samples/s as bars, fastest first, each on a pale bar that ends at its upper bound."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sim.plan.prediction import Prediction
 from sim.units import time_text
 
 HEIGHT = 0.62
-"""Of a bar; rows are one apart."""
+"""Height of a bar; rows have distance 1."""
 LINE = 95
-"""Characters of a reason in a line."""
+"""Characters per line of a reason."""
 
 
 def comparison(answer: Compared) -> Figure:
-    """A bar for each strategy with a plan, the reason for each without. At least one has a plan.
+    """A bar for each strategy with a plan, and the reason for each one without. At least one must have a plan.
 
-    The upper bound is that of the strategy's own layout (`sim.analytic.plan_costs.upper_bound_seconds`), so it
-    differs from row to row.
+    The upper bound is that of the strategy's own layout (`sim.analytic.plan_costs.upper_bound_seconds`), so it differs between
+    rows.
     """
     ranked, without = answer.ranked, answer.without
     rows, best = len(ranked) + len(without), ranked[0][2].step_s
@@ -55,13 +55,14 @@ def comparison(answer: Compared) -> Figure:
 
 
 def _numbers(promised: Prediction, best: float) -> str:
-    """Two lines beside a bar."""
+    """Two lines of text beside a bar."""
     slower = "fastest" if promised.step_s == best else f"{promised.step_s / best - 1:.1%} slower"
     share = f"{promised.upper_bound_fraction:.1%} of the upper bound"
-    return f"{promised.samples_per_s:.4g} samples/s, {slower}\n{time_text(promised.step_s)} a step, {share}"
+    return f"{promised.samples_per_s:.4g} samples/s, {slower}\n{time_text(promised.step_s)} per step, {share}"
 
 
 def _layout(plan: Plan) -> str:
+    """Parallel degrees, microbatch size, schedule and recomputation as text."""
     config = plan.config
     more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1)
     words = f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more} · microbatch {config.microbatch_size} · {config.schedule}"
@@ -69,6 +70,7 @@ def _layout(plan: Plan) -> str:
 
 
 def _title(answer: Compared) -> str:
+    """Topology, workload and pins."""
     topology, workload = answer.request.topology, answer.request.workload
     pinned = f"\npinned: {answer.request.wishes}" if str(answer.request.wishes) else ""
     return (
@@ -78,6 +80,7 @@ def _title(answer: Compared) -> str:
 
 
 def _legend(answer: Compared) -> list[Patch | Line2D]:
-    bound = Line2D([], [], color=BLACK, linewidth=2, label="upper bound of that layout: all devices always computing")
+    """Legend of the bars."""
+    bound = Line2D([], [], color=BLACK, linewidth=2, label="upper bound of the layout: all devices compute all the time")
     others = [Patch(color=SKY, label="slower")] if answer.ranked[0][2].step_s < answer.ranked[-1][2].step_s else []
     return [Patch(color=BLUE, label="fastest"), *others, bound]

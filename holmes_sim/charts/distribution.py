@@ -1,4 +1,4 @@
-"""The step in trouble over many seeds: how often it takes how long, and what share of the steps is no longer than that."""
+"""Chart of steps with faults over many seeds: histogram and cumulative distribution of the step time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from holmes_sim.distribution import Troubled
 from sim.units import time_text
 
 BINS = 30
+"""Bins of the histogram."""
 LINES = {"plain": BLACK, "mean": BLUE, "p95": ORANGE, "p99": RED}
+"""Statistics drawn as vertical lines -> colour."""
 
 
 def distribution(found: Troubled) -> Figure:
-    """A histogram of the steps, and the share of the seeds below each."""
+    """Histogram of the step times, and the share of seeds up to each step time."""
     figure = Picture(figsize=(WIDTH, 5.0), dpi=DPI, layout="constrained")
     counts, shares = figure.subplots(1, 2)
     counts.hist(found.steps_s, bins=BINS, color=SKY)
     counts.set(xlabel="step (s)", ylabel="seeds")
     steps = sorted(found.steps_s)
     shares.step([steps[0], *steps], [0.0, *((i + 1) / len(steps) for i in range(len(steps)))], where="post", color=SKY, lw=2)
-    shares.set(xlabel="step (s)", ylabel="share of seeds whose step is no longer", ylim=(0, 1.02))
+    shares.set(xlabel="step (s)", ylabel="share of seeds with at most this step time", ylim=(0, 1.02))
     for axes in (counts, shares):
         _lines(axes, found)
     handles, labels = shares.get_legend_handles_labels()
@@ -34,6 +36,7 @@ def distribution(found: Troubled) -> Figure:
 
 
 def _lines(axes: Axes, found: Troubled) -> None:
+    """Vertical lines at the statistics, with interleaved dashes where they coincide."""
     seconds = found.summary()
     for place, (name, colour) in enumerate(LINES.items()):
         dashes = (DASH * place, (DASH, DASH))

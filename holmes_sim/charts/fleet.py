@@ -1,4 +1,4 @@
-"""The fleet as a picture, and the placement of a plan on it; of many stages the colours are viridis."""
+"""Charts of the fleet and of the placement of a plan on it. With many stages, colours are viridis."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, flops_text, rate_text, size_text, time_text
 
 STAGES = (SKY, ORANGE, GREEN, YELLOW, BLUE, RED, PURPLE, BLACK)
+"""Colours of the stages, if they are few."""
 NICS = {"infiniband": BLUE, "roce": ORANGE, "ethernet": GREEN, "slingshot": PURPLE, "omni-path": RED}
+"""NIC type -> colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Glyph:
-    """How a node is drawn, in inches: the width and height of a device, the gap between two, and their rows and columns."""
+    """Size of a node's drawing in inches: width and height of a device, gap between devices, rows and columns of devices."""
 
     wide: float
     high: float
@@ -67,7 +69,7 @@ def topology(topology: Topology) -> Figure:
 
 
 def placement(plan: Plan) -> Figure:
-    """The fleet with every device in the colour of its pipeline place, numbered; idle devices grey."""
+    """The fleet with every device in the colour and with the number of its pipeline rank; idle devices are grey."""
     config, fleet = plan.config, plan.fleet
     colours = stage_colours(config.pp)
     handles = [Patch(facecolor=colour, label=_stage_words(plan, place)) for place, colour in enumerate(colours)]
@@ -75,7 +77,7 @@ def placement(plan: Plan) -> Figure:
         handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
     more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
     title = (
-        f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices at work · "
+        f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices used · "
         f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more}"
     )
     paint = {device: (config.place(rank)[2], colours[config.place(rank)[2]]) for rank, device in enumerate(plan.placement)}
@@ -83,11 +85,11 @@ def placement(plan: Plan) -> Figure:
 
 
 Paint: TypeAlias = dict[Device, tuple[int, str]]
-"""Pipeline place and colour of the devices that work."""
+"""Pipeline rank and colour of the devices that are used."""
 
 
 def _totals(topology: Topology) -> str:
-    """The sums over the fleet, for the title."""
+    """Totals of the fleet, for the title."""
     fleet = topology.fleet
     nodes = sum(cluster.nodes for cluster in fleet.clusters)
     memory = sum(cluster.devices * cluster.node.device.memory for cluster in fleet.clusters)
@@ -101,24 +103,26 @@ def _totals(topology: Topology) -> str:
 
 
 def _count(number: int, noun: str) -> str:
+    """A number with its noun, in singular or plural."""
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
 def stage_colours(places: int) -> list[str]:
-    """A colour for each pipeline place: few are told apart by hue, many are viridis."""
+    """A colour for each pipeline rank: distinct hues for few, viridis for many."""
     if places <= len(STAGES):
         return list(STAGES[:places])
     return [to_hex(matplotlib.colormaps["viridis"](place / (places - 1))) for place in range(places)]
 
 
 def _stage_words(plan: Plan, place: int) -> str:
+    """Stages and layers of a pipeline rank."""
     stages = plan.stages_of(place)
     layers = [f"{plan.stages[stage].first}-{plan.stages[stage].past_last - 1}" for stage in stages]
     return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)}: layers {listed(layers)}"
 
 
 def _glyph(node: Node, most: int) -> _Glyph:
-    """How to draw a node where the largest cluster draws `most` of them: devices as squares, or as strips of a small box."""
+    """Size of a node's drawing if the largest cluster draws `most` nodes: devices are squares, or strips of a small box."""
     if most > 32:
         return _Glyph(0.32 / node.count, 0.28, 0.0, 1, node.count)
     rows = max(r for r in range(1, node.count + 1) if node.count % r == 0 and (r == 1 or 2 * r * r <= node.count))
@@ -128,7 +132,7 @@ def _glyph(node: Node, most: int) -> _Glyph:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """Where a cluster is drawn: left edge, width, its node glyph, nodes drawn, nodes in a row, and its lines of facts."""
+    """Drawing of a cluster: left edge and width in inches, size of a node, nodes drawn, nodes in a row, lines of facts."""
 
     cluster: Cluster
     left: float
@@ -140,17 +144,18 @@ class _Box:
 
     @property
     def area(self) -> float:
-        """Height of the nodes, with the gaps between them and below."""
+        """Height of the nodes, with the gaps between and below them."""
         return math.ceil(self.drawn / self.columns) * (self.glyph.height + 0.1) + 0.05
 
 
 def _boxes(fleet: Fleet, total: float, condense: bool) -> list[_Box]:
+    """The boxes of all clusters, side by side; with `condense`, clusters of more than eight nodes draw one node."""
     drawn = [1 if condense and cluster.nodes > 8 else cluster.nodes for cluster in fleet.clusters]
-    room = (total - 0.5) / len(drawn) - 0.5
+    available = (total - 0.5) / len(drawn) - 0.5
     glyphs = [_glyph(cluster.node, max(drawn)) for cluster in fleet.clusters]
-    fits = [max(1, int((room - 0.3) / (glyph.width + 0.1))) for glyph in glyphs]
+    fits = [max(1, int((available - 0.3) / (glyph.width + 0.1))) for glyph in glyphs]
     columns = [_even(count, fit) for count, fit in zip(drawn, fits, strict=True)]
-    wide = min(room, max(4.2, *(n * (glyph.width + 0.1) + 0.4 for n, glyph in zip(columns, glyphs, strict=True))))
+    wide = min(available, max(4.2, *(n * (glyph.width + 0.1) + 0.4 for n, glyph in zip(columns, glyphs, strict=True))))
     left = (total - len(drawn) * (wide + 0.5) + 0.5) / 2
     return [
         _Box(cluster, left + index * (wide + 0.5), wide, glyphs[index], drawn[index], columns[index], _facts(cluster))
@@ -159,25 +164,25 @@ def _boxes(fleet: Fleet, total: float, condense: bool) -> list[_Box]:
 
 
 def _even(count: int, fit: int) -> int:
-    """Nodes in a row: at most `fit`, and of those the most that leaves full rows, unless that takes many more rows."""
+    """Nodes in a row: the largest number up to `fit` that gives full rows, unless that needs many more rows."""
     full = max(n for n in range(1, fit + 1) if count % n == 0)
     return full if 2 * full > fit or full == count else min(fit, count)
 
 
 def _facts(cluster: Cluster) -> tuple[tuple[str, str], ...]:
-    """What stands in a cluster's box below its nodes: (text, colour of its mark or nothing)."""
+    """Lines below the nodes of a cluster: (text, colour of the mark before it, or "")."""
     node = cluster.node
     peak = next(((name, rate) for name, rate in node.device.peak if name in ("bf16", "fp16")), node.device.peak[0])
     lines = [(f"{node.device.name} · {size_text(node.device.memory)} · {flops_text(peak[1])} {peak[0]}", "")]
-    lines.append((f"in a node: {node.intra_node.name} · {bytes_per_second_text(node.intra_node.bandwidth)} a device", ""))
-    lines += [(f"{nic.count} × {rate_text(nic.bandwidth)} {nic.kind} a node", NICS.get(nic.kind, DARK)) for nic in node.nics]
-    if cluster.fabric:
-        lines.append((f"{cluster.fabric.nodes_per_leaf} nodes a leaf · {cluster.fabric.oversubscription:g} : 1 above it", ""))
+    lines.append((f"inside a node: {node.intra_node.name} · {bytes_per_second_text(node.intra_node.bandwidth)} per device", ""))
+    lines += [(f"{nic.count} × {rate_text(nic.bandwidth)} {nic.kind} per node", NICS.get(nic.kind, DARK)) for nic in node.nics]
+    if fabric := cluster.fabric:
+        lines.append((f"{fabric.nodes_per_leaf} nodes per leaf · oversubscription {fabric.oversubscription:g}:1", ""))
     return tuple(lines)
 
 
 def _picture(fleet: Fleet, paint: Paint | None, title: str, handles: Sequence[Patch]) -> Figure:
-    """Clusters side by side, trunks as brackets below them, the legend at the foot. The axes are in inches, y downward."""
+    """Clusters side by side, trunks as brackets below them, the legend at the bottom. Axes are in inches, y points down."""
     total = max(WIDTH, 0.5 + len(fleet.clusters) * 3.9)
     boxes, levels = _boxes(fleet, total, condense=paint is None), levels_of(fleet)
     area = max(box.area for box in boxes)
@@ -200,6 +205,7 @@ def _picture(fleet: Fleet, paint: Paint | None, title: str, handles: Sequence[Pa
 
 
 def _draw_box(axes: Axes, box: _Box, top: float, bottom: float, facts_at: float) -> None:
+    """The frame of a cluster, its name, and its facts."""
     axes.add_patch(_rounded(box.left, top, box.wide, bottom - top, PALE, GREY, 0.1))
     cluster, x = box.cluster, box.left + 0.2
     axes.text(x, top + 0.25, cluster.name, fontsize=13, fontweight="bold", va="center")
@@ -213,16 +219,18 @@ def _draw_box(axes: Axes, box: _Box, top: float, bottom: float, facts_at: float)
 
 
 def _rounded(x: float, y: float, wide: float, high: float, face: str, edge: str, corner: float) -> FancyBboxPatch:
+    """A rectangle with rounded corners."""
     style = f"round,pad=0,rounding_size={corner}"
     return FancyBboxPatch((x, y), wide, high, boxstyle=style, facecolor=face, edgecolor=edge, linewidth=0.8)
 
 
 def _draw_nodes(axes: Axes, box: _Box, top: float, paint: Paint | None) -> None:
+    """The nodes of a cluster, or one node as a stack with the number of nodes."""
     glyph, start = box.glyph, box.left + 0.2
     if box.drawn < box.cluster.nodes:
         axes.text(start, top + glyph.height / 2, f"{box.cluster.nodes} ×", fontsize=16, va="center")
         start += 0.2 + 0.14 * len(f"{box.cluster.nodes} ×")
-        for shift in (0.1, 0.05):  # a pack of nodes
+        for shift in (0.1, 0.05):  # a stack of nodes
             axes.add_patch(_rounded(start + shift, top - shift, glyph.width, glyph.height, "white", GREY, 0.03))
     for node in range(box.drawn):
         x = start + node % box.columns * (glyph.width + 0.1)
@@ -245,7 +253,7 @@ def _draw_ports(axes: Axes, box: _Box, x: float, y: float) -> None:
 
 
 def _draw_devices(axes: Axes, glyph: _Glyph, marks: Sequence[tuple[int, str] | None], blank: str, x: float, y: float) -> None:
-    """The devices of one node, the number of its place on each; narrow ones of one place as one strip with one number."""
+    """The devices of a node with their pipeline ranks; adjacent narrow devices of one pipeline rank form one strip."""
     edge = (glyph.width - glyph.columns * (glyph.wide + glyph.gap) + glyph.gap) / 2
     runs = [(mark, 1) for mark in marks] if glyph.gap else [(mark, len(list(run))) for mark, run in groupby(marks)]
     index = 0
@@ -261,13 +269,13 @@ def _draw_devices(axes: Axes, glyph: _Glyph, marks: Sequence[tuple[int, str] | N
 
 
 def _ink(colour: str) -> str:
-    """Black or white, whichever reads better on a colour."""
+    """Black or white, whichever has more contrast with a colour."""
     red, green, blue = to_rgb(colour)
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "white"
 
 
 def levels_of(fleet: Fleet) -> dict[int, int]:
-    """Trunk by index -> how deep its bracket hangs; short ones hang high, and brackets that overlap never share a level."""
+    """Trunk by index -> depth of its bracket. Short trunks are higher, and overlapping brackets have different depths."""
     place = {cluster.name: index for index, cluster in enumerate(fleet.clusters)}
     ends = [tuple(sorted(place[name] for name in trunk.between)) for trunk in fleet.trunks]
     levels: dict[int, int] = {}
@@ -279,7 +287,7 @@ def levels_of(fleet: Fleet) -> dict[int, int]:
 
 
 def _draw_trunks(axes: Axes, boxes: Sequence[_Box], trunks: Sequence[Trunk], levels: Mapping[int, int], bottom: float) -> None:
-    """Brackets between boxes. A deep one leaves a box nearer to its middle than a high one, so that lines do not cross."""
+    """Brackets between boxes. Deeper brackets start nearer to the middle of a box, so that lines do not cross."""
     boxed = {box.cluster.name: index for index, box in enumerate(boxes)}
     for index, trunk in enumerate(trunks):
         low, high = sorted(boxed[name] for name in trunk.between)

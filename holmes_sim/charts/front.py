@@ -1,4 +1,4 @@
-"""Plans that trade step time for cost and energy: a panel for each, points numbered as the printed rows."""
+"""Chart of the Pareto front: step time against cost and energy, one panel each, points numbered like the printed rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from sim.plan.prediction import OBJECTIVES
 from sim.units import MEGA
 
 LABELS = {"cost": "USD per million tokens", "energy": "J per token"}
-ROOM = 1.5
-"""What takes more than so many times what the worst of the front does lies beyond the frame."""
+"""Objective -> label of its axis."""
+MARGIN = 1.5
+"""Plans that cost more than this multiple of the worst plan of the front are not drawn."""
 
 
 def front(found: Front) -> Figure:
-    """The plans of the front as numbered points, the others that were played as pale ones."""
+    """The plans of the front as numbered points, other simulated plans as pale points."""
     shown = [objective for objective in LABELS if objective in found.objectives]
     figure = Picture(figsize=(WIDTH, 5.5), dpi=DPI, layout="constrained")
     for place, objective in enumerate(shown, 1):
@@ -40,14 +41,15 @@ def front(found: Front) -> Figure:
 
 
 def _panel(axes: Axes, found: Front, objective: str) -> None:
+    """A panel for one objective."""
     others, best = ([_point(plan, objective) for plan in plans] for plans in (found.others, found.plans))
-    ceiling = ROOM * max(spent for _, spent in best)
+    ceiling = MARGIN * max(spent for _, spent in best)
     shown = [point for point in others if point[1] <= ceiling]
     if others:
-        beyond = f" ({len(others) - len(shown)} beyond the frame)" if len(shown) < len(others) else ""
+        beyond = f" ({len(others) - len(shown)} outside the axes)" if len(shown) < len(others) else ""
         x, y = ([point[axis] for point in shown] for axis in (0, 1))
-        axes.plot(x, y, "o", color=GREY, markersize=7, label=f"other plans that were played{beyond}", gid="others")
-    label = f"plans that none beats in {'everything' if len(found.objectives) > 2 else 'both'}"
+        axes.plot(x, y, "o", color=GREY, markersize=7, label=f"other simulated plans{beyond}", gid="others")
+    label = "Pareto front: no simulated plan is better in all objectives"
     x, y = ([point[axis] for point in best] for axis in (0, 1))
     axes.plot(x, y, "o", color=BLUE, markersize=17, label=label, gid="front")
     for number, point in enumerate(best, 1):
@@ -58,6 +60,6 @@ def _panel(axes: Axes, found: Front, objective: str) -> None:
 
 
 def _point(plan: Plan, objective: str) -> tuple[float, float]:
-    """(seconds of a step, the objective's number as its axis has it)."""
+    """(step time in seconds, value of the objective in the unit of its axis)."""
     number = getattr(prediction(plan), OBJECTIVES[objective])
     return prediction(plan).step_s, number * (MEGA if objective == "cost" else 1)

@@ -1,4 +1,4 @@
-"""Spans as bars on a time axis: a row of compute and waiting for each rank, strips below it for what goes on beside it."""
+"""Spans as bars on a time axis: one row of compute and waiting per rank, with strips below for concurrent communication."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ KINDS = {
     "exposed": ("waits for the network", RED), "bubble": ("bubble", PALE),
     "dp": ("data-parallel collective (strip 2)", BLUE), "send": ("message sent (strip 3)", BLACK),
 }  # fmt: skip
-"""What a bar of the pipeline picture can be -> its words in the legend and its colour, in drawing order."""
+"""Kind of bar -> its text in the legend and its colour, in the order of the legend."""
 DRAWN = ("exposed", "bubble", "tp", "F", "B", "W", "optimizer", "cp", "ep", "dp", "send")
-"""The order in which they are painted: a collective over the wait that it causes."""
+"""Kinds in the order they are painted: a collective covers the wait that it causes."""
 BAR = (0.0, 0.66)
+"""Vertical extent of a bar, and of the strips below it, within a row of height 1."""
 STRIPS = (0.7, 0.77), (0.79, 0.86), (0.88, 0.95)
 HEIGHTS = {
     "tp": (BAR, STRIPS[0]), "ep": (BAR, STRIPS[0]), "cp": (STRIPS[0],),
     "dp": (STRIPS[1],), "send": (STRIPS[2],),
 }  # fmt: skip
-"""Heights within a row: the bar, and thin strips below it for what goes on beside it."""
+"""Kind -> vertical extents at which it is drawn, if not only as a bar."""
 
 
 def row_height(rows: int) -> float:
-    """Inches of a row where there are so many."""
+    """Inches of a row, for a number of rows."""
     return min(max(5.5 / rows, 0.3), 0.85)
 
 
 def bars(axes: Axes, pp: int, spans: Iterable[Span], ranks: Sequence[int], labels: Sequence[str]) -> set[str]:
-    """A row for each of the ranks, with its spans; stages from `pp` on (virtual ones) are paler. Returns the kinds drawn."""
+    """Draw a row with the spans of each rank; virtual stages (numbers from `pp` on) are paler. Returns the kinds drawn."""
     row_of = {rank: row for row, rank in enumerate(ranks)}
     axes.set_ylim(len(ranks), -0.12)
     axes.set_yticks([row + BAR[1] / 2 for row in range(len(ranks))], labels)
@@ -49,7 +50,7 @@ def bars(axes: Axes, pp: int, spans: Iterable[Span], ranks: Sequence[int], label
 
 
 def legend(drawn: set[str]) -> list[Patch]:
-    """What the colours mean."""
+    """Legend of the colours."""
     handles = [Patch(facecolor=colour, label=words) for kind, (words, colour) in KINDS.items() if kind in drawn]
     for handle in handles:
         if handle.get_label() == "bubble":
@@ -58,17 +59,17 @@ def legend(drawn: set[str]) -> list[Patch]:
 
 
 def kind_of(span: Span) -> str:
-    """The key of `KINDS` of a span."""
+    """The key of `KINDS` for a span."""
     lane = "dp" if span.lane == "edp" else span.lane
     return lane if lane in ("tp", "cp", "ep", "dp") else span.kind
 
 
 def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int]) -> set[str]:
-    """Draw the spans as bars, one collection for each kind, named by its gid; returns the kinds drawn."""
+    """Draw the spans as bars, one collection for each kind with the kind as its gid; returns the kinds drawn."""
     by_kind: dict[str, list[Span]] = {}
     for span in spans:
         by_kind.setdefault(kind_of(span), []).append(span)
-    framed = axes.get_xlim()[1] / 200  # a bar of this many seconds has room for a white frame
+    framed = axes.get_xlim()[1] / 200  # bars of at least this many seconds get a white frame
     for order, kind in enumerate(sorted(by_kind, key=DRAWN.index)):
         bars = joined(by_kind[kind])
         heights = HEIGHTS.get(kind, (BAR,))
@@ -78,9 +79,9 @@ def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int])
                 top, bottom = row_of[span.rank] + low, row_of[span.rank] + high
                 corners.append([(span.start, top), (span.end, top), (span.end, bottom), (span.start, bottom)])
         drawn = PolyCollection(corners, facecolors=KINDS[kind][1], edgecolors="face", zorder=2 + order / 10, gid=kind)
-        # what is short on the network is still seen in its strip; a bar is as wide as it lasts
+        # strips have an edge so that short transfers are visible; bars have their exact width
         drawn.set_linewidth([0.0 if height == BAR else 0.3 for height in heights for _ in bars])
-        drawn.set_snap(False)  # many thin bars look like a tint, not like a few thick ones
+        drawn.set_snap(False)  # many thin bars should look like a tint
         drawn.set_rasterized(len(bars) > 4 * DPI * WIDTH)
         if kind in COMPUTE:
             drawn.set_facecolor([shade(KINDS[kind][1], max(span.stage, 0) // pp) for span in bars])
@@ -92,12 +93,12 @@ def _bars(axes: Axes, pp: int, spans: Sequence[Span], row_of: Mapping[int, int])
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans of one kind, those that touch and are of one microbatch joined: parts would show as stripes."""
+    """Spans of one kind, adjacent spans of one microbatch joined, because separate parts would look like stripes."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.rank, span.start)):
         last = found[-1] if found else None
-        alike = last and (last.rank, last.stage, last.microbatch) == (span.rank, span.stage, span.microbatch)
-        if last and alike and math.isclose(last.end, span.start, rel_tol=1e-9):
+        same = last and (last.rank, last.stage, last.microbatch) == (span.rank, span.stage, span.microbatch)
+        if last and same and math.isclose(last.end, span.start, rel_tol=1e-9):
             found[-1] = last._replace(end=span.end)
         else:
             found.append(span)
@@ -105,9 +106,10 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def numbers(axes: Axes, spans: Iterable[Span], ranks: Sequence[int]) -> None:
-    """The number of the microbatch on its compute, which a lowered program cuts into parts, where there is room for it.
+    """Write the number of the microbatch on its compute bars where it fits. A lowered program splits compute into parts.
 
-    The layout is settled before (`Figure.draw_without_rendering`), so that what fits is known."""
+    The layout must be final (`Figure.draw_without_rendering`), so that the available width is known.
+    """
     row_of = {rank: row for row, rank in enumerate(ranks)}
     found: dict[tuple[int, str, int, int], list[Span]] = {}
     for span in spans:

@@ -1,4 +1,4 @@
-"""Goodput against the interval between checkpoints: the closed form, the optima, and what the events gave."""
+"""Chart of goodput against the checkpoint interval: closed form, optima, and simulated runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holmes_sim.month import Month
 from sim.units import duration_text
 
 REACH = 30.0
-"""The curve runs from Daly's interval over this to Daly's times this."""
+"""The curve covers Daly's interval divided and multiplied by this factor."""
 
 
 def goodput(found: Month) -> Figure:
-    """The curve, with Young's and Daly's intervals; where the time goes beside it."""
+    """The curve with Young's and Daly's intervals, and a bar chart of where the time goes."""
     figure = Picture(figsize=(WIDTH, 5.0), dpi=DPI, layout="constrained")
     curve, shares = figure.subplots(1, 2, width_ratios=(2, 1))
     intervals = np.geomspace(max(found.daly_s / REACH, found.step_s), found.daly_s * REACH, 200)
@@ -26,7 +26,7 @@ def goodput(found: Month) -> Figure:
     low, high = (100 * abs(found.goodput - end(found.goodputs)) for end in (min, max))
     curve.errorbar(
         [found.run.interval / 60], [100 * found.goodput], [[low], [high]], fmt="o", color=GREEN,
-        label=f"{len(found.seeds):,} runs of {found.days:g} days: mean, least and most",
+        label=f"{len(found.seeds):,} runs of {found.days:g} days: mean, minimum and maximum",
     )  # fmt: skip
     curve.set(xlabel="interval between checkpoints (min)", ylabel="goodput (% of the time)", xscale="log")
     curve.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))

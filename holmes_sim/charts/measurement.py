@@ -1,4 +1,4 @@
-"""A measured step below the simulated one, on one time axis: the same ranks, the same rows."""
+"""Chart of measured steps below the simulated step: one time axis, the same ranks in the same rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sim.errors import HolmesError
 from sim.units import time_text
 
 MOST_ROWS = 12
-"""Of one panel; of more classes of ranks some of every place are drawn."""
+"""Rows per panel; with more classes of ranks, some of every pipeline rank are drawn."""
 
 
 def measurement(held: Sequence[Held]) -> Figure:
-    """Simulated above, measured below, one panel for each. Raises HolmesError where their scales differ."""
+    """The simulated step at the top, then one panel per measured step. Raises HolmesError if their scales differ."""
     plan, first = held[0].plan, held[0]
     rows = rows_of(first.simulated, lambda rank: plan.config.place(rank)[2], MOST_ROWS)
     panels = _panels(held)
@@ -49,18 +49,18 @@ def measurement(held: Sequence[Held]) -> Figure:
         fontsize=11,
     )
     figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
-    figure.draw_without_rendering()  # settles the layout, so that what fits is known
+    figure.draw_without_rendering()  # fixes the layout, so that the available width is known
     for axes, (_, timeline), groups in zip(stack, panels, shown, strict=True):
         numbers(axes, timeline.spans, [group[0] for group in groups])
     return figure
 
 
 def _panels(held: Sequence[Held]) -> list[tuple[str, Timeline]]:
-    """(title, timeline) from above to below: the simulated one, which all are held against, and each of them."""
+    """(title, timeline) from top to bottom: the simulated step, then the measured ones. Raises HolmesError."""
     scales = list(dict.fromkeys(one.measured.scale for one in held))
     if len(scales) > 1:
         words = " and ".join(f"{scale:g}" for scale in scales)
-        raise HolmesError(f"timelines at scales {words} have no common time axis; draw those of one scale")
+        raise HolmesError(f"timelines at scales {words} have no common time axis; draw timelines of one scale")
     slower = f", {scales[0]:g} times as long as planned" if scales[0] != 1 else ""
     found = [(f"simulated: {time_text(held[0].simulated.step_s)}{slower}", held[0].simulated)]
     for one in held:
@@ -72,5 +72,5 @@ def _panels(held: Sequence[Held]) -> list[tuple[str, Timeline]]:
 
 
 def _alike(timeline: Timeline, rank: int) -> tuple[int, ...]:
-    """The ranks that are stored as one with this one."""
+    """The class of equivalent ranks that contains a rank."""
     return next(group for group in timeline.alike if rank in group)

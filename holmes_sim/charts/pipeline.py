@@ -1,4 +1,4 @@
-"""The pipeline of a step: a row for each class of ranks, of a plan or of a timeline alone."""
+"""Timeline chart of a step: one row per class of equivalent ranks, for a plan or for a timeline alone."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from sim.results.breakdown import breakdown, pipeline_rank_of, total
 from sim.units import time_text
 
 MOST_ROWS = 32
+"""Largest number of rows."""
 
 
 def pipeline(plan: Plan, timeline: Timeline) -> Figure:
-    """One step as a Gantt chart: a row for every class of alike ranks, in pipeline order. Raises HolmesError on strangers."""
+    """One step as a Gantt chart, rows in pipeline order. Raises HolmesError if the timeline is not of this plan."""
     ranks, world = sum(map(len, timeline.alike)), plan.config.world_size
     if ranks != world:
         raise HolmesError(f"the timeline has {ranks} ranks, the plan {world}; give the timeline of this plan")
@@ -30,7 +31,7 @@ def pipeline(plan: Plan, timeline: Timeline) -> Figure:
 
 
 def timeline(timeline: Timeline) -> Figure:
-    """The same without a plan: the rows are told by their stages. Raises TimelineError where a rank has none."""
+    """A Gantt chart without a plan: rows are labelled with their stages. Raises TimelineError if a rank has no stage."""
     places, spans = pipeline_rank_of(timeline), timeline.by_rank()
     rows, pp = rows_of(timeline, places.__getitem__), len(set(places.values()))
     labels = []
@@ -50,6 +51,7 @@ def timeline(timeline: Timeline) -> Figure:
 
 
 def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels: Sequence[str], title: str) -> Figure:
+    """The chart of given rows."""
     ranks = [group[0] for group in rows]
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Picture(figsize=(WIDTH, 1.9 + row_height(len(rows)) * len(rows)), dpi=DPI, layout=space)
@@ -57,13 +59,15 @@ def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels
     drawn = bars(axes, pp, timeline.spans, ranks, labels)
     figure.suptitle(title, fontsize=11)
     figure.legend(handles=legend(drawn), loc="outside lower center", ncol=5, frameon=False, fontsize=9)
-    figure.draw_without_rendering()  # settles the layout, so that what fits is known
+    figure.draw_without_rendering()  # fixes the layout, so that the available width is known
     numbers(axes, timeline.spans, ranks)
     return figure
 
 
 def rows_of(timeline: Timeline, place: Callable[[int], int], most: int = MOST_ROWS) -> list[tuple[int, ...]]:
-    """The classes of ranks to show, by pipeline place; of too many, some of every place, or of places that lie evenly."""
+    """Classes of ranks to show, by pipeline rank (`place`). If they are too many: some of each, or of evenly spaced pipeline
+    ranks.
+    """
     by_place: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(timeline.alike, key=lambda group: (place(group[0]), group[0])):
         by_place.setdefault(place(group[0]), []).append(group)
@@ -84,6 +88,7 @@ def row_label(plan: Plan, group: tuple[int, ...]) -> str:
 
 
 def _ranks(group: tuple[int, ...]) -> str:
+    """Ranks as text."""
     if len(group) == 1:
         return f"rank {group[0]}"
     if group[-1] - group[0] == len(group) - 1:
@@ -92,15 +97,16 @@ def _ranks(group: tuple[int, ...]) -> str:
 
 
 def _pipeline_title(plan: Plan, timeline: Timeline, rows: int) -> str:
+    """Topology, model, step time, shares and layout."""
     config, numbers = plan.config, report.predict(plan, timeline)
     counts = sorted(set(config.num_microbatches))
     microbatches = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    virtual = f" with vpp {config.vpp}, later stages of a place paler" if config.vpp > 1 else ""
+    virtual = f" with vpp {config.vpp}, later virtual stages paler" if config.vpp > 1 else ""
     more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
     left_out = f" · {rows} of {len(timeline.alike)} classes of ranks shown" if rows < len(timeline.alike) else ""
     return (
         f"{plan.topology.name} · {plan.workload.model.name}: {timeline.origin} step {time_text(timeline.step_s)}, "
         f"bubble {numbers.bubble_fraction:.1%}, exposed communication {numbers.exposed_communication_s / timeline.step_s:.1%}\n"
         f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more} · {config.schedule}{virtual} · "
-        f"{microbatches} microbatches of {config.microbatch_size} a replica{left_out}"
+        f"{microbatches} microbatches of {config.microbatch_size} per replica{left_out}"
     )

@@ -1,4 +1,4 @@
-"""Rooflines: what kernels and stages attain on each type of device of a plan, under what its peak and memory allow."""
+"""Roofline chart: FLOP/s that kernels and stages reach on each device type of a plan, and the limits of peak and memory."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from sim.results.roofline import Point, Roofline, rooflines
 from sim.units import TERA, bytes_per_second_text, flops_text
 
 COLUMNS = 3
-"""Panels beside each other."""
+"""Panels side by side."""
 LINE = 0.052
-"""Height of a name, of a panel's."""
+"""Height of a label, as a share of the height of a panel."""
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "alpha": 0.7, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
-"""From the middle of a name's left edge to its point."""
+"""Style of the line from the left edge of a label to its point."""
 KINDS = {"products": ("o", BLUE, 7), "attention": ("s", ORANGE, 7), "stages": ("D", RED, 8)}
+"""Kind of points -> marker, colour and size."""
 WORDS = {
     "products": "matrix products (formula)",
     "attention": "attention core (formula)",
-    "stages": "stages: all their kernels, the passes too",
+    "stages": "stages (all kernels)",
 }
+"""Kind of points -> text in the legend."""
 
 
 def roofline(plan: Plan) -> Figure:
-    """A panel for each type of device: FLOP per byte against FLOP/s, both logarithmic, and all panels on the same axes.
+    """A panel for each device type: FLOP per byte against FLOP/s, both logarithmic, with the same axes in all panels.
 
-    Beside the points stands the share of the peak. Forward and backward of a microbatch on one rank; recomputation and
-    communication are left out. Where a profile was measured the stages rest on it, and the kernels stay with the formulas.
+    Labels give the share of the peak. Points are forward and backward of a microbatch on one rank, without recomputation and
+    communication. Stages use a measured profile if there is one; kernels always use the formulas.
     """
     found = rooflines(plan)
     columns = min(len(found), COLUMNS)
@@ -66,7 +68,7 @@ def roofline(plan: Plan) -> Figure:
 
 
 def _frame(found: tuple[Roofline, ...]) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top: all points, and where each roof bends."""
+    """Left, right, bottom and top of the axes: they contain all points and the bend of each roof."""
     bends = [one.peak / one.bandwidth for one in found]
     points = [point for one in found for point in (*one.products, *one.attention, *one.stages)]
     across = [*bends, *(point.intensity for point in points)]
@@ -75,6 +77,7 @@ def _frame(found: tuple[Roofline, ...]) -> tuple[float, float, float, float]:
 
 
 def _ticks(axes: Axes) -> None:
+    """Logarithmic ticks and grid."""
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
@@ -84,6 +87,7 @@ def _ticks(axes: Axes) -> None:
 
 
 def _roof(axes: Axes, one: Roofline) -> None:
+    """The roof of a device, and the line of elementwise passes."""
     left, right = axes.get_xlim()
     bend = one.peak / one.bandwidth
     ends = [left, bend, right]
@@ -96,15 +100,16 @@ def _roof(axes: Axes, one: Roofline) -> None:
 
 
 def _title(one: Roofline) -> str:
+    """Device, peak and bandwidth."""
     basis = "stages as profiled" if one.measured else "by formula"
     return (
         f"{one.device} ({basis})\n{flops_text(one.peak)} {one.precision}, {bytes_per_second_text(one.bandwidth)}, "
-        f"passes at {one.passes / one.bandwidth:.0%} of it"
+        f"passes reach {one.passes / one.bandwidth:.0%} of it"
     )
 
 
 def _points(axes: Axes, one: Roofline) -> None:
-    """The points, and their names to the right of the frame, in the order of their heights."""
+    """The points, with labels to the right of the frame in the order of their heights."""
     shown: list[tuple[str, Point]] = []
     for kind, (marker, colour, size) in KINDS.items():
         points: tuple[Point, ...] = getattr(one, kind)
@@ -128,7 +133,10 @@ def _points(axes: Axes, one: Roofline) -> None:
 
 
 def _apart(heights: list[float]) -> list[float]:
-    """Heights from above to below, moved so little that none stands in another: runs that touch are centred on their own."""
+    """Label heights from top to bottom, moved as little as needed so that labels do not overlap.
+
+    Labels that overlap form a run, which is centred on the mean of their heights; runs that overlap are merged.
+    """
     runs = [[height] for height in heights]
     while True:
         for index, (above, below) in enumerate(pairwise(runs)):
@@ -140,12 +148,13 @@ def _apart(heights: list[float]) -> list[float]:
 
 
 def _spread(run: list[float]) -> list[float]:
-    """So many heights, a line apart, about their mean."""
+    """Heights one line apart, centred on the mean of a run."""
     middle, count = sum(run) / len(run), len(run)
     return [middle + LINE * ((count - 1) / 2 - index) for index in range(count)]
 
 
 def _legend() -> list[Line2D]:
+    """Legend of points and lines."""
     points = [
         Line2D(
             [], [], marker=marker, color=colour, markersize=size, linestyle="none", markeredgecolor="white", label=WORDS[kind]
@@ -154,6 +163,6 @@ def _legend() -> list[Line2D]:
     ]
     return [
         *points,
-        Line2D([], [], color=BLACK, linewidth=1.8, label="roof: peak and memory bandwidth (catalogue)"),
-        Line2D([], [], color=GREEN, linewidth=1.2, linestyle="--", label="elementwise passes: their FLOPs are not counted"),
+        Line2D([], [], color=BLACK, linewidth=1.8, label="roof: peak and memory bandwidth"),
+        Line2D([], [], color=GREEN, linewidth=1.2, linestyle="--", label="elementwise passes, FLOPs not counted"),
     ]

@@ -1,7 +1,7 @@
-"""What all pictures share: size, colours, and how a picture becomes a file.
+"""Style of all charts: size, colours, and writing a chart to a file.
 
-Colours are of Okabe and Ito's palette, which colour-blind readers can tell apart. Pictures are 1,400 pixels
-wide, drawn in inches.
+Colours are from the palette of Okabe and Ito, which colour-blind readers can distinguish. Charts are 1,400 pixels wide and
+measured in inches.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from holmes_sim import files
 from sim.errors import HolmesError
 
 ENDINGS = ("png", "svg", "pdf")
+"""Supported file formats."""
 WIDTH, DPI = 14.0, 100
+"""Width of a chart in inches, and dots per inch."""
 DASH = 4
-"""Points of a dash and of the gap after it: of lines in one place, each starts a dash later and is seen in the gaps."""
+"""Length of a dash, and of the gap after it, in points. Lines that may coincide start one dash apart, so that each is visible
+in the gaps of the others.
+"""
 SKY, BLUE, GREEN, YELLOW = "#56B4E9", "#0072B2", "#009E73", "#F0E442"
 ORANGE, RED, PURPLE, BLACK = "#E69F00", "#D55E00", "#CC79A7", "#000000"
 PALE, GREY, DARK = "#F1F1F1", "#BDBDBD", "#444444"
 
 
 class Picture(Figure):
-    """A figure that a notebook shows: Jupyter shows matplotlib's own only where pyplot was imported."""
+    """A figure that notebooks display. Jupyter displays matplotlib's own figures only if pyplot is imported."""
 
     def _repr_png_(self) -> bytes:
         shown = io.BytesIO()
@@ -35,13 +39,13 @@ class Picture(Figure):
 
 
 def listed(items: Iterable[object]) -> str:
-    """`3`, `0, 2`, `0, 4 … 28`."""
+    """Items as text: `3`, `0, 2`, `0, 4 … 28`."""
     words = [str(item) for item in items]
     return ", ".join(words) if len(words) <= 4 else f"{words[0]}, {words[1]} … {words[-1]}"
 
 
 def ending(path: str | Path) -> str:
-    """The kind of picture that a path names, one of `ENDINGS`. Raises HolmesError for any other."""
+    """The format of a chart, one of `ENDINGS`, from its path. Raises HolmesError for other endings."""
     target = Path(path)
     found = target.suffix[1:].lower()
     if found not in ENDINGS:
@@ -51,7 +55,7 @@ def ending(path: str | Path) -> str:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a picture by the ending of its path, whole or not at all; the same picture gives the same bytes."""
+    """Write a chart in the format of its ending, atomically; equal charts give equal bytes."""
     kind = ending(path)
     undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     picture = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The answers of a study: tokens/s as a curve of one varied key, as curves by the words of a second, as a heat map of two."""
+"""Chart of a sweep: tokens/s as a curve over one varied key, as curves per value of a second key, or as a heat map of two."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from matplotlib.figure import Figure
 
 from holmes_sim.charts.style import BLACK, BLUE, DARK, DPI, GREEN, ORANGE, PALE, PURPLE, RED, SKY, WIDTH, Picture
 from holmes_sim.sweeping import table
-from holmes_sim.sweeping.answering import PLANNED, Row
 from holmes_sim.sweeping.study import Study
 from holmes_sim.sweeping.sweep import Swept
+from holmes_sim.sweeping.worker import PLANNED, Row
 from sim.errors import HolmesError
 
 MEASURE, LABEL = "tokens_per_s", "tokens/s (simulated)"
+"""Column on the y axis or in the cells, and its label."""
 LINES = ((BLUE, "o-"), (RED, "s--"), (GREEN, "^:"), (ORANGE, "D-."), (PURPLE, "v-"), (SKY, "P--"), (BLACK, "X:"))
-"""Colours and lines of curves, in turn: told apart without colours, too, and where one lies on another."""
-WIDE = 8.0
-"""Numbers whose largest is so many times the smallest are drawn on a logarithmic axis."""
-ROOMY = 8
-"""Columns or lines of a heat map up to which each cell says its layout."""
+"""Colours and line styles of curves. The styles differ too, so that curves are distinct without colours and where they
+overlap.
+"""
+LOG_RATIO = 8.0
+"""Ratio of the largest to the smallest value of a key from which on its axis is logarithmic."""
+MOST_LABELLED = 8
+"""Largest number of columns and rows of a heat map whose cells show their layout."""
 Key = tuple[str, ...]
 
 
 def axes_of(study: Study) -> dict[str, str]:
-    """The one or two columns that a chart of a study has as axes, with their labels. Raises HolmesError for none or more.
+    """The one or two columns that are axes of a study's chart, with their labels. Raises HolmesError for any other number.
 
-    A key with one value is no axis, and of keys that go together the first stands for the others."""
+    A key with one value is not an axis. Keys that vary together are one axis, named by the first of them.
+    """
     found: dict[tuple[int, ...], list[str]] = {}
     for name, cells in table.varied(study).items():
         first: dict[Any, int] = {}
@@ -42,7 +46,7 @@ def axes_of(study: Study) -> dict[str, str]:
 
 
 def sweep(found: Swept) -> Figure:
-    """The chart of a study's answers. Raises HolmesError where not one or two keys vary."""
+    """The chart of a study's results. Raises HolmesError unless one or two keys vary."""
     labels = axes_of(found.study)
     keys = tuple(labels)
     figure = Picture(figsize=(WIDTH, 6.5), dpi=DPI, layout="constrained")
@@ -64,20 +68,23 @@ def sweep(found: Swept) -> Figure:
 
 
 def _numeric(study: Study, key: str) -> bool:
+    """Whether all values of a key are numbers."""
     return all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in table.varied(study)[key])
 
 
 def _values(study: Study, key: str) -> list[Any]:
-    """The values of a key: numbers from the least on, words in the order of the study."""
+    """The values of a key: numbers sorted, other values in the order of the study."""
     found = list(dict.fromkeys(table.varied(study)[key]))
     return sorted(found) if _numeric(study, key) else found
 
 
 def _word(value: Any) -> str:
-    return "as it is" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as text."""
+    return "unchanged" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
+    """Curves of tokens/s over a key, one for each value of the key `by`."""
     values, numeric = _values(found.study, key), _numeric(found.study, key)
     places = dict(zip(values, values if numeric else range(len(values)), strict=True))
     lost: list[float] = []
@@ -94,7 +101,7 @@ def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
             _layouts(axes, curve)
     if lost:
         axes.plot(lost, [0.0] * len(lost), "x", color=DARK, markersize=9, label="no plan", clip_on=False, gid="lost")
-    if numeric and values[0] > 0 and values[-1] / values[0] >= WIDE:
+    if numeric and values[0] > 0 and values[-1] / values[0] >= LOG_RATIO:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(list(places.values()), [_word(value) for value in values])
@@ -108,7 +115,7 @@ def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
 
 
 def _layouts(axes: Axes, curve: Sequence[tuple[float, Row]]) -> None:
-    """Say below the first point of each layout what it is."""
+    """Label the first point of each layout with the layout."""
     before = ""
     for x, row in curve:
         if _layout(row) != before:
@@ -119,10 +126,12 @@ def _layouts(axes: Axes, curve: Sequence[tuple[float, Row]]) -> None:
 
 
 def _layout(row: Row) -> str:
+    """Parallel degrees and clusters of a row."""
     return f"tp {row['tp']} · pp {row['pp']} · dp {row['dp']}\n{row['clusters']}"
 
 
 def _heat(figure: Figure, axes: Axes, found: Swept, keys: Key) -> None:
+    """A heat map of two numeric keys."""
     columns, lines = (_values(found.study, key) for key in keys)
     rows = {(row[keys[0]], row[keys[1]]): row for row in found.rows}
     measured = [row[MEASURE] for row in rows.values() if row["status"] == PLANNED] or [1.0]
@@ -136,7 +145,7 @@ def _heat(figure: Figure, axes: Axes, found: Swept, keys: Key) -> None:
     for (column, line), row in rows.items():
         text, color = "no plan", DARK
         if row["status"] == PLANNED:
-            text = f"{row[MEASURE]:,.0f}" + (f"\n{_layout(row)}" if max(len(columns), len(lines)) <= ROOMY else "")
+            text = f"{row[MEASURE]:,.0f}" + (f"\n{_layout(row)}" if max(len(columns), len(lines)) <= MOST_LABELLED else "")
             color = "white" if row[MEASURE] - least < 0.5 * (most - least) else BLACK
         axes.text(columns.index(column), lines.index(line), text, ha="center", va="center", fontsize=9, color=color)
     axes.set_xticks(range(len(columns)), [_word(value) for value in columns])

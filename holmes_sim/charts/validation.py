@@ -1,4 +1,4 @@
-"""Predicted against measured seconds of a step, a colour for each source."""
+"""Chart of predicted against measured step times, one colour per source."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from holmes_sim.validation import Row
 from sim.errors import HolmesError
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK)
+"""Colours of the sources."""
 MARKERS = "osD"
+"""Markers of the sources, used in turn when all colours are used."""
 
 
 def validation(rows: Iterable[Row]) -> Figure:
-    """Points on the diagonal are right; the band is 20 % to either side. Cases that cannot be simulated are not drawn.
+    """Points on the diagonal are exact predictions; the band is 20 % to either side. Cases that cannot be simulated are left
+    out.
 
-    Raises HolmesError where none is left.
+    Raises HolmesError if no case is left.
     """
     drawn = [row for row in rows if row.predicted_s is not None]
     if not drawn:
-        raise HolmesError("none of the cases can be simulated, so there is nothing to draw; holmes-sim validate says why")
+        raise HolmesError("no case can be simulated, so there is nothing to draw; holmes-sim validate gives the reasons")
     figure = Picture(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     sources = list(dict.fromkeys(row.case.source for row in drawn))
@@ -38,6 +41,6 @@ def validation(rows: Iterable[Row]) -> Figure:
     axes.fill_between(ends, [0.8 * end for end in ends], [1.2 * end for end in ends], color=GREY, alpha=0.2, linewidth=0)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured step (s)", ylabel="predicted step (s)")
     seen = sum(row.seen for row in drawn)
-    axes.set_title(f"{len(drawn)} measured runs, {seen} seen by the stack that predicts them; the band is 20 % to either side")
+    axes.set_title(f"{len(drawn)} measured runs, {seen} of them used to fit the stack; the band is 20 % to either side")
     axes.legend(loc="upper left", frameon=False, fontsize=9)
     return figure

@@ -1,6 +1,6 @@
-"""The command line: arguments in, tables or JSON out; exit codes 0 done, 2 the input is wrong, 3 no plan is feasible.
+"""The command line: parses arguments and prints tables or JSON. Exit codes: 0 done, 2 wrong input, 3 no feasible plan.
 
-`commands/` has a file for each command. Heavy imports stand inside the functions, so that --help answers at once.
+`commands/` has one file per command. Slow imports are inside the functions, so that --help prints at once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import typer
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What is raised where a command line cannot be read: typer has no public name for it, and its place differs by version."""
-YOUNG = 200_000
-"""Objects made before Python looks for cycles among them: a command makes many that live to its end, and hardly a cycle."""
+"""The error that typer raises for a command line that it cannot parse. Typer has no public name for this class, and the module
+that defines it differs by version; the class is the direct base class of `BadParameter`."""
+GC_THRESHOLD = 200_000
+"""Number of new objects after which Python's cyclic garbage collector runs (default of Python 3.11: 700). A command
+creates many objects that live until it ends, and hardly any cycles, so that frequent collections only cost time. Guess."""
 
 
 def application() -> typer.Typer:
-    """The command line with all its commands."""
+    """The typer application with all commands."""
     from holmes_sim.cli import commands
 
     app = typer.Typer(
@@ -44,18 +46,18 @@ def _version(wanted: bool) -> None:
 def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """Simulate and plan the training of large models on clusters that are not uniform."""
+    """Simulate and plan the training of large models on heterogeneous clusters."""
 
 
 def main() -> None:
-    """Run the command line; an error of the input is its lines on stderr and an exit code, never a traceback."""
+    """Run the command line. Wrong input prints error lines on stderr and sets the exit code, without a traceback."""
     from sim.errors import HolmesError
 
-    gc.set_threshold(YOUNG)
+    gc.set_threshold(GC_THRESHOLD)
     try:
         sys.exit(application()(prog_name="holmes-sim", standalone_mode=False) or 0)
     except UsageError as error:
-        sys.stderr.write(_fault(error))
+        sys.stderr.write(_usage_message(error))
         sys.exit(2)
     except HolmesError as error:
         for line in str(error).splitlines():
@@ -68,10 +70,10 @@ def main() -> None:
         sys.exit(0)
 
 
-def _fault(error: Any) -> str:
-    """What is wrong with a command line, in one line: with the name that was meant, or a command line that is right.
+def _usage_message(error: Any) -> str:
+    """One line that says what is wrong with a command line, with similar names or a correct example.
 
-    Empty where nothing was asked: then the help stands on the screen already.
+    Empty if no arguments were given: then typer has printed the help already.
     """
     from holmes_sim.cli import commands
 
@@ -81,11 +83,11 @@ def _fault(error: Any) -> str:
         return ""
     words = words[0].lower() + words[1:].replace(". Did you mean", "; did you mean").replace(": Input should", ": it should")
     examples = {command.NAME: command.EXAMPLE for command in commands.in_order()}
-    asked = error.ctx.info_name if error.ctx else ""
+    command_name = error.ctx.info_name if error.ctx else ""
     if near:
         words += f"; did you mean {' or '.join(sorted(near))}?"
-    elif words.startswith("missing ") and asked in examples:
-        words += f"; for example: {examples[asked]}"
-    elif asked and asked not in examples and "did you mean" not in words:
-        words += "; holmes-sim --help names what there is"
+    elif words.startswith("missing ") and command_name in examples:
+        words += f"; for example: {examples[command_name]}"
+    elif command_name and command_name not in examples and "did you mean" not in words:
+        words += "; holmes-sim --help lists all commands"
     return f"error: {words}\n"

@@ -1,4 +1,4 @@
-"""`python -m holmes_sim.cli`."""
+"""Entry point of `python -m holmes_sim.cli`."""
 
 from holmes_sim.cli import main
 

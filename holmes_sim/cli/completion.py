@@ -1,7 +1,8 @@
-"""What can follow on a command line, for shells to complete: names of files and modules, without importing what they hold.
+"""Shell completion of arguments and options: names of files and modules, found without importing the modules.
 
-A Tab should not wait for the planner. Each function here takes the word begun, as typer calls it, and may say more than fits:
-typer keeps what begins so. Where nothing fits, shells complete the names of files.
+Completion must be fast, so it does not import the planner. Each completer takes the incomplete word, as typer calls it, and may
+return names that do not match: typer keeps those that begin with the incomplete word. If none matches, shells complete file
+names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Completer = Callable[[str], list[str]]
 
 
 def words(*known: str) -> Completer:
-    """One of a few words."""
+    """A completer of the given words."""
 
     def complete(incomplete: str) -> list[str]:
         return list(known)
@@ -25,7 +26,7 @@ def words(*known: str) -> Completer:
 
 
 def modules(package: str, *more: str) -> Completer:
-    """A module of a folder that is a registry, such as `planner.strategies`; or one of a few words more."""
+    """A completer of the module names of a registry package, such as `planner.strategies`, and of the words `more`."""
 
     def complete(incomplete: str) -> list[str]:
         return [*more, *module_names([str(_folder(package))])]
@@ -34,7 +35,7 @@ def modules(package: str, *more: str) -> Completer:
 
 
 def listed(package: str, *more: str) -> Completer:
-    """The same, several of them with commas between."""
+    """A completer of a comma-separated list of the names that `modules` completes."""
     one = modules(package, *more)
 
     def complete(incomplete: str) -> list[str]:
@@ -45,14 +46,14 @@ def listed(package: str, *more: str) -> Completer:
 
 
 def schedules(incomplete: str) -> list[str]:
-    """A pipeline schedule, by the name that its module gives it."""
+    """Complete the name of a pipeline schedule, as its module defines it."""
     from sim.plan import schedules as known
 
     return list(known.names())
 
 
 def catalogue(kind: str) -> Completer:
-    """An entry of the catalogue: `models`, `profiles`."""
+    """A completer of the entries of one kind in the catalogue, such as `models` or `profiles`."""
 
     def complete(incomplete: str) -> list[str]:
         return sorted(path.stem for path in (_folder("sim.catalog") / kind).glob("*.yaml"))
@@ -61,7 +62,7 @@ def catalogue(kind: str) -> Completer:
 
 
 def shipped(kind: str, *endings: str) -> Completer:
-    """What ships, `topologies` or `studies`, by name; then files here with one of these endings."""
+    """A completer of shipped `topologies` or `studies` by name, then of files in the current folder with one of `endings`."""
 
     def complete(incomplete: str) -> list[str]:
         package = _folder("holmes_sim")
@@ -73,6 +74,6 @@ def shipped(kind: str, *endings: str) -> Completer:
 
 
 def _folder(package: str) -> Path:
-    spec = find_spec(package)  # of what lies in another package it imports that one, and all of them are light
+    spec = find_spec(package)  # imports the parent packages only, and all of them import fast
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and the pins of a plan."""
+"""Arguments and options that several commands share, and the options that pin dimensions of a plan."""
 
 from __future__ import annotations
 
@@ -18,48 +18,50 @@ if TYPE_CHECKING:
     from sim.hardware.topology import Topology
 
 PIN = "Pin a dimension"
-"""The part of --help where the pins stand."""
+"""Title of the panel of --help that lists the pins."""
 
 TopologyArgument = Annotated[
     str,
     typer.Argument(
         metavar="TOPO",
-        help="A topology file, or the name of a shipped one.",
+        help="A topology file, or the name of a shipped topology.",
         autocompletion=completion.shipped("topologies", ".yaml", ".yml"),
     ),
 ]
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file, as written by holmes-sim plan -o.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only one JSON document on stdout.")]
 Measured = Annotated[
     str | None,
     typer.Option(
         "--profile",
         metavar="NAME|FILE",
-        help="Measured layer seconds, in place of formulas where they fit.",
+        help="Profile with measured seconds of layers; replaces the formulas for the shapes it has.",
         autocompletion=completion.catalogue("profiles"),
     ),
 ]
 Edits = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another value at a place of the topology's file; may be given again."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a key of the topology file, such as links[0].bandwidth=...; may be repeated."
+    ),
 ]
 ModelWord = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
-        help="A model of the catalogue or a Hugging Face config.json.",
+        help="Model of the catalogue, or a Hugging Face config.json.",
         autocompletion=completion.catalogue("models"),
     ),
 ]
-BatchSize = Annotated[int | None, typer.Option(metavar="N", min=1, help="Sequences of one optimizer step.")]
-SequenceLength = Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a sequence.")]
+BatchSize = Annotated[int | None, typer.Option(metavar="N", min=1, help="Sequences per optimizer step.")]
+SequenceLength = Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens per sequence.")]
 Cases = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE|FOLDER", help="A case file or a folder of them; may be given again.")
+    list[Path] | None, typer.Option(metavar="FILE|FOLDER", help="A case file, or a folder of case files; may be repeated.")
 ]
 
 
 def _pin(words: str, least: int = 1) -> Any:
-    """An option that pins a number of the plan."""
+    """An option that pins one number of the plan."""
     return typer.Option(metavar="N", min=least, help=words, rich_help_panel=PIN)
 
 
@@ -76,7 +78,7 @@ RecomputeWord = Annotated[
     str | None,
     typer.Option(
         metavar="none|selective|full",
-        help="What activations are recomputed.",
+        help="Which activations are recomputed.",
         rich_help_panel=PIN,
         autocompletion=completion.words("none", "selective", "full"),
     ),
@@ -84,7 +86,10 @@ RecomputeWord = Annotated[
 
 
 def edited(topology: Topology, settings: list[str] | None) -> Topology:
-    """The topology with each `clusters.ib.nodes=3` in its place; values are JSON, or text as it stands. Raises HolmesError."""
+    """The topology with every setting of --set applied, such as `clusters.ib.nodes=3`.
+
+    A value is parsed as JSON; if it is not JSON, it is taken as text. Raises HolmesError.
+    """
     from sim.errors import HolmesError
     from sim.formats import edits
 
@@ -110,12 +115,12 @@ def _pins(
     dp: Annotated[int | None, _pin("Data-parallel degree.")] = None,
     cp: Annotated[int | None, _pin("Context-parallel degree.")] = None,
     ep: Annotated[int | None, _pin("Expert-parallel degree.")] = None,
-    vpp: Annotated[int | None, _pin("Stages of a rank, for an interleaved schedule.")] = None,
-    microbatch_size: Annotated[int | None, _pin("Sequences of a microbatch.")] = None,
+    vpp: Annotated[int | None, _pin("Virtual stages per pipeline rank, for the interleaved schedule.")] = None,
+    microbatch_size: Annotated[int | None, _pin("Sequences per microbatch.")] = None,
     schedule: ScheduleWord = None,
     recompute: RecomputeWord = None,
-    zero_stage: Annotated[int | None, _pin("What ZeRO shares among replicas: 0 to 3.", 0)] = None,
-    zero_shard_size: Annotated[int | None, _pin("Ranks that share what ZeRO shares, where not all.", 2)] = None,
+    zero_stage: Annotated[int | None, _pin("ZeRO stage: 0 to 3.", 0)] = None,
+    zero_shard_size: Annotated[int | None, _pin("Number of ranks that ZeRO shards over. Default: dp x cp.", 2)] = None,
 ) -> Wishes:
     from planner.request import Wishes
 
@@ -123,23 +128,23 @@ def _pins(
 
 
 def pinned(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes `wishes`, with an option for each dimension in their place: what it pins becomes the wishes."""
+    """The command with its parameter `wishes` replaced by one option per dimension; the pinned dimensions become the wishes."""
     own, pins = _parameters(command), _parameters(_pins)
     del own["wishes"]
 
     @functools.wraps(command)
-    def asked(**given: Any) -> None:
+    def with_pins(**given: Any) -> None:
         wishes = _pins(**{name: given.pop(name) for name in pins})
         command(**given, wishes=wishes)
 
     shown = own | pins
-    asked.__signature__ = inspect.Signature(list(shown.values()))  # type: ignore[attr-defined]
-    asked.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
-    return asked
+    with_pins.__signature__ = inspect.Signature(list(shown.values()))  # type: ignore[attr-defined]
+    with_pins.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
+    return with_pins
 
 
 def _parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
-    """Parameters by name, each given by its name and with its annotation as typer reads it."""
+    """Parameters of a function by name, as keyword-only parameters with their annotations resolved, as typer needs them."""
     hints = get_type_hints(function, localns={"Wishes": object}, include_extras=True)  # planner is not imported for --help
     found = inspect.signature(function).parameters
     return {name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]) for name, p in found.items()}

@@ -1,4 +1,4 @@
-"""What a command says, and where: results on stdout, progress and notes on stderr, files whole or not at all."""
+"""Output of commands: results on stdout, progress and notes on stderr; files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from sim.plan.plan import Plan
 
-NARROWEST = 140
-"""Characters of a line where stdout is no terminal."""
+MIN_WIDTH = 140
+"""Minimum characters per line if stdout is not a terminal. Guess."""
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says how far things are, where stderr is a terminal."""
+    """A status line on stderr, shown only if stderr is a terminal; yields the function that updates its text."""
     from holmes_sim import printing
 
     screen = printing.console(stderr=True)
@@ -34,7 +34,7 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with what is done, of how many, and the time left, where stderr is a terminal."""
+    """A progress bar on stderr, shown only if stderr is a terminal; yields a function of the finished and the total number."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from holmes_sim import printing
@@ -54,19 +54,19 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=screen) as shown:
         task = shown.add_task(what, total=None)
 
-        def tell(done: int, of: int) -> None:
+        def update(done: int, of: int) -> None:
             shown.update(task, completed=done, total=of)
 
-        yield tell
+        yield update
 
 
 def show(content: RenderableType) -> None:
-    """Print tables and sentences on stdout."""
+    """Print tables and text on stdout."""
     from holmes_sim import printing
 
     screen = printing.console()
     if not screen.is_terminal:
-        screen.width = max(screen.width, NARROWEST)
+        screen.width = max(screen.width, MIN_WIDTH)
     screen.print(content)
 
 
@@ -76,26 +76,28 @@ def show_json(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """A line on stderr, where there is something to say."""
+    """Print a text on stderr, unless it is empty."""
     if text:
         sys.stderr.write(text + "\n")
 
 
 def note_written(*paths: Path | None) -> None:
-    """Say which files were written, those that are asked for."""
+    """Print on stderr which files were written; None means that a file was not asked for."""
     note(" ".join(f"Written to {path}." for path in paths if path))
 
 
 def note_rests_on(plan: Plan, profile: str | None) -> None:
-    """Say what of a profile was used, and where it was not."""
+    """Print on stderr which devices use measured seconds of a profile, and which use formulas."""
     from holmes_sim import commands
 
     lines = commands.rests_on(plan)
-    note("\n".join(lines) if lines or profile is None else f"Profile {profile} has no row of these devices; formulas are used.")
+    note(
+        "\n".join(lines) if lines or profile is None else f"Profile {profile} has no rows for these devices; formulas are used."
+    )
 
 
 def write(path: Path | None, text: str) -> None:
-    """Write a file that is asked for."""
+    """Write a file, unless the path is None."""
     if path is not None:
         from holmes_sim import files
 
@@ -103,14 +105,14 @@ def write(path: Path | None, text: str) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture."""
+    """Write a figure to a file."""
     from holmes_sim import charts
 
     charts.save(figure, path)
 
 
 def can_be_drawn(path: Path | None) -> None:
-    """Refuse a picture of an unknown ending before the work. Raises HolmesError."""
+    """Check the file ending of a picture before long work. Raises HolmesError if it is unknown."""
     if path is not None:
         from holmes_sim import charts
 
@@ -118,7 +120,7 @@ def can_be_drawn(path: Path | None) -> None:
 
 
 def can_be_written(*paths: Path | None) -> None:
-    """Refuse files that cannot be written before the work. Raises HolmesError."""
+    """Check before long work that files can be written. Raises HolmesError if one cannot."""
     from holmes_sim import files
 
     for path in paths:
@@ -127,12 +129,12 @@ def can_be_written(*paths: Path | None) -> None:
 
 
 def distinct(*paths: Path | None) -> None:
-    """Refuse to write over what is read, or two things to one place. Raises HolmesError."""
+    """Check that no path is given twice, as an input or an output. Raises HolmesError if one is."""
     from sim.errors import HolmesError
 
     seen: set[Path] = set()
     for path in paths:
         if path is not None and path.resolve() in seen:
-            raise HolmesError(f"{path}: named twice; it would be written over")
+            raise HolmesError(f"{path}: given twice; it would be overwritten")
         if path is not None:
             seen.add(path.resolve())

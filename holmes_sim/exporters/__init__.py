@@ -1,7 +1,8 @@
-"""Launch targets: one file, one target.
+"""Launch targets: one file per target.
 
-A module offers `TITLE` (the target's own name), `READERS` (who has checked what it writes: program and version),
-`against(plan)` and `launch(plan)`. The folder is the registry."""
+A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports),
+`unsupported(plan)` and `launch(plan)`. The folder is the registry.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +17,18 @@ from sim.registry import Registry
 
 
 class Exporter(Protocol):
-    """What every module of this folder offers."""
+    """Interface of every module of this folder."""
 
     TITLE: str
     READERS: str
 
-    def against(self, plan: Plan) -> Iterator[str]:
-        """What the target cannot express, each `property value: why; what would be expressible`; nothing where it can all."""
+    def unsupported(self, plan: Plan) -> Iterator[str]:
+        """Properties of the plan that the target cannot express, each as `property value: reason; what the
+        target can express`."""
         ...
 
     def launch(self, plan: Plan) -> Launch:
-        """The files of a launch, for a plan that nothing stands against."""
+        """The files of a launch, for a plan without unsupported properties."""
         ...
 
 
@@ -39,5 +41,5 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Exporter:
-    """The target of a name; raises HolmesError."""
+    """The target with this name. Raises HolmesError for an unknown name."""
     return REGISTRY.get(name)

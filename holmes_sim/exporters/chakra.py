@@ -1,6 +1,6 @@
-"""Chakra: the programs of all ranks as execution traces, which ASTRA-sim plays.
+"""Chakra: the programs of all ranks as execution traces, which ASTRA-sim simulates.
 
-Form and meaning as ASTRA-sim at 518bd51 (2026-03) and c459ab6 (2025-08) read them: astra-sim/workload/Workload.cc,
+Format and semantics are those of ASTRA-sim at 518bd51 (2026-03) and c459ab6 (2025-08): astra-sim/workload/Workload.cc,
 astra-sim/system/CommunicatorGroup.cc, astra-sim/system/astraccl/native_collectives.
 """
 
@@ -19,9 +19,10 @@ TITLE = "ASTRA-sim (MLCommons Chakra traces)"
 READERS = "protobuf; ASTRA-sim c459ab6"
 NAME = "traces/trace"
 ALGORITHMS = {"all-reduce": "ring", "all-gather": "ring", "reduce-scatter": "ring", "all-to-all": "direct"}
-"""Of groups of all ranks; groups of some ranks are rings in any case."""
+"""Algorithms for groups of all ranks. ASTRA-sim always runs groups of some ranks as rings."""
 MOST_GROUPS = 2147
-"""ASTRA-sim numbers the streams of group n from n x 1,000,000, in an int (CommunicatorGroup::set_id)."""
+"""Maximum number of groups: ASTRA-sim numbers the streams of group n from n x 1,000,000 in an int
+(CommunicatorGroup::set_id)."""
 SYSTEM = {
     "scheduling-policy": "FIFO",
     "endpoint-delay": 1,
@@ -33,8 +34,8 @@ SYSTEM = {
     "roofline-enabled": 0,
 }
 HOW = """\
-From this folder, with ASTRA-sim's analytical backend built (`build/astra_analytical/build.sh`; its congestion-aware form knows
-one dimension only):
+From this folder, with ASTRA-sim's analytical backend built (`build/astra_analytical/build.sh`; its congestion-aware version
+supports one dimension only):
 
 ```
 AstraSim_Analytical_Congestion_Unaware --workload-configuration=traces/trace --comm-group-configuration=comm_groups.json \\
@@ -44,22 +45,23 @@ AstraSim_Analytical_Congestion_Unaware --workload-configuration=traces/trace --c
 NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finished` of all `sys`."""
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """The algorithm of a group cannot be said in a trace, and ASTRA-sim has one for all."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """Collectives other than rings, because a trace cannot name the algorithm of a group and ASTRA-sim has one for all; and too
+    many groups."""
     for kind in dict.fromkeys(group.kind for group in plan.groups):
         others = {group.collective for group in plan.groups if group.kind == kind} - {"ring", "all_to_all"}
         if others:
             yield (
-                f"collective {', '.join(sorted(others))} of {kind} groups: ASTRA-sim plays every group as one ring "
+                f"collective {', '.join(sorted(others))} of {kind} groups: ASTRA-sim runs every group as one ring "
                 "(CommunicatorGroup.cc); ring"
             )
     groups = len(Groups(plan).ranks)
     if groups > MOST_GROUPS:
-        yield f"groups {groups}: ASTRA-sim's numbers of streams overflow; at most {MOST_GROUPS}"
+        yield f"groups {groups}: ASTRA-sim's stream numbers overflow; at most {MOST_GROUPS}"
 
 
 def launch(plan: Plan) -> Launch:
-    """A trace of every rank, the groups, and ASTRA-sim's other inputs as far as it can be told them."""
+    """A trace for every rank, the groups, and ASTRA-sim's other inputs as far as they can express the plan."""
     traces = Traces(plan)
     files = {
         f"{NAME}.{rank}.et": File(traces.trace(rank), "the execution trace of one rank")
@@ -68,12 +70,12 @@ def launch(plan: Plan) -> Launch:
     files["comm_groups.json"] = File(
         _groups(traces.groups), "ranks of every group, in ring order, by the numbers that traces use"
     )
-    unlike = tuple(network.unlike(plan))
+    unlike = tuple(network.unsupported(plan))
     dimensions = () if unlike else network.dimensions(plan)
     files["system.json"] = File(_system(max(1, len(dimensions))), "how ASTRA-sim runs collectives, dimension by dimension")
-    files["remote_memory.json"] = File('{ "memory-type": "NO_MEMORY_EXPANSION" }\n', "that no memory is remote")
+    files["remote_memory.json"] = File('{ "memory-type": "NO_MEMORY_EXPANSION" }\n', "no remote memory")
     if dimensions:
-        files["network.yml"] = File(network.text(dimensions), "the network, one bandwidth and latency a dimension")
+        files["network.yml"] = File(network.text(dimensions), "the network, one bandwidth and latency per dimension")
     return Launch(files, HOW.format(network="YOURS" if unlike else "network.yml"), (*_assumed(plan), *_missing(unlike)))
 
 
@@ -88,26 +90,26 @@ def _groups(groups: Groups) -> str:
 
 
 def _assumed(plan: Plan) -> Iterator[str]:
-    yield "Compute has the seconds of an undisturbed device, in whole microseconds: communication behind it does not slow it."
+    yield "Compute has undisturbed durations, in whole microseconds: overlapped communication does not slow it."
     yield (
-        "Collectives of a stage stand behind its compute, all layers together, as holmes-sim plays them; where their number is "
-        "no whole one it is rounded, and their bytes are kept."
+        "Collectives of a stage follow its compute, all layers together, as holmes-sim simulates them; a fractional number is "
+        "rounded and the total bytes are kept."
     )
     yield (
         "ASTRA-sim runs one collective or send of an NPU at a time (HardwareResource.cc); holmes-sim lets those of different "
         "groups share the links."
     )
     if plan.config.cp > 1:
-        yield "The walk of keys and values around a cp ring is an all_gather of them: the same messages over the same ring."
+        yield "The ring exchange of keys and values among cp ranks is an all_gather: the same messages over the same ring."
     if plan.config.ep > 1:
-        yield "ASTRA-sim hands an all_to_all of some of the ranks on around their ring (Ring.cc), not from each to each."
+        yield "ASTRA-sim forwards an all_to_all of some of the ranks around their ring (Ring.cc), not directly between pairs."
     if plan.fleet.spec(plan.placement[0]).profile is not None:
-        yield "Where compute was measured with its collectives, these are in its seconds and have no nodes."
+        yield "Where compute was measured with its collectives, its seconds include them and traces have no nodes for them."
 
 
 def _missing(unlike: tuple[str, ...]) -> Iterator[str]:
     if unlike:
         yield (
-            f"No network.yml is written: {'; '.join(unlike)}; ASTRA-sim's analytical network has one bandwidth a dimension. "
-            "Give one (system.json names an algorithm for each of its dimensions); no trace says which NIC a group goes over."
+            f"No network.yml is written: {'; '.join(unlike)}; ASTRA-sim's analytical network has one bandwidth per dimension. "
+            "Provide one (system.json names an algorithm for each of its dimensions); traces do not name the NIC of a group."
         )

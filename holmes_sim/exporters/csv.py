@@ -1,4 +1,4 @@
-"""CSV: the rank table, one row a rank, for scripts of one's own."""
+"""CSV: the rank table, one row per rank, for the user's own scripts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ READERS = "pandas"
 COLUMNS = ("rank", "host", "local_rank", "device", "node_rank", "pp", "dp", "cp", "tp", "stages", "layers", "microbatches")
 
 
-def against(plan: Plan) -> Iterator[str]:
+def unsupported(plan: Plan) -> Iterator[str]:
     """Nothing: a table expresses every plan."""
     return iter(())
 
 
 def launch(plan: Plan) -> Launch:
     """ranks.csv and groups.csv."""
-    about = "one row a rank: where it is, its indices, its stages and their layers ([first, past_last), several joined by `;`)"
-    groups = "one row a group: its kind, ranks in ring order, NIC and transport"
+    about = "one row per rank: host, device, indices, stages and their layers ([first, past_last), several joined by `;`)"
+    groups = "one row per group: its kind, ranks in ring order, NIC and transport"
     return Launch(
         {"ranks.csv": File(_table(COLUMNS, _ranks(plan)), about), "groups.csv": File(_table(_GROUP, _groups(plan)), groups)},
-        "Nothing is launched: read `ranks.csv` and `groups.csv` with whatever starts your ranks.",
+        "This export launches nothing: read `ranks.csv` and `groups.csv` in the script that starts your ranks.",
     )
 
 

@@ -1,16 +1,19 @@
-"""DeepSpeed: the configuration, the topology and the stages of a plan, for a model of one's own.
+"""DeepSpeed: configuration, topology and stages of a plan, for the user's own model.
 
 Names and rules are those of DeepSpeed 0.19.8 (runtime/config.py, runtime/engine.py, runtime/pipe, launcher):
 
-- PipeModelDataParallelTopology numbers ranks with axes pipe, data, model, the last fastest: as our plans do without cp.
-- PipelineModule divides its layers evenly by count, parameters or type; explicit stages need `_partition_layers` overridden.
-- TrainSchedule sends a forward's message behind the next gradient's receive (`sim.plan.schedules.deepspeed_1f1b`): a 1F1B whose
-  step is another than Megatron-LM's, so plans for that one are refused. It sends over the group of all ranks
-  (runtime/pipe/p2p.py).
-- A pipeline knows ZeRO 0 and 1; bf16 with fp32 gradients is BF16_Optimizer, which shares the optimizer state as ZeRO 1 does
-  and reduces whole gradients. Without a pipeline the engine knows all stages of ZeRO.
-- Its launcher numbers ranks in the order of the hostfile and has one environment for all hosts: `holmes_rank.py` loads each
-  host's.
+- PipeModelDataParallelTopology numbers ranks along the axes pipe, data, model, the last one fastest, as plans without cp do.
+- PipelineModule divides its layers evenly by count, parameters or type. Explicit stages need an override of
+  `_partition_layers`.
+- TrainSchedule sends a forward's message after it has received the next gradient (`sim.plan.schedules.deepspeed_1f1b`). The
+  step of this 1F1B differs from Megatron-LM's, so plans with Megatron-LM's 1F1B are refused. Messages use the group of all
+  ranks (runtime/pipe/p2p.py).
+- Pipelines support ZeRO stages 0 and 1. bf16 with fp32 gradients uses BF16_Optimizer, which shards the optimizer state as ZeRO
+  1 does and reduces full gradients. Without a pipeline the engine supports all ZeRO stages.
+- Its launcher numbers ranks in the order of the hostfile and uses one environment for all hosts, so `holmes_rank.py` loads the
+  environment of each host.
+- The generated pipeline uses private names of PipelineModule (`_partition_layers`, `_set_bounds`, `_topo`), because its public
+  arguments cannot express explicit stages.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ On the first host, which reaches all others by ssh (pdsh), with this folder on a
 deepspeed --hostfile FOLDER/hostfile --no_local_rank FOLDER/holmes_rank.py train.py ARGUMENTS
 ```
 
-`train.py` is yours; the head of `holmes_plan.py` shows what it calls. `holmes_rank.py` loads its host's `env/*.env`;
+`train.py` is your script; the head of `holmes_plan.py` shows what it calls. `holmes_rank.py` loads its host's `env/*.env`;
 `holmes_launch.py` checks the host against the plan, sets the rank and the network of every process group, and runs the script.
 In containers set `HOLMES_HOST` to the host's name in the plan."""
 RANK = '''\
@@ -133,13 +136,13 @@ PIPELINE_USAGE = """\
     engine.train_batch(batches)  # {microbatches} of them"""
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """What DeepSpeed cannot be told, or plays otherwise."""
-    yield from environment.against(plan)
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What DeepSpeed cannot express, or executes differently."""
+    yield from environment.unsupported(plan)
     config = plan.config
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, config.num_microbatches))
-        yield f"num_microbatches {numbers}: gradient_accumulation_steps is one number; --strategy holmes keeps them even"
+        yield f"num_microbatches {numbers}: gradient_accumulation_steps is one number; --strategy holmes keeps them equal"
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:
@@ -148,49 +151,49 @@ def against(plan: Plan) -> Iterator[str]:
         vendors = ", ".join(sorted({plan.fleet.spec(device).vendor for device in plan.placement}))
         yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
     if config.zero_shard_size is not None and config.zero_shard_size < config.dp:
-        yield f"zero_shard_size {config.zero_shard_size}: ZeRO shares over all of dp; {config.dp}"
-    yield from _against_pipeline(plan)
-    yield from _against_precision(plan)
+        yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
+    yield from _unsupported_pipeline(plan)
+    yield from _unsupported_precision(plan)
 
 
-def _against_pipeline(plan: Plan) -> Iterator[str]:
+def _unsupported_pipeline(plan: Plan) -> Iterator[str]:
     config = plan.config
     if config.vpp > 1:
-        yield f"vpp {config.vpp}: a place holds one stage; --vpp 1"
+        yield f"vpp {config.vpp}: a pipeline rank has one stage; --vpp 1"
     if config.pp == 1:
         if config.schedule == "gpipe" and max(config.num_microbatches) > 1:
             yield "schedule gpipe with pp 1: each microbatch's backward follows its forward; 1f1b"
         return
     if config.schedule == "1f1b":
-        yield "schedule 1f1b: it sends a forward's message behind the next gradient's receive; --schedule 1f1b-deepspeed"
+        yield "schedule 1f1b: it sends a forward's message after the next gradient's receive; --schedule 1f1b-deepspeed"
     elif config.schedule != "1f1b-deepspeed":
         yield f"schedule {config.schedule}: TrainSchedule is 1F1B; --schedule 1f1b-deepspeed"
     if config.zero_stage > 1:
-        yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines know ZeRO 0 and 1; --zero-stage 1"
+        yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines support ZeRO 0 and 1; --zero-stage 1"
     if config.recompute == "selective" and config.attention == "unfused":
         yield "recompute selective: a pipeline recomputes whole layers; none or full"
     world = nets.world_net_name(plan)
     for group in plan.groups:
         if group.kind == "pp" and nets.net_name(group) not in (None, world):
-            yield f"groups pp over {group.nic}: messages go over the group of all ranks, by {world}; one fabric for all ranks"
+            yield f"groups pp over {group.nic}: messages use the group of all ranks, over {world}; one fabric for all ranks"
             return
 
 
-def _against_precision(plan: Plan) -> Iterator[str]:
+def _unsupported_precision(plan: Plan) -> Iterator[str]:
     config, precision = plan.config, plan.workload.precision
     gradients = config.gradient_precision
     if precision not in ("bf16", "fp16", "fp32"):
         yield f"precision {precision}: its models are bf16, fp16 or fp32; one of them"
     elif gradients not in ("fp32", precision):
-        yield f"gradient_precision {gradients} with {precision}: gradients are kept so or as fp32; {precision} or fp32"
+        yield f"gradient_precision {gradients} with {precision}: gradients have the same or fp32; {precision} or fp32"
     elif config.zero_stage == 0 and gradients != precision:
-        yield f"gradient_precision {gradients} with {precision}: without ZeRO they are alike; --zero-stage 1"
+        yield f"gradient_precision {gradients} with {precision}: without ZeRO both are equal; --zero-stage 1"
     elif config.zero_stage == 0 and precision == "bf16" and config.pp > 1:
-        yield f"zero_stage 0 with bf16 and pp {config.pp}: BF16_Optimizer shares its state; --zero-stage 1"
+        yield f"zero_stage 0 with bf16 and pp {config.pp}: BF16_Optimizer shards its state; --zero-stage 1"
 
 
 def launch(plan: Plan) -> Launch:
-    """ds_config.json, holmes_plan.py, hostfile, holmes_rank.py, and what that loads and starts."""
+    """ds_config.json, holmes_plan.py, hostfile, holmes_rank.py, and the files that holmes_rank.py loads and starts."""
     found = {
         CONFIG: File(_config(plan), "DeepSpeed's configuration"),
         MODULE: File(_module(plan), "topology and stages of the plan, for your `train.py` to import"),
@@ -242,33 +245,31 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
     config, model = plan.config, plan.workload.model
     heads, tied = f"{model.heads} heads, {model.kv_heads} of keys and values", "tied" if model.tied_embeddings else "not tied"
     lines = [
-        f"The layers are yours: {model.layers} of hidden size {model.hidden} with {heads}, {model.mlp} MLPs of "
+        f"You provide the layers: {model.layers} of hidden size {model.hidden} with {heads}, {model.mlp} MLPs of "
         f"{model.ffn_hidden}; vocabulary {model.vocab}, sequences of {plan.workload.seq_len}, embeddings {tied}, attention "
         f"{config.attention}."
     ]
     if model.experts:
-        lines.append(
-            f"They have {model.experts} experts, all on each rank, of which a token goes to {model.experts_per_token}."
-        )
+        lines.append(f"They have {model.experts} experts, all on each rank; a token is routed to {model.experts_per_token}.")
     if config.tp > 1:
         parallel = "with" if config.sequence_parallel else "without"
-        lines.append(f"They divide themselves by the topology's axis model (tp {config.tp}), {parallel} sequence parallelism.")
+        lines.append(f"They are sharded along the topology's axis model (tp {config.tp}), {parallel} sequence parallelism.")
     if config.pp == 1 and config.recompute != "none":
-        lines.append(f"recompute {config.recompute} is theirs to do (deepspeed.checkpointing.checkpoint).")
+        lines.append(f"recompute {config.recompute} must be done by the layers (deepspeed.checkpointing.checkpoint).")
     elif config.recompute == "selective":
-        lines.append("recompute selective is none: fused attention recomputes its scores by itself.")
+        lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")
     return (*lines, *_overlap(plan))
 
 
 def _overlap(plan: Plan) -> Iterator[str]:
-    """Where DeepSpeed overlaps otherwise than the plan's step counts on."""
+    """Differences between DeepSpeed's overlap of communication and the overlap that the plan's step assumes."""
     config = plan.config
     if config.dp == 1:
         return
     whole = plan.workload.precision == "bf16" and config.gradient_precision == "fp32" and config.zero_stage == 1
     if whole:
-        yield "BF16_Optimizer reduces whole gradients (all_reduce), then shares the optimizer's work; the plan scatters them."
+        yield "BF16_Optimizer all-reduces full gradients, then shards the optimizer; the plan reduce-scatters them."
     if config.overlap_grad_reduce and (config.pp > 1 or whole or not config.zero_stage):
-        yield "Gradients are reduced after the last backward; the plan's step counts on overlap_grad_reduce."
+        yield "Gradients are reduced after the last backward; the plan's step assumes overlap_grad_reduce."
     if config.overlap_param_gather and config.zero_stage in (1, 2):
-        yield "Weights are gathered behind the optimizer; the plan's step counts on overlap_param_gather."
+        yield "Weights are gathered after the optimizer; the plan's step assumes overlap_param_gather."

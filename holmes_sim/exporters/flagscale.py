@@ -1,17 +1,18 @@
-"""FlagScale: Hydra files with a mesh of processes for every device type, and a hostfile with the types of the hosts.
+"""FlagScale: Hydra files with a process mesh per device type, and a hostfile with the device type of each host.
 
 Keys and rules are those of flagos-ai/FlagScale at 16a2dd5 (2025-11-27): flagscale/train/arguments.py (pre_validate_args),
-train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of
-its Megatron-LM, 8479eb35 (2025-09-19). Traps that are met here:
+train/hetero/parallel_context.py (RankMapper, ProcessMesh), runner/runner_train.py and runner/utils.py; flags are those of its
+Megatron-LM, 8479eb35 (2025-09-19). The export works around these properties:
 
-- A mesh has five numbers, tp cp ep dp pp (the help text says four); there is one mesh for each device type, and a host has one
-  type. RankMapper sorts ranks by device type and then by rank. So a type here is a place of the pipeline, or the places that
-  share hosts, in their order; fabrics are the shim's business.
-- Between meshes it takes the last place's ranks without their replicas (logical_coords_to_physical_ranks leaves out the wrong
-  axis): a mesh of several places, but the last one, joins the wrong replicas unless dp is 1. That is refused.
-- The runner starts torchrun with the c10d rendezvous, which sorts hosts by name, unless rdzv_backend says static.
-- It needs a *_VISIBLE_DEVICES of every host, and fails with an UnboundLocalError without.
-- Its entry point is one word of a command, so that `entry.py` puts FlagScale's own script behind the shim.
+- A mesh has five numbers, tp cp ep dp pp (the help text says four). There is one mesh per device type, and a host has one type.
+  RankMapper sorts ranks by device type and then by rank. So a type here is one pipeline rank, or the pipeline ranks that share
+  hosts, in pipeline order; the shim handles fabrics.
+- Between meshes it takes the ranks of the last pipeline rank without their replicas (logical_coords_to_physical_ranks omits the
+  wrong axis): a mesh of several pipeline ranks, except the last mesh, joins the wrong replicas unless dp is 1. Such plans are
+  refused.
+- The runner starts torchrun with the c10d rendezvous, which sorts hosts by name, unless rdzv_backend is static.
+- It needs a *_VISIBLE_DEVICES variable for every host, and fails with an UnboundLocalError otherwise.
+- Its entry point is a single word of the command line, so `entry.py` inserts FlagScale's own script after the shim.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ On one host that reaches the others by ssh, from FlagScale's folder, with this f
 bash FOLDER/run.sh +train.system.checkpoint.save_interval=1000 +train.model.train_iters=1000 +train.data.data_path=DATA ...
 ```
 
-`action=dryrun` shows what would be run on each host, `action=stop` ends it. What is said behind the script overrides or (with
-`+`) adds to `conf/train/plan.yaml`: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
+`action=dryrun` shows what would be run on each host, `action=stop` ends it. Arguments after the script override or (with
+`+`) extend `conf/train/plan.yaml`: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the host against the
 plan, and sets the rank and the network of every process group. The first host is the master; port 29500 must be free on it
 (`experiment.runner.master_port=...`)."""
 ASSUMED = (
@@ -61,21 +62,21 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 """
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """What FlagScale cannot express, on top of what no Megatron-LM can."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     config = plan.config
-    yield from megatron_flags.against(plan)
+    yield from megatron_flags.unsupported(plan)
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:
         yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
     if config.shards < config.dp_cp:
-        yield f"zero_shard_size {config.shards}: all replicas share the optimizer's state; no zero_shard_size"
+        yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
     for first, past in meshes(plan)[:-1]:
         if past - first > 1 and config.dp > 1:
             yield (
-                f"places {first} to {past - 1} of the pipeline on shared hosts: between meshes it joins the replicas of a mesh "
-                "with several places in a wrong order; hosts that hold one place each, or dp 1"
+                f"pipeline ranks {first} to {past - 1} on shared hosts: between meshes it joins the replicas of a mesh "
+                "with several pipeline ranks in a wrong order; hosts with one pipeline rank each, or dp 1"
             )
 
 
@@ -95,7 +96,7 @@ def launch(plan: Plan) -> Launch:
 
 
 def experiment(plan: Plan) -> dict[str, object]:
-    """The launch: `???` stands for what run.sh says."""
+    """Configuration of the launch; run.sh sets the values `???`."""
     all_hosts = hosts.of_plan(plan)
     return {
         "defaults": [{"train": "plan"}, "_self_"],
@@ -119,7 +120,7 @@ def experiment(plan: Plan) -> dict[str, object]:
 
 
 def train(plan: Plan) -> dict[str, object]:
-    """FlagScale's arguments: names of Megatron-LM with underscores, in sections that it takes apart again."""
+    """FlagScale's arguments: names of Megatron-LM with underscores, in sections that FlagScale flattens again."""
     config, model = plan.config, plan.workload.model
     system = megatron_flags.degrees(plan) | megatron_flags.numbers(plan) | megatron_flags.optimizer(plan)
     system |= megatron_flags.recomputation(plan) | {"attention-backend": config.attention}
@@ -142,7 +143,7 @@ def train(plan: Plan) -> dict[str, object]:
 
 
 def meshes(plan: Plan) -> list[tuple[int, int]]:
-    """Places [first, past) of every mesh: those that share a host are of one."""
+    """Pipeline ranks [first, past) of every mesh. Pipeline ranks that share a host are in one mesh."""
     width = plan.config.tp * plan.config.dp_cp
     spans = [(min(host.ranks) // width, max(host.ranks) // width) for host in hosts.of_plan(plan)]
     joined = {place for low, high in spans for place in range(low + 1, high + 1)}
@@ -163,17 +164,25 @@ def _label(mesh: tuple[int, int]) -> str:
 
 
 def _environments(plan: Plan, all_hosts: tuple[Host, ...]) -> dict[str, object]:
-    """Variables by device type where all its hosts have the same, else by host."""
-    labels = types(plan)
+    """Variables by device type where all hosts of the type have the same, otherwise by host."""
+    labels, environments = types(plan), environment.Environments(plan)
     by_type: dict[str, dict[str, dict[str, str]]] = {}
     for host in all_hosts:
         visible = environment.VISIBLE.get(host.cluster.node.device.vendor, "CUDA_VISIBLE_DEVICES")
-        variables = environment.of_host(plan, host) | {visible: ",".join(map(str, host.devices))}
+        variables = environments.of_host(host) | {visible: ",".join(map(str, host.devices))}
         by_type.setdefault(labels[host.name], {})[host.name] = variables
     found: dict[str, object] = {"CUDA_DEVICE_MAX_CONNECTIONS": 1}
-    alike = {label: next(iter(own.values())) for label, own in by_type.items() if len(set(map(str, own.values()))) == 1}
-    unlike = {name: variables for label, own in by_type.items() if label not in alike for name, variables in own.items()}
-    return found | ({"device_type_specific": alike} if alike else {}) | ({"node_specific": unlike} if unlike else {})
+    shared_by_type = {
+        label: next(iter(own.values())) for label, own in by_type.items() if len(set(map(str, own.values()))) == 1
+    }
+    by_host = {
+        name: variables for label, own in by_type.items() if label not in shared_by_type for name, variables in own.items()
+    }
+    return (
+        found
+        | ({"device_type_specific": shared_by_type} if shared_by_type else {})
+        | ({"node_specific": by_host} if by_host else {})
+    )
 
 
 def _keys(flags: megatron_flags.Flags) -> dict[str, object]:

@@ -1,15 +1,18 @@
-"""Holmes: the fork of Megatron-LM of zhejianglab/Holmes (arXiv 2312.03549), a pipeline of whole clusters with unlike stages.
+"""Holmes: the fork of Megatron-LM of zhejianglab/Holmes (arXiv 2312.03549), whose pipeline stages may have different sizes on
+each cluster.
 
 Flags and files are those of its only published commit (dadcc08, 2024-08-13): megatron/training/arguments.py, hetero_context.py,
-megatron/core/hetnet.py, tools/config.py. What differs from its README, because the code does:
+megatron/core/hetnet.py, tools/config.py. The code differs from its README as follows:
 
-- `--overlapped-distributed-optimizer` is unknown to its parser; --overlap-grad-reduce and --overlap-param-gather are written.
-- Stages of unlike layers exist in its legacy models alone (megatron/legacy/model/transformer.py, _get_layer_info); with
-  --use-mcore-models they would be equal, without a word. Its legacy models do not take --overlap-param-gather.
-- It sorts ranks by device type and then by rank, so that the types stand in the order of the stages.
-- config.json holds no NCCL_NET: its code would set that for the groups that it switches and leave the last one's value to all
-  others (dp_cp, of the gradients, among them). The shim tells every group its network.
-- The local rank must be the rank modulo the devices of a host (megatron/training/initialize.py).
+- The parser does not know `--overlapped-distributed-optimizer`; the export writes --overlap-grad-reduce and
+  --overlap-param-gather.
+- Only its legacy models support stages with different numbers of layers (megatron/legacy/model/transformer.py,
+  _get_layer_info); with --use-mcore-models stages silently have equal numbers. The legacy models do not support
+  --overlap-param-gather.
+- It sorts ranks by device type and then by rank, so the types are listed in the order of the stages.
+- config.json contains no NCCL_NET: the fork would set that variable for the groups that it switches and leave the last value
+  for all other groups, including dp_cp of the gradients. The shim sets the network of every group.
+- The local rank must be the rank modulo the number of devices per host (megatron/training/initialize.py).
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ READERS = "its own code (dadcc08)"
 ARGS, CONFIG = "holmes.args", "config.json"
 TYPE = "HETERO_DEVICE_TYPE"
 LISTS = ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME")
-"""Variables that hold names after a `=`: those of all hosts of a type are joined, each host has its own of them."""
+"""Variables whose value is a list of names after `=`. config.json has the union over all hosts of a type; the environment of
+each host has its own names."""
 HOW = """\
 On every host, from the folder of zhejianglab/Holmes, with this folder on all of them under one path:
 
@@ -39,7 +43,7 @@ bash FOLDER/launch/HOST.sh --train-iters 1000 --lr 3e-4 --data-path DATA --token
 
 with the host's own script. Holmes reads `config.json` from the folder where it runs; the script sees that it is this one,
 loads its host's `env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`, with `holmes.args`, the host's
-device type and behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the
+device type and then the arguments given here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py` checks the
 host against the plan, and sets the network of every process group. The first host is the master; `MASTER_PORT` (29500
 unless set) must be free on it."""
 ASSUMED = (
@@ -48,21 +52,21 @@ ASSUMED = (
 )
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """What the fork cannot express, on top of what no Megatron-LM can."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What the fork cannot express, in addition to the limits of Megatron-LM."""
     config, model = plan.config, plan.workload.model
-    yield from megatron_flags.against(plan)
+    yield from megatron_flags.unsupported(plan)
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:
         yield f"cp {config.cp}: its pipeline of device types has no context parallelism; cp 1"
     if model.experts:
-        yield f"experts {model.experts}: its expert groups know no device types; a dense model"
+        yield f"experts {model.experts}: its expert groups do not support device types; a dense model"
     if config.shards < config.dp_cp:
-        yield f"zero_shard_size {config.shards}: all replicas share the optimizer's state; no zero_shard_size"
+        yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
     if config.gathers_ahead and not _equal(plan):
         yield (
-            "overlap_param_gather true: stages of unlike layers are of its legacy models, which cannot hide the gather; "
+            "overlap_param_gather true: only its legacy models support unequal stages, and they cannot overlap the gather; "
             "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"
         )
     if plan.workload.precision == "fp8":
@@ -71,10 +75,10 @@ def against(plan: Plan) -> Iterator[str]:
         yield "gradient_precision bf16: there is no flag for it; fp32"
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
         yield "vendor amd: it is built for CUDA; devices of NVIDIA"
-    yield from _against_places(plan)
+    yield from _unsupported_places(plan)
 
 
-def _against_places(plan: Plan) -> Iterator[str]:
+def _unsupported_places(plan: Plan) -> Iterator[str]:
     all_hosts = hosts.of_plan(plan)
     odd = next((host for host in all_hosts if len(host.ranks) != host.cluster.node.count), None)
     if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:
@@ -87,10 +91,10 @@ def _against_places(plan: Plan) -> Iterator[str]:
     silent = next((host for host in all_hosts if all(nic.spec.rdma for nic in host.cluster.node.nics)), None)
     if silent is not None:
         yield (
-            f"nics of {silent.cluster.name}: it starts with an interface for sockets on every host (NCCL_SOCKET_IFNAME); "
+            f"nics of {silent.cluster.name}: it requires a socket interface on every host (NCCL_SOCKET_IFNAME); "
             "an ethernet NIC in the topology"
         )
-    yield from device_types.against(plan)
+    yield from device_types.unsupported(plan)
 
 
 def launch(plan: Plan) -> Launch:
@@ -113,7 +117,7 @@ def launch(plan: Plan) -> Launch:
 
 
 def flags(plan: Plan) -> megatron_flags.Flags:
-    """Everything that the plan decides, but the device type of a host."""
+    """All flags that follow from the plan, except the device type of a host."""
     model, flash = plan.workload.model, plan.config.attention == "flash"
     runs = device_types.runs(plan)
     layers = [str(stage.layers) for stage in plan.stages]
@@ -137,7 +141,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
 
 
 def config_json(plan: Plan) -> str:
-    """The variables of every device type, and of the groups across types (`heter`)."""
+    """The variables of every device type, and of groups across types (`heter`)."""
     types: dict[str, list[Host]] = {}
     labels = device_types.of_clusters(plan)
     all_hosts = hosts.of_plan(plan)
@@ -152,8 +156,9 @@ def config_json(plan: Plan) -> str:
 
 def _joined(plan: Plan, some: tuple[Host, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
+    environments = environment.Environments(plan)
     for host in some:
-        for name, value in environment.of_host(plan, host).items():
+        for name, value in environments.of_host(host).items():
             if name in LISTS and name in found:
                 names = dict.fromkeys((found[name] + "," + value[1:]).removeprefix("=").split(","))
                 found[name] = "=" + ",".join(names)

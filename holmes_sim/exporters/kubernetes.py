@@ -1,10 +1,10 @@
-"""Kubernetes: a JobSet with one replicated job for alike hosts of a cluster, or for each host where hosts have names.
+"""Kubernetes: a JobSet with one replicated job per set of equal hosts of a cluster, or one per host if hosts have names.
 
-Names and rules: JobSet v1alpha2 (kubernetes-sigs/jobset 08dfbdf, api/jobset/v1alpha2/jobset_types.go; names of pods must be
+Names and rules: JobSet v1alpha2 (kubernetes-sigs/jobset 08dfbdf, api/jobset/v1alpha2/jobset_types.go; pod names must be
 DNS-1035 labels: pkg/webhooks/jobset_webhook.go), Kueue's annotations (kubernetes-sigs/kueue ff69552, site, "Topology Aware
-Scheduling"). Pods take whole nodes and the host's network, since the plan names the host's own NICs. The pods of a job are not
-tied to nodes, so that its hosts are alike and any of its nodes plays any of them. torchrun's node rank is the job's first plus
-the pod's index; the shim looks the rank up by the host that the pod plays.
+Scheduling"). Pods take whole nodes and the host network, since the plan names the NICs of hosts. The pods of a job are not
+bound to nodes, so all hosts of a job are equal and any of its nodes can be any of them. torchrun's node rank is the job's first
+node rank plus the pod's index; the shim looks up the rank by the host that the pod represents.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from sim.plan.plan import Plan
 TITLE = "Kubernetes (JobSet)"
 READERS = "JobSet's CRD, kubectl kustomize, PyYAML, bash"
 RESOURCE = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "huawei": "huawei.com/Ascend910"}
-"""Vendor -> what its device plug-in calls a device (NVIDIA/k8s-device-plugin, ROCm/k8s-device-plugin, Ascend's)."""
+"""Vendor -> resource name in its device plug-in (NVIDIA/k8s-device-plugin, ROCm/k8s-device-plugin, Ascend's)."""
 CLUSTER = "holmes-sim/cluster"
-"""Label of nodes, ours: which cluster of the topology a node belongs to."""
+"""Node label, defined by holmes-sim: the cluster of the topology to which a node belongs."""
 CONFIG_MAP_BYTES = 1 << 20
-"""What a ConfigMap can hold (Kubernetes documentation, ConfigMaps)."""
+"""Maximum size of a ConfigMap (Kubernetes documentation, ConfigMaps)."""
 OBJECT_BYTES = 3 << 19
-"""What etcd takes in one request unless told otherwise (--max-request-bytes, 1.5 MiB)."""
+"""Default maximum size of an etcd request (--max-request-bytes, 1.5 MiB)."""
 NAME_LENGTH = 63
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 JOBSET, TASK, MAP = "jobset.yaml", "node.sh", "kustomization.yaml"
 HOW = f"""\
-Say in `{TASK}` which script to train with, in `{MAP}` which image holds it, then:
+Set the training script in `{TASK}` and the image that contains it in `{MAP}`, then:
 
 ```
 kubectl apply -k FOLDER
 ```
 
-With Kueue, uncomment `components` there and say the queue in `kueue/{MAP}`; its topology must have the node label
+With Kueue, uncomment `components` there and set the queue in `kueue/{MAP}`; its topology must have the node label
 `{CLUSTER}` as a level. JobSet's controller must be installed. The first pod of the first job is the master; port
 {torch_launch.PORT} must be free on its node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Hosts that one replicated job runs: alike in cluster, environment and number of ranks; `first` is their node rank."""
+    """Hosts of one replicated job: equal in cluster, environment and number of ranks. `first` is the node rank of the first."""
 
     name: str
     first: int
@@ -57,18 +57,18 @@ class Job:
 
     @property
     def is_named(self) -> bool:
-        """Whether its one node is known by name."""
+        """Whether its only host has a name in the topology."""
         return bool(self.hosts[0].cluster.hosts)
 
     @property
     def selector(self) -> tuple[str, str]:
-        """The label that its nodes bear."""
+        """The node label (key, value) that selects its nodes."""
         host = self.hosts[0]
         return ("kubernetes.io/hostname", host.name) if self.is_named else (CLUSTER, host.cluster.name)
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """Devices without a resource's name, names that Kubernetes does not take, and launches that are too large for it."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """Devices without a known resource name, names that Kubernetes rejects, and launches that exceed its size limits."""
     jobs = _jobs(plan)
     known = ", ".join(RESOURCE)
     for name in dict.fromkeys(job.hosts[0].cluster.name for job in jobs):
@@ -92,14 +92,14 @@ def against(plan: Plan) -> Iterator[str]:
             f"{len(jobs)} jobs: {len(_jobset(plan, jobs)):,} bytes; etcd takes {OBJECT_BYTES:,}, "
             "enough for a topology without `hosts`, whose clusters are one job each"
         )
-    yield from environment.against(plan)
+    yield from environment.unsupported(plan)
 
 
 def launch(plan: Plan) -> Launch:
-    """The JobSet, what its pods mount, and what ties them together."""
+    """The JobSet, the files that its pods mount, and the kustomization that combines them."""
     jobs = _jobs(plan)
     found = {
-        JOBSET: File(_jobset(plan, jobs), "the JobSet: a replicated job for alike hosts, each pod a host"),
+        JOBSET: File(_jobset(plan, jobs), "the JobSet: a replicated job for equal hosts, each pod a host"),
         MAP: File(_kustomization(plan), "the JobSet with its ConfigMap; names the image"),
         f"kueue/{MAP}": File(_kueue(jobs), "with Kueue: the queue, and each job inside one cluster"),
     }
@@ -107,20 +107,22 @@ def launch(plan: Plan) -> Launch:
 
 
 def _jobs(plan: Plan) -> list[Job]:
-    """A host with a name alone, others by cluster, environment and number of ranks; the plan's first host comes first."""
-    alike: dict[object, list[Host]] = {}
+    """One job per named host; other hosts grouped by cluster, environment and number of ranks. The plan's first host comes
+    first."""
+    groups: dict[object, list[Host]] = {}
+    environments = environment.Environments(plan)
     for host in hosts.of_plan(plan):
-        given = tuple(environment.of_host(plan, host).items())
-        alike.setdefault(host.name if host.cluster.hosts else (host.cluster.name, len(host.ranks), given), []).append(host)
-    firsts = itertools.accumulate((len(own) for own in alike.values()), initial=0)
+        given = tuple(environments.of_host(host).items())
+        groups.setdefault(host.name if host.cluster.hosts else (host.cluster.name, len(host.ranks), given), []).append(host)
+    firsts = itertools.accumulate((len(own) for own in groups.values()), initial=0)
     return [
-        Job(f"{folder.safe(own[0].cluster.name).lower()}-{index}", first, tuple(own), environment.of_host(plan, own[0]))
-        for index, (own, first) in enumerate(zip(alike.values(), firsts, strict=False))
+        Job(f"{folder.safe(own[0].cluster.name).lower()}-{index}", first, tuple(own), environments.of_host(own[0]))
+        for index, (own, first) in enumerate(zip(groups.values(), firsts, strict=False))
     ]
 
 
 def _name(plan: Plan) -> str:
-    """The JobSet's name, a label of DNS-1035: lower case, a letter first."""
+    """The JobSet's name, a DNS-1035 label: lower case, starting with a letter."""
     name = folder.safe(plan.topology.name).lower()
     return name if name[0].isalpha() else f"plan-{name}"
 
@@ -245,10 +247,10 @@ def _assumed(jobs: list[Job]) -> Iterator[str]:
     clusters = {job.hosts[0].cluster.name: job for job in jobs}
     for name, job in clusters.items():
         if not job.is_named:
-            leaf = "; the leaf of the fabric that a node is on is not asked for" if job.hosts[0].cluster.fabric else ""
-            yield f"Nodes of {name} bear the label `{CLUSTER}: {name}`, and each can play any of its hosts{leaf}."
+            leaf = "; the leaf switch of a node is not constrained" if job.hosts[0].cluster.fabric else ""
+            yield f"Nodes of {name} have the label `{CLUSTER}: {name}`, and each can be any of its hosts{leaf}."
     vendors = sorted({job.hosts[0].cluster.node.device.vendor for job in jobs})
     if len(vendors) > 1:
         both = " and ".join(vendors)
-        yield f"One image serves {both}: where there is one for each, say it at `image` of their jobs in {JOBSET}."
+        yield f"One image serves {both}: if each has its own, set `image` of their jobs in {JOBSET}."
     yield "RDMA devices reach the pods by the site's own device plug-in: add its resource to `limits` where there is one."

@@ -1,7 +1,7 @@
-"""Megatron-LM: its flags, the layout of its stages, the network of each of its groups; and overrides for Megatron-Bridge.
+"""Megatron-LM: its flags, the layout of its stages, and the network of each group; and overrides for Megatron-Bridge.
 
-Flags are those of megatron-core 0.19.2 (megatron/training/arguments.py). Its groups in the default order tp-cp-ep-dp-pp are the
-plan's by their ranks (RankGenerator in megatron/core/parallel_state.py), and the shim gives every process its rank, so that
+Flags are those of megatron-core 0.19.2 (megatron/training/arguments.py). In the default order tp-cp-ep-dp-pp its groups have
+the same ranks as the plan's (RankGenerator in megatron/core/parallel_state.py). The shim gives every process its rank, so that
 placement needs no flag. Overrides are fields of Megatron-Bridge's ConfigContainer (src/megatron/bridge/training/config.py at
 067f987, 2026-08-22), for scripts/training/run_recipe.py.
 """
@@ -21,7 +21,7 @@ BRIDGE_ASSUMED = (
     "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
 )
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-"""validate_args asks for it under tp or cp on devices before Blackwell; compute and communication keep their order by it."""
+"""validate_args requires it with tp or cp on devices before Blackwell: it keeps compute and communication in order."""
 HOW = """\
 On every host, from Megatron-LM's folder, with this folder on all of them under one path:
 
@@ -30,7 +30,7 @@ bash FOLDER/launch/HOST.sh --train-iters 1000 --lr 3e-4 --data-path DATA --token
 ```
 
 with the host's own script. It loads the host's `env/*.env` and starts torchrun with static rendezvous on `pretrain_gpt.py`,
-with `megatron.args` and behind them what is said here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py`
+with `megatron.args` and then the arguments given here: data, tokenizer, learning rate, checkpoints. `holmes_launch.py`
 checks the host against the plan, and sets the rank and the network of every process group. The first host is the master;
 `MASTER_PORT` (29500 unless set) must be free on it. In containers set `HOLMES_HOST` to the host's name in the plan."""
 HOW_BRIDGE = """
@@ -42,15 +42,15 @@ bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode pretrain --dataset DATASET
 ```"""
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """What Megatron-LM cannot express: unlike replicas, ZeRO 2 and 3, other schedules, vendors that NCCL does not join."""
-    yield from megatron_flags.against(plan)
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, vendors that NCCL does not join."""
+    yield from megatron_flags.unsupported(plan)
     if plan.config.vpp > 1 and plan.config.pp == 1:
         yield f"vpp {plan.config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 
 
 def launch(plan: Plan) -> Launch:
-    """Arguments, NCCL's networks by group, overrides for Megatron-Bridge, and launches of both by torchrun."""
+    """Arguments, NCCL networks by group, overrides for Megatron-Bridge, and launches of both by torchrun."""
     nccl = megatron_groups.nccl_yaml(plan)
     option = f' --nccl-communicator-config-path "$here"/{NCCL}' if nccl else ""
     entry = f'pretrain_gpt.py "${{arguments[@]}}"{option} "$@"'
@@ -69,7 +69,7 @@ def launch(plan: Plan) -> Launch:
 
 
 def flags(plan: Plan) -> megatron_flags.Flags:
-    """Everything that the plan decides."""
+    """All flags that follow from the plan."""
     found = megatron_flags.degrees(plan)
     if plan.config.pp > 1:
         found["pipeline-model-parallel-layout"] = megatron_flags.layout(plan)
@@ -81,7 +81,7 @@ def flags(plan: Plan) -> megatron_flags.Flags:
 
 
 def _read(name: str) -> str:
-    """Shell lines that read a file's words into `arguments`; a layout's `*` is no pattern of file names."""
+    """Shell lines that read the words of a file into `arguments`. Globbing is off, because a layout contains `*`."""
     return f'set -f\narguments=($(<"$here"/{name}))\n'
 
 

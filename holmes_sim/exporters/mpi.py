@@ -1,15 +1,16 @@
-"""MPI: one mpirun line of Open MPI with a block for every run of ranks on one host, and a rankfile that says the same.
+"""MPI: one Open MPI mpirun command with a block for every run of consecutive ranks on a host, and an equivalent rankfile.
 
 mpirun numbers ranks block after block (open-mpi/ompi 4.1, orterun(1), "Application Context or Executable Program?"), so ranks
-follow the plan whatever its placement. Every block names all slots of its host, since mpirun takes the blocks of one host as
-one pool. What a block runs is its host's own script, which sets the environment: whether `-x` holds for its block or for all
-differs from version to version (openpmix/prrte issue 607).
+follow the plan for any placement. Every block lists all slots of its host, since mpirun pools the blocks of one host. A block
+runs the script of its host, which sets the environment: whether `-x` applies to its block or to all blocks depends on the
+version (openpmix/prrte issue 607).
 
-By the rankfile one block does for all ranks, and each process finds its host's script by its rank. Its lines name CPU cores
-(`slot=`), which no topology says. Open MPI 5 maps by a line's host alone under `--bind-to none` (openpmix/prrte,
-rmaps_rank_file.c), and wants the hosts named beside it; it takes a path with `pe` in it for its option PE (5.0.11), so it is
-given the file as /dev/fd/3. Version 4.1.4 binds to the core nevertheless, so its spelling (`--rankfile`) is not written. Slots
-are numbered on each host, so that without `--bind-to none` no two processes share a core.
+With the rankfile one block covers all ranks, and each process finds the script of its host by its rank. Rankfile lines name CPU
+cores (`slot=`), which a topology does not specify. Under `--bind-to none` Open MPI 5 uses only the host of a line
+(openpmix/prrte, rmaps_rank_file.c), and requires the hosts to be listed as well. It misreads a path that contains `pe` as its
+option PE (5.0.11), so the file is passed as /dev/fd/3. Version 4.1.4 binds to the core even with `--bind-to none`, so its
+spelling (`--rankfile`) is not written. Slots are numbered per host, so that without `--bind-to none` no two processes share a
+core.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ has `pe` in it). It needs Open MPI 5: version 4.1 binds each process to the one 
 `--bind-to none`."""
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """Hosts whose name mpirun would misread, and what NCCL's environment cannot say."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """Host names that mpirun would misread, and what NCCL's environment cannot express."""
     for host in hosts.of_plan(plan):
         if ":" in host.name:
             yield f"clusters.{host.cluster.name}.hosts {host.name}: mpirun reads slots behind `:`; a name without it"
-    yield from environment.against(plan)
+    yield from environment.unsupported(plan)
 
 
 def launch(plan: Plan) -> Launch:
-    """The mpirun line by blocks and by rankfile, environment and script of every host, rank table, and the shims."""
+    """mpirun commands by blocks and by rankfile, environment and script of every host, rank table, and the shims."""
     own = hosts.of_plan(plan)
     found = {
         RUN: File(_run(own, plan.config.world_size), "the mpirun line: blocks of ranks in the plan's order", executable=True),

@@ -1,12 +1,12 @@
-"""Slurm: a batch job with one component for each cluster of the plan, and one task a node that starts torchrun there.
+"""Slurm: a batch job with one component per cluster of the plan, and one task per node that starts torchrun.
 
-A heterogeneous job (`#SBATCH hetjob`; SchedMD/slurm 26.11, doc/html/heterogeneous_jobs.shtml) is the one form that holds
-clusters with other partitions, features or devices a node; one cluster alone is a plain job. Nodes are asked for by name where
-the topology names the hosts, else by a feature called like their cluster.
+A heterogeneous job (`#SBATCH hetjob`; SchedMD/slurm 26.11, doc/html/heterogeneous_jobs.shtml) is the only form for clusters
+with different partitions, features or devices per node; a single cluster is a plain job. Nodes are requested by name if the
+topology names the hosts, otherwise by a feature with the name of their cluster.
 
 Slurm sorts the nodes of a job, and `--distribution=arbitrary` excludes several of its plug-ins (doc/man/man1/srun.1), so no
-order is asked of it: a task looks up which host of the plan its node is, and that host's own script says its node rank. A named
-node is the host of that name; any other plays the host at its task's number, which runs through component after component.
+order is requested: a task looks up which host of the plan its node is, and the script of that host sets the node rank. A named
+node is the host of that name. Any other node is the host at its task's number, which is consecutive over components.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"
 JOB, TASK = "job.sbatch", "node.sh"
 MOST = 128
-"""Components of a job (slurm/slurm.h, MAX_HET_JOB_COMPONENTS)."""
+"""Maximum number of components of a job (slurm/slurm.h, MAX_HET_JOB_COMPONENTS)."""
 HOW = f"""\
 With this folder where all nodes see it, from this folder:
 
@@ -31,22 +31,22 @@ With this folder where all nodes see it, from this folder:
 sbatch {JOB} /path/to/train.py ARGUMENTS
 ```
 
-From elsewhere, say where it lies: `HOLMES_FOLDER=/path/to/it sbatch /path/to/it/{JOB} ...`. Partition, account and time are
+From elsewhere, set its path: `HOLMES_FOLDER=/path/to/it sbatch /path/to/it/{JOB} ...`. Partition, account and time are
 yours: write them into the `#SBATCH` lines of each component, or set `SBATCH_PARTITION`, `SBATCH_ACCOUNT`, `SBATCH_TIMELIMIT`
 for all of them. `{TASK}` runs once on every node; a container is started there. The first host is the master, by its name
 unless `MASTER_ADDR` says another; `MASTER_PORT` (29500 unless set) must be free on it."""
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """More clusters than a job has components, and what NCCL's environment cannot say."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """More clusters than a job can have components, and what NCCL's environment cannot express."""
     clusters = len(_components(plan))
     if clusters > MOST:
         yield f"{clusters} clusters: a heterogeneous job has at most {MOST} components; a plan on fewer clusters"
-    yield from environment.against(plan)
+    yield from environment.unsupported(plan)
 
 
 def launch(plan: Plan) -> Launch:
-    """The batch script, what every node runs, and torchrun's files."""
+    """The batch script, the script of every node, and torchrun's files."""
     components = _components(plan)
     found = {
         JOB: File(_job(plan, components), "the batch job: one component a cluster, then one task a node", executable=True),
@@ -64,7 +64,7 @@ def _components(plan: Plan) -> list[tuple[Host, ...]]:
 
 
 def _size(component: tuple[Host, ...]) -> str:
-    """Options that job and step share. A vendor other than NVIDIA's and AMD's has GRES of the site's own name."""
+    """Options that job and step share. GRES are requested for NVIDIA and AMD only; other vendors have site-specific names."""
     node = component[0].cluster.node
     devices = f" --gpus-per-node={node.count}" if _has_gpus(component) else ""
     return f"--nodes={len(component)} --ntasks-per-node=1{devices}"
@@ -81,13 +81,14 @@ def _where(component: tuple[Host, ...]) -> str:
 
 
 def _listed(names: list[str]) -> Iterable[str]:
-    """Slurm takes no letters behind the brackets: `scontrol show hostnames gpu[1-2].site` (22.05.8) is an invalid hostlist."""
+    """Host names, compressed where Slurm accepts that: it rejects a suffix after brackets (`scontrol show hostnames
+    gpu[1-2].site`, 22.05.8)."""
     short = hostlist.compress(names)
     return names if any("]" in item and not item.endswith("]") for item in short) else short
 
 
 def _job(plan: Plan, components: list[tuple[Host, ...]]) -> str:
-    asked = "#SBATCH hetjob\n".join(
+    requests = "#SBATCH hetjob\n".join(
         f"#SBATCH {_size(component)} --exclusive --mem=0\n#SBATCH {_where(component)}\n" for component in components
     )
     several = len(components) > 1
@@ -100,7 +101,7 @@ def _job(plan: Plan, components: list[tuple[Host, ...]]) -> str:
     return (
         "#!/usr/bin/env bash\n"
         f"#SBATCH --job-name={folder.safe(plan.topology.name)}\n"
-        f"{asked}"
+        f"{requests}"
         "set -euo pipefail\n"
         "here=${HOLMES_FOLDER:-$SLURM_SUBMIT_DIR}\n"
         f'if [ ! -f "$here"/{TASK} ]; then\n'
@@ -114,7 +115,8 @@ def _job(plan: Plan, components: list[tuple[Host, ...]]) -> str:
 
 
 def _task(components: list[tuple[Host, ...]]) -> str:
-    """Where the topology names hosts, the node's name; else the host at the task's number."""
+    """The script of a node: it finds its host by the node's name if the topology names hosts, otherwise by
+    the task's number."""
     named = [bool(component[0].cluster.hosts) for component in components]
     if all(named):
         which = "export HOLMES_HOST=$SLURMD_NODENAME\n"
@@ -138,8 +140,8 @@ def _assumed(components: list[tuple[Host, ...]]) -> Iterator[str]:
     for component in components:
         cluster = component[0].cluster
         if not cluster.hosts:
-            leaf = "; the leaf of the fabric that a node is on is not asked for" if cluster.fabric else ""
-            yield f"Nodes of {cluster.name} bear Slurm's feature `{cluster.name}`, and each can play any of its hosts{leaf}."
+            leaf = "; the leaf switch of a node is not constrained" if cluster.fabric else ""
+            yield f"Nodes of {cluster.name} have Slurm's feature `{cluster.name}`, and each can be any of its hosts{leaf}."
         if not _has_gpus(component):
             yield (
                 f"Nodes of {cluster.name} are taken whole (--exclusive); what Slurm calls their devices is the site's own: "

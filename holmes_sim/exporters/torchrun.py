@@ -1,4 +1,4 @@
-"""torchrun: any torch script, each process as the rank that the plan says."""
+"""torchrun: any torch script, with each process at its rank in the plan."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TITLE = "torchrun"
 READERS = "torch 2.13"
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """The shim gives every process its rank, whatever the placement; NCCL's devices are what may not be expressible."""
-    return environment.against(plan)
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What NCCL's environment cannot express; the shim assigns ranks for any placement."""
+    return environment.unsupported(plan)
 
 
 def launch(plan: Plan) -> Launch:
-    """Environment and script of every host, rank table and shim; the training script is the user's."""
+    """Environment and script of every host, rank table and shim. The user provides the training script."""
     return Launch(torch_launch.files(plan), torch_launch.HOW.format(words="train.py ARGUMENTS"), torch_launch.assumed(plan))

@@ -1,18 +1,21 @@
-"""torchtitan: a config function of a plan, launched by torchrun.
+"""torchtitan: a config function for a plan, launched by torchrun.
 
 Names and rules are those of torchtitan 0.3.0 (config/configs.py, distributed/parallel_dims.py, pipeline_parallel.py, fsdp.py,
 models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/schedules.py, stage.py):
 
-- Its mesh pp, dp_replicate, dp_shard, cp, tp numbers ranks as our plans do; the ranks of HSDP's blocks are consecutive.
-- FSDP always shards optimizer state, gradients and weights over dp_shard x cp. In a pipeline gradients are kept whole and
+- Its mesh pp, dp_replicate, dp_shard, cp, tp numbers ranks as plans do; the ranks of an HSDP shard group are consecutive.
+- FSDP always shards optimizer state, gradients and weights over dp_shard x cp. In a pipeline, full gradients are kept and
   reduced once, after a stage's last backward, and with `fsdp_reshard_after_forward = "never"` weights are gathered once: ZeRO
-  1. Without one each microbatch gathers and reduces: ZeRO 3, or what ZeRO 1 and 2 are where there is one microbatch.
-- A schedule that torch has by name is played in the same order as ours, except 1F1B with fewer microbatches than stages, which
-  it refuses, and interleaved 1F1B with as many; these and zero-bubble schedules go as a CSV of F, B, I, W
-  (`_PipelineScheduleRuntime._load_csv`: one row a place; I is our B where the backward is split).
-- Its trainer hands microbatches to pipelines as `arg_mbs`, which torch 2.13 does not know: a pipeline needs torch 2.14. Its
-  default spmd_backend needs that too (fully_shard of torch 2.13 takes DTensors only); both shard partial_dtensor.
-- Stages are lists of module names; names that the model has not are dropped without a word (`_split_module`).
+  1. Without a pipeline each microbatch gathers and reduces: ZeRO 3, which equals ZeRO 1 and 2 with one microbatch.
+- Schedules that torch has by name have the same order as ours, with two exceptions: torch rejects 1F1B with fewer microbatches
+  than stages, and its interleaved 1F1B differs with as many microbatches as pipeline ranks. These and zero-bubble schedules are
+  written as a CSV of F, B, I, W (`_PipelineScheduleRuntime._load_csv`: one row per pipeline rank; I is our B where the backward
+  is split).
+- Its trainer passes microbatches to pipelines as `arg_mbs`, which torch 2.13 does not support: a pipeline needs torch 2.14. So
+  does its default spmd_backend (fully_shard of torch 2.13 accepts DTensors only); both versions shard partial_dtensor.
+- Stages are lists of module names. Names that the model does not have are silently dropped (`_split_module`).
+- The generated module uses private names of torchtitan.models.llama3 (`_build_llama3_layers`, `_output_linear_init`,
+  `_NORM_INIT`, `_EMBEDDING_INIT`, `_EMBEDDING_SKIP_INIT`): tests/peers/torchtitan.py checks them against the release.
 """
 
 from __future__ import annotations
@@ -36,13 +39,13 @@ MODULE, TIMETABLE = "holmes_plan.py", "schedule.csv"
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """Our schedule -> torch's name (get_schedule_class)."""
 MASK_BLOCK = 128
-"""Tokens of a block of FlexAttention's mask, which cp may not cut (torch, _context_parallel/_attention.py)."""
+"""Tokens per block of FlexAttention's mask, which cp cannot split (torch, _context_parallel/_attention.py)."""
 LONGEST = 131072
 """max_seq_len of llama3's RoPE (models/llama3/__init__.py)."""
 UNSHARDED = 3
-"""Stages of a place that torch's runtime keeps gathered (_add_unshard_reshard, max_active_stages)."""
+"""Number of stages per pipeline rank that torch's runtime keeps gathered (_add_unshard_reshard, max_active_stages)."""
 TIMEOUT = 100.0
-"""Seconds that torchtitan lets a collective wait (config/configs.py, train_timeout_seconds)."""
+"""Seconds after which torchtitan aborts a collective (config/configs.py, train_timeout_seconds)."""
 TEMPLATE = '''\
 """{name} on {topology} for torchtitan 0.3.0: plan {digest}, written by holmes-sim.
 
@@ -98,33 +101,33 @@ def parts() -> list[list[str]]:
 '''
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """What torchtitan's llama3 cannot be told, or plays otherwise."""
-    yield from environment.against(plan)
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What torchtitan's llama3 cannot express, or executes differently."""
+    yield from environment.unsupported(plan)
     config, model = plan.config, plan.workload.model
-    yield from _against_model(plan)
+    yield from _unsupported_model(plan)
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, config.num_microbatches))
-        yield f"num_microbatches {numbers}: all replicas play equally many; --strategy holmes keeps them even"
+        yield f"num_microbatches {numbers}: all replicas have the same number; --strategy holmes keeps them equal"
     vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
     if len(vendors) > 1:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
     elif vendors == ["huawei"]:
         yield "vendor huawei: it runs on CUDA and ROCm devices; a plan on devices of nvidia or amd"
     if config.recompute == "selective" and config.attention == "unfused":
-        yield "recompute selective: its SelectiveAC keeps products and recomputes all else; none or full"
+        yield "recompute selective: its SelectiveAC keeps matrix products and recomputes the rest; none or full"
     if config.gradient_precision != "fp32":
         yield f"gradient_precision {config.gradient_precision}: gradients are reduced as fp32 (mixed_precision_reduce); fp32"
     if config.ep > 1:
         yield f"ep {config.ep}: llama3 has no experts; ep 1"
     if model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {model.kv_heads}; a divisor of it"
-    yield from _against_sequence(plan)
-    yield from _against_pipeline(config)
-    yield from _against_sharding(config)
+    yield from _unsupported_sequence(plan)
+    yield from _unsupported_pipeline(config)
+    yield from _unsupported_sharding(config)
 
 
-def _against_model(plan: Plan) -> Iterator[str]:
+def _unsupported_model(plan: Plan) -> Iterator[str]:
     workload, model = plan.workload, plan.workload.model
     if model.mlp != "swiglu":
         yield f"mlp {model.mlp}: its models for text are gated; swiglu"
@@ -137,12 +140,12 @@ def _against_model(plan: Plan) -> Iterator[str]:
     if model.tied_embeddings and plan.config.pp > 1:
         yield f"tied_embeddings with pp {plan.config.pp}: it does not tie weights across stages; pp 1"
     if workload.precision not in ("bf16", "fp32"):
-        yield f"precision {workload.precision}: mixed_precision_param knows bfloat16 and float32; bf16 or fp32"
+        yield f"precision {workload.precision}: mixed_precision_param supports bfloat16 and float32; bf16 or fp32"
     if plan.config.attention != "flash":
         yield f"attention {plan.config.attention}: it has fused attention only (flex, varlen); flash"
 
 
-def _against_sequence(plan: Plan) -> Iterator[str]:
+def _unsupported_sequence(plan: Plan) -> Iterator[str]:
     config, length = plan.config, plan.workload.seq_len
     if length > LONGEST:
         yield f"seq_len {length}: its RoPE ends at {LONGEST}; no more than that"
@@ -150,10 +153,10 @@ def _against_sequence(plan: Plan) -> Iterator[str]:
         yield f"seq_len {length} with cp {config.cp}: a rank takes whole mask blocks; a multiple of {MASK_BLOCK * config.cp}"
     pieces = (config.tp if config.sequence_parallel else 1) * (2 * config.cp if config.cp > 1 else 1)
     if length % pieces:
-        yield f"seq_len {length}: it is cut in {pieces} by tp and cp; a multiple of {pieces}"
+        yield f"seq_len {length}: it is split in {pieces} by tp and cp; a multiple of {pieces}"
 
 
-def _against_pipeline(config: ParallelConfig) -> Iterator[str]:
+def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
     if config.pp == 1 and config.vpp > 1:
         yield f"vpp {config.vpp} with pp 1: there are stages only in a pipeline; vpp 1"
     if config.pp == 1 and config.schedule == "gpipe" and max(config.num_microbatches) > 1:
@@ -162,7 +165,7 @@ def _against_pipeline(config: ParallelConfig) -> Iterator[str]:
         yield "schedule 1f1b-deepspeed: torch exchanges both messages at once; 1f1b"
 
 
-def _against_sharding(config: ParallelConfig) -> Iterator[str]:
+def _unsupported_sharding(config: ParallelConfig) -> Iterator[str]:
     zero, one = config.zero_stage, max(config.num_microbatches) == 1
     if config.dp_cp == 1:
         return
@@ -177,11 +180,11 @@ def _against_sharding(config: ParallelConfig) -> Iterator[str]:
     if config.pp == 1 and zero < 3:
         yield f"zero_stage {zero} with pp 1: each microbatch gathers weights and reduces; --zero-stage 3, or one microbatch"
     if config.vpp > UNSHARDED and zero:
-        yield f"vpp {config.vpp} with zero_stage {zero}: it keeps {UNSHARDED} stages of a place gathered; at most {UNSHARDED}"
+        yield f"vpp {config.vpp} with zero_stage {zero}: it keeps {UNSHARDED} stages of each rank gathered; at most {UNSHARDED}"
 
 
 def launch(plan: Plan) -> Launch:
-    """holmes_plan.py, the schedule where torch has it not by name, and torchrun's files."""
+    """holmes_plan.py, the schedule as CSV if torch has no name for it, and torchrun's files."""
     entry = '-m torchtitan.train --module holmes_plan --config plan "$@"'
     found = {MODULE: File(_module(plan), "the config function, for torchtitan's --module and --config")}
     if _has_timetable(plan.config):
@@ -197,24 +200,24 @@ def _assumed(plan: Plan) -> tuple[str, ...]:
     lines = [
         "Tokenizer, data, optimizer, learning rate and steps are those of torchtitan's llama3_8b; the tokenizer must fit the "
         f"vocabulary of {plan.workload.model.vocab}.",
-        "Positions are rotary as Llama 3 has them (theta 500000, scaled); the plan does not say.",
+        "Positions are rotary as Llama 3 has them (theta 500000, scaled); the plan does not specify them.",
     ]
     if config.dp_cp > 1 and config.pp > 1:
         lines.append(
             "torch's pipelines reduce gradients after a stage's last backward; overlap_grad_reduce is "
-            f"{str(config.overlap_grad_reduce).lower()} in the plan, whose step counts on it."
+            f"{str(config.overlap_grad_reduce).lower()} in the plan, whose step assumes it."
         )
     elif config.dp_cp > 1:
-        lines.append("FSDP overlaps reduction and gathering whatever overlap_grad_reduce and overlap_param_gather say.")
+        lines.append("FSDP overlaps reduction and gathering regardless of overlap_grad_reduce and overlap_param_gather.")
     if config.cp > 1:
         lines.append("Keys and values of cp ranks are gathered (FlexAttention), not sent around a ring.")
     if config.recompute == "selective":
-        lines.append("recompute selective is none: fused attention recomputes its scores by itself.")
+        lines.append("recompute selective is written as none: fused attention recomputes its scores by itself.")
     return tuple(lines)
 
 
 def _has_timetable(config: ParallelConfig) -> bool:
-    """Whether torch does not play the schedule by a name of its own."""
+    """Whether torch does not have the schedule by name."""
     microbatches = config.num_microbatches[0]
     if config.pp == 1:
         return False
@@ -224,7 +227,7 @@ def _has_timetable(config: ParallelConfig) -> bool:
 
 
 def timetable(config: ParallelConfig) -> str:
-    """The schedule in torch's words: `0F3` is stage 0's forward of microbatch 3; one row a place."""
+    """The schedule in torch's notation: `0F3` is the forward of stage 0 for microbatch 3; one row per pipeline rank."""
     split = schedules.get(config.schedule).SPLITS_BACKWARD
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

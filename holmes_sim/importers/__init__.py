@@ -1,8 +1,9 @@
-"""Sources of facts about a fleet: one file, one importer.
+"""Importers: readers of files that describe a fleet, one file per kind of source.
 
-A module offers `NAME` (what people call the source), `recognises(text)` (whether a text is one, told by its content alone) and
-`read(text, name)`, which returns the facts that it tells and raises HolmesError with `name:line` where it is malformed. The
-folder is the registry."""
+A module offers `NAME` (the usual name of the source), `recognises(text)` (whether a text is of this kind, judged by its content
+alone) and `read(text, name)`, which returns the facts in the text and raises HolmesError with `name:line` for malformed input.
+The folder is the registry.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from sim.registry import Registry
 
 
 class Importer(Protocol):
-    """What every module of this folder offers."""
+    """Interface of the modules in this folder."""
 
     NAME: str
 
     def recognises(self, text: str) -> bool:
-        """Whether a text is of this kind; malformed text may be, so that it can be told what is wrong with it."""
+        """Whether a text is of this kind. True for malformed texts of the kind too, so that `read` can report what is wrong."""
         ...
 
     def read(self, text: str, name: str) -> Facts:
-        """What the text tells. Raises HolmesError, naming file and line."""
+        """Facts in the text. Raises HolmesError with file and line."""
         ...
 
 
@@ -36,16 +37,16 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Importer:
-    """The importer of a module name."""
+    """The importer with this module name."""
     return REGISTRY.get(name)
 
 
 def recognised(text: str, name: str) -> Importer:
-    """The one importer that recognises a text. Raises HolmesError where none does, or several."""
+    """The only importer that recognises a text. Raises HolmesError if no importer does, or several do."""
     known = [get(one) for one in names()]
     found = [importer for importer in known if importer.recognises(text)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise HolmesError(f"{name}: looks like {' and '.join(one.NAME for one in found)} at once; give each a file of its own")
-    raise HolmesError(f"{name}: is none of the sources that can be read: {', '.join(one.NAME for one in known)}")
+        raise HolmesError(f"{name}: looks like {' and '.join(one.NAME for one in found)}; put each source into its own file")
+    raise HolmesError(f"{name}: not a known kind of source; known kinds: {', '.join(one.NAME for one in known)}")

@@ -1,9 +1,9 @@
-"""`ibnetdiscover`: which hosts hang under which InfiniBand switch, by how many ports, and how fast these are.
+"""Importer of `ibnetdiscover`: hosts below each InfiniBand switch, their number of ports, and the rate of each port.
 
-Format: infiniband-diags 44, ibnetdiscover(8): a record for each switch (`Switch N "S-guid" # "name" ...`) and adapter
-(`Ca N "H-guid" # "host adapter"`), then a line for each port, `[1] "H-guid"[1](guid) # "name" lid 5 4xHDR`. What is known of an
-adapter is its description, by custom `HOST ADAPTER`. A port's width and generation give its rate. A host whose adapters hang
-under several leaves (one rail each) shares them with its neighbours: such leaves count as one.
+Format: infiniband-diags 44, ibnetdiscover(8). One record for each switch (`Switch N "S-guid" # "name" ...`) and adapter (`Ca N
+"H-guid" # "host adapter"`), followed by one line for each port, `[1] "H-guid"[1](guid) # "name" lid 5 4xHDR`. Adapters are
+identified by their description, by convention `HOST ADAPTER`. Width and generation of a port give its rate. If the adapters of
+a host are connected to several leaves (one per rail), these leaves are merged into one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sim.units import BITS_PER_BYTE, GIGA, BytesPerSecond
 
 NAME = "ibnetdiscover"
 ROOT = "infiniband"
-"""What its fabric is called; it bears no name."""
+"""Name of the fabric; the source does not name it."""
 LANES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
-"""Gbit/s of one lane by generation, as NCCL counts them (memory: src/transport/net_ib; its XML has 56000 for 4xFDR)."""
+"""Gbit/s of one lane by generation, as NCCL counts them (from memory: src/transport/net_ib; its XML has 56000 for 4xFDR)."""
 _RECORD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"(?:.*?#\s*"([^"]*)")?')
 _PORT = re.compile(r'^\[(\d+)\](?:\([^)]*\))?\s*"([^"]+)"\s*\[(\d+)\](?:\([^)]*\))?(?:\s*#(.*))?$')
 _RATE = re.compile(r"\b(\d+)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
@@ -32,6 +32,8 @@ _NAMED = re.compile(r"(?:mlx\d|hfi\d|ibp|mthca)\w*")
 
 @dataclass(frozen=True, slots=True)
 class _Port:
+    """A port of a switch: where it was read, the switch, the GUID and description at the other end, and the rate."""
+
     where: str
     switch: str
     peer: str
@@ -40,12 +42,12 @@ class _Port:
 
 
 def recognises(text: str) -> bool:
-    """Records of switches and adapters."""
+    """Whether the text has records of switches or adapters."""
     return re.search(r'^(?:Switch|Ca)\s+\d+\s+"', text, re.MULTILINE) is not None
 
 
 def read(text: str, name: str) -> Facts:
-    """Hosts by leaf, their ports, and the bandwidth of each leaf down and up. Raises HolmesError."""
+    """Hosts by leaf, their NICs, and the bandwidth of each leaf to its hosts and to other switches. Raises HolmesError."""
     labels, ports, adapters = _records(text, name)
     hosts: dict[str, list[tuple[_Port, str]]] = defaultdict(list)
     silent = 0
@@ -58,20 +60,20 @@ def read(text: str, name: str) -> Facts:
         else:
             hosts[match[1]].append((port, match[2]))
     if not hosts:
-        raise HolmesError(f"{name}:1: no port of a switch leads to an adapter that is described as HOST ADAPTER")
+        raise HolmesError(f"{name}:1: no switch port is connected to an adapter with a description of the form HOST ADAPTER")
     group = _groups(_rails(hosts))
     leaves = {host: _first(group, own[0][0].switch) for host, own in hosts.items()}
     fabrics = _fabrics(ports, hosts)
     found = [
         Host(host, own[0][0].where, labels.get(leaves[host], leaves[host]), (fabrics[host],)) for host, own in hosts.items()
     ]
-    notes = [f"{name}: {silent} ports lead to adapters whose description names no host; they are left out"] if silent else []
+    notes = [f"{name}: {silent} ports are left out: the description of their adapter does not name a host"] if silent else []
     downlinks = _downlinks(ports, leaves, hosts, labels)
     return Facts(name, tuple(found), FABRIC, tuple(_parts(hosts)), downlinks=downlinks, notes=tuple(notes))
 
 
 def _records(text: str, name: str) -> tuple[dict[str, str], list[_Port], dict[str, str]]:
-    """(name of each switch, ports of switches, description of each adapter)."""
+    """(name of each switch, ports of switches, description of each adapter), names and descriptions by GUID."""
     labels: dict[str, str] = {}
     adapters: dict[str, str] = {}
     ports: list[_Port] = []
@@ -84,7 +86,7 @@ def _records(text: str, name: str) -> tuple[dict[str, str], list[_Port], dict[st
             match = _PORT.match(line.rstrip())
             if match is None or not own:
                 raise HolmesError(
-                    f'{name}:{number}: a port such as [1] "H-0002c903"[1](2c903) # "gpu1 mlx5_0" lid 5 4xHDR is expected'
+                    f'{name}:{number}: expected a port such as [1] "H-0002c903"[1](2c903) # "gpu1 mlx5_0" lid 5 4xHDR'
                 )
             if kind == "Switch":
                 ports.append(_port(f"{name}:{number}", own, match[2], match[4] or ""))
@@ -92,6 +94,7 @@ def _records(text: str, name: str) -> tuple[dict[str, str], list[_Port], dict[st
 
 
 def _port(where: str, switch: str, peer: str, remark: str) -> _Port:
+    """The port of a line of a switch's record; the rate is 0 if the line does not give it."""
     described = _DESCRIBED.search(remark)
     rate = _RATE.search(remark.rpartition('"')[2])
     bandwidth = int(rate[1]) * LANES[rate[2]] * GIGA / BITS_PER_BYTE if rate else 0.0
@@ -99,12 +102,12 @@ def _port(where: str, switch: str, peer: str, remark: str) -> _Port:
 
 
 def _plain(label: str) -> str:
-    """`MF0;leaf-1:MQM9700/U1` is what its maker makes of leaf-1."""
+    """The name of a switch without what its vendor adds: `MF0;leaf-1:MQM9700/U1` -> `leaf-1`."""
     return re.sub(r"^MF\d+;", "", label).partition(":")[0] or label
 
 
 def _groups(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Each name and another of its group, until `_first` of it: names of a pair are of one group."""
+    """Union-find over pairs of names: each name -> a name closer to the representative of its set (see `_first`)."""
     group: dict[str, str] = {}
     for one, other in pairs:
         group[_first(group, other)] = _first(group, one)
@@ -112,6 +115,7 @@ def _groups(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _first(group: dict[str, str], name: str) -> str:
+    """The representative of the set that contains a name."""
     while group.setdefault(name, name) != name:
         group[name] = group[group[name]]
         name = group[name]
@@ -119,13 +123,13 @@ def _first(group: dict[str, str], name: str) -> str:
 
 
 def _rails(hosts: dict[str, list[tuple[_Port, str]]]) -> Iterator[tuple[str, str]]:
-    """The leaves of one host, two by two."""
+    """Pairs of leaves that share a host."""
     for own in hosts.values():
         yield from ((own[0][0].switch, port.switch) for port, _ in own[1:])
 
 
 def _fabrics(ports: list[_Port], hosts: dict[str, list[tuple[_Port, str]]]) -> dict[str, str]:
-    """Host -> its fabric: switches that cables join are one, and so are those of one host."""
+    """Host -> name of its fabric. Switches joined by cables, and switches of one host, belong to the same fabric."""
     joined = [(port.switch, port.peer) for port in ports if port.peer.startswith("S-")]
     group = _groups([*joined, *_rails(hosts)])
     roots = list(dict.fromkeys(_first(group, own[0][0].switch) for own in hosts.values()))
@@ -134,21 +138,21 @@ def _fabrics(ports: list[_Port], hosts: dict[str, list[tuple[_Port, str]]]) -> d
 
 
 def _parts(hosts: dict[str, list[tuple[_Port, str]]]) -> list[Parts]:
-    """NICs of each host: of several rates the one that most of its ports have."""
+    """NICs of each host. If a host has ports of several rates, only those of the most frequent rate count."""
     found = []
     for host, own in hosts.items():
         rate = Counter(port.rate for port, _ in own).most_common(1)[0][0]
-        alike = sorted((adapter, port.where) for port, adapter in own if port.rate == rate)
-        names = tuple(adapter for adapter, _ in alike)
-        told = names if all(_NAMED.fullmatch(adapter) for adapter in names) and len(set(names)) == len(names) else ()
-        found.append(Parts((host,), nics=(Nics(own[0][0].where, "infiniband", rate, len(alike), told),)))
+        kept = sorted((adapter, port.where) for port, adapter in own if port.rate == rate)
+        names = tuple(adapter for adapter, _ in kept)
+        known = names if all(_NAMED.fullmatch(adapter) for adapter in names) and len(set(names)) == len(names) else ()
+        found.append(Parts((host,), nics=(Nics(own[0][0].where, "infiniband", rate, len(kept), known),)))
     return found
 
 
 def _downlinks(
     ports: list[_Port], leaves: dict[str, str], hosts: dict[str, list[tuple[_Port, str]]], labels: dict[str, str]
 ) -> tuple[tuple[str, BytesPerSecond, BytesPerSecond], ...]:
-    """(leaf, bandwidth to hosts, bandwidth to other switches), leaves that count as one taken together."""
+    """(leaf, bandwidth to hosts, bandwidth to other switches); merged leaves are added up."""
     of = {port.switch: leaves[host] for host, own in hosts.items() for port, _ in own}
     down: dict[str, float] = defaultdict(float)
     up: dict[str, float] = defaultdict(float)

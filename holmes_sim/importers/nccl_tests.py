@@ -1,7 +1,7 @@
-"""What a program of nccl-tests or rccl-tests printed, or wrote with -J: devices by name, and how fast the link between them is.
+"""Importer of the output of nccl-tests or rccl-tests (text, or JSON of -J): device names, and measured rates of the links.
 
-`holmes_sim.profiling.links` reads both forms and fits them. A rank has one device unless it says otherwise; hosts in containers
-bear the names of their pods.
+`holmes_sim.profiling.links` reads both forms and fits them. Each rank has one device unless the output gives another number.
+Hosts in containers have the names of their pods.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _RANK = re.compile(r"#\s+Rank\s+\d+\s")
 
 
 def recognises(text: str) -> bool:
-    """Lines of ranks or the head of the table; in a report, the version of NCCL or out-of-place times."""
+    """Whether the text has the lines of ranks or the table header; a JSON report: NCCL's version or out-of-place times."""
     return (_REPORT if text.lstrip().startswith("{") else _TABLE).search(text) is not None
 
 
 def read(text: str, name: str) -> Facts:
-    """Hosts, devices of each, and the measurements. Raises HolmesError."""
+    """Hosts, the devices of each, and the measurements. Raises HolmesError."""
     measured = links.parse(text, name)
     where = f"{name}:{_line(text)}"
     ranks = Counter(measured.placed)
@@ -38,18 +38,19 @@ def read(text: str, name: str) -> Facts:
     notes = (
         ()
         if label
-        else (f"{name}: devices of several kinds ({', '.join(measured.devices)}); which host has which is not told",)
+        else (f"{name}: devices of several kinds ({', '.join(measured.devices)}); it does not say which host has which",)
     )
     return Facts(name, tuple(Host(host, where) for host in ranks), parts=tuple(parts), measured=(measured,), notes=notes)
 
 
 def _line(text: str) -> int:
+    """Number of the first line that describes a rank; 1 if there is none."""
     match = _RANK.search(text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _gid(text: str, name: str) -> tuple[Nics, ...]:
-    """The index of RoCE's address, where the report's environment sets NCCL_IB_GID_INDEX."""
+    """The GID index of RoCE NICs, if the environment in the report sets NCCL_IB_GID_INDEX."""
     environment = json.loads(text).get("env", []) if text.lstrip().startswith("{") else []
     set_to = dict(str(entry).partition("=")[::2] for entry in environment).get("NCCL_IB_GID_INDEX", "")
     return (Nics(f"{name}:1", "roce", gid_index=int(set_to)),) if set_to.isdecimal() else ()

@@ -1,4 +1,4 @@
-"""What sources tell of a fleet (`facts`), which parts of the catalogue that is (`hardware`), the topology of it (`imported`).
+"""From the facts in sources to the parts of a topology: facts, catalogue names (`hardware`), clusters (`groups`), nodes.
 
-The readers of the sources stand in `holmes_sim.importers`, one file each.
+The readers of the sources are in `holmes_sim.importers`, one file each; `holmes_sim.imported` writes the topology.
 """

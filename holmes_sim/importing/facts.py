@@ -1,22 +1,24 @@
-"""What a source tells of a fleet. Each fact says where it was read, as `file:line`.
+"""Facts about a fleet, as one source gives them. Each fact has `where`, the `file:line` it was read from.
 
-A source tells what it knows and nothing more: what it leaves out stays empty (text), 0 (numbers) or None.
+Facts that a source does not give are empty (text), 0 (numbers) or None.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holmes_sim.profiling.links import Measured
+from holmes_sim.profiling.links import LinkMeasurement
 from sim.units import BytesPerSecond
 
 RUN, FABRIC, SCHEDULER = range(3)
-"""What the hosts of a source are; those of the last kind that there is make the topology."""
+"""Coverage of a source's list of hosts: those of one run, those on a fabric, or all that jobs may run on. The topology has the
+hosts of the sources with the largest coverage.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host, its leaf switch (or block), and the switches above that one, up to the root."""
+    """A host, its leaf switch (or block), and the switches above the leaf, in order up to the root."""
 
     name: str
     where: str
@@ -24,15 +26,17 @@ class Host:
     above: tuple[str, ...] = ()
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Leaf, the switches above it, root: those that are told."""
+    def switches(self) -> tuple[str, ...]:
+        """Known switches from the leaf to the root."""
         return tuple(name for name in (self.leaf, *self.above) if name)
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices of one node: the catalogue's name, and what the source calls them, where it does. `used` where `count` is of
-    those that a run used: the node may have more."""
+    """Devices of one node: name in the catalogue (`type`), name in the source (`label`), and number.
+
+    `used`: `count` is the number of devices that a run used; the node may have more.
+    """
 
     where: str
     type: str = ""
@@ -42,23 +46,23 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
-class Joints:
+class Interconnect:
     """How the devices of a node are joined.
 
-    `kind` is nvlink, xgmi or pcie; `links` the most links between two devices (to all others together, where they go through
-    a switch); `whole` where every pair is joined so; `generation` that of PCIe, 0 where it is not told.
+    `kind` is nvlink, xgmi or pcie. `links` is the largest number of links between two devices, or, through a switch, from one
+    device to all others. `all_pairs`: every pair has this many links. `generation` is that of PCIe, 0 if unknown.
     """
 
     where: str
     kind: str
     links: int = 0
-    whole: bool = False
+    all_pairs: bool = False
     generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Nics:
-    """NICs of one type in a node; `type` is empty where only their number and names are told."""
+    """NICs of one type in a node; `type` is empty if the source gives only number and names."""
 
     where: str
     type: str = ""
@@ -70,26 +74,26 @@ class Nics:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a node has. Said of `hosts`; of all nodes where they are empty."""
+    """Devices, interconnect and NICs of a node, valid for `hosts`; for all nodes if `hosts` is empty."""
 
     hosts: tuple[str, ...] = ()
     devices: Devices | None = None
-    joints: Joints | None = None
+    interconnect: Interconnect | None = None
     nics: tuple[Nics, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that one source tells.
+    """All facts that one source gives.
 
-    `census` says what its hosts are: all that jobs may run on, all that a fabric joins, or those that a run used. `downlinks`
-    are bandwidths of leaves by name: (to hosts, to other switches). `notes` say what was left out or taken for granted.
+    `coverage` says which hosts the source lists (RUN, FABRIC or SCHEDULER). `downlinks` are (leaf, bandwidth to hosts,
+    bandwidth to other switches). `notes` say what was left out or assumed.
     """
 
     source: str
     hosts: tuple[Host, ...] = ()
-    census: int = RUN
+    coverage: int = RUN
     parts: tuple[Parts, ...] = ()
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[LinkMeasurement, ...] = ()
     downlinks: tuple[tuple[str, BytesPerSecond, BytesPerSecond], ...] = ()
     notes: tuple[str, ...] = ()

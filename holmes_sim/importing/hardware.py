@@ -1,15 +1,15 @@
-"""Which part of the catalogue a source means: devices by their product name or PCI identity, links by what joins the devices.
+"""Catalogue names of devices and links: devices by product name or PCI identity, links by how the devices are joined.
 
 Product names are those that NVML and ROCm report, as nvidia-smi, nccl-tests and Kubernetes' gpu.product print them. PCI
-identities: pci.ids 2023.04.10 (Debian bookworm); 2901 later issues of it; 2335 NVIDIA/nccl-tests#256; 74a1 and 74b5 (a virtual
-function of it) ROCm/rccl tools/topo_expl/models/topo_8p_942vm.xml.
+identities: pci.ids 2023.04.10 (Debian bookworm); 2901 from later issues of it; 2335 NVIDIA/nccl-tests#256; 74a1 and 74b5 (a
+virtual function of 74a1) ROCm/rccl tools/topo_expl/models/topo_8p_942vm.xml.
 """
 
 from __future__ import annotations
 
 import re
 
-from holmes_sim.importing.facts import Joints
+from holmes_sim.importing.facts import Interconnect
 
 LABELS = {
     "a100-sxm4-40gb": "a100-sxm4-40gb", "a100-sxm4-80gb": "a100-sxm4-80gb", "a100-pcie-40gb": "a100-pcie-40gb",
@@ -20,7 +20,7 @@ LABELS = {
     "geforce-rtx-2080-ti": "rtx-2080-ti", "geforce-rtx-3080-ti": "rtx-3080-ti", "geforce-rtx-3090": "rtx-3090",
     "geforce-rtx-4090": "rtx-4090", "amd-instinct-mi210": "mi210", "amd-instinct-mi300x": "mi300x",
 }  # fmt: skip
-"""Product name, without its maker in front -> device of the catalogue."""
+"""Product name without the vendor at its front -> device of the catalogue."""
 
 PCI = {
     "10de:1db1": "v100-sxm2-16gb", "10de:1db5": "v100-sxm2-32gb", "10de:1db8": "v100-sxm3-32gb", "10de:1e02": "titan-rtx",
@@ -45,51 +45,57 @@ _NVLINKS: dict[str, tuple[tuple[int, bool, str], ...]] = {
     "gh200": ((6, True, "nvlink4-gh200x4"),),
     "b200-sxm": ((18, True, "nvlink5"),),
 }
-"""Device -> (NVLinks between a pair, whether between every pair, link of the catalogue). NV12 is HGX A100, NV18 HGX H100:
-stas00/ml-engineering network/README.md; eight on A800 and H800: aliyun/SimAI f5efb5a9 calbusbw.h; the hybrid cube mesh of V100
-has one or two between a pair; bridges of PCIe cards 12; the rest from the catalogue's links."""
+"""Device -> (NVLinks between a pair, whether every pair has them, link of the catalogue).
+
+NV12 is HGX A100, NV18 HGX H100: stas00/ml-engineering network/README.md. Eight links on A800 and H800: aliyun/SimAI f5efb5a9
+calbusbw.h. The hybrid cube mesh of V100 has one or two links between a pair. Bridges of PCIe cards have 12. All others come
+from the catalogue's links.
+"""
 
 _XGMI = {"mi210": "infinity-fabric-3", "mi300x": "infinity-fabric-4"}
+"""Device -> link of the catalogue for xGMI."""
 _GENERATIONS = {
     3: ("v100", "t4", "titan", "rtx-2080"),
     4: ("a100", "a800", "rtx-3", "rtx-4", "l40s", "mi210"),
     5: ("h", "b200"),
 }
-"""PCIe generation -> how the names of its devices begin (data sheets)."""
-USUAL = {
+"""PCIe generation -> prefixes of the names of its devices (data sheets)."""
+USUAL_LINKS = {
     "v100-sxm2": "nvlink2", "v100-sxm3": "nvlink2-nvswitch", "a100-sxm4": "nvlink3", "a800-sxm4": "nvlink3-a800",
     "h100-sxm5": "nvlink4", "h200-sxm": "nvlink4", "h800-sxm5": "nvlink4-h800", "gh200": "nvlink4-gh200x4",
     "b200-sxm": "nvlink5", "mi210": "infinity-fabric-3", "mi300x": "infinity-fabric-4",
 }  # fmt: skip
-"""Device -> the link that its usual board has; a guess where no source tells."""
+"""Device -> the link on its usual board; a guess, used if no source gives the link."""
 
 
 def device(label: str) -> str:
-    """The catalogue's name of a product name; empty where it has none. Spaces and hyphens are alike."""
+    """Device of the catalogue for a product name; empty if the catalogue has none. Spaces and hyphens are equivalent."""
     plain = re.sub(r"[\s_]+", "-", label.strip().lower())
     return LABELS.get(re.sub(r"^(nvidia-|tesla-)+", "", plain), "")
 
 
 def pci_device(vendor: str, identity: str) -> str:
-    """The catalogue's name of a PCI identity (`0x10de`, `0x20b2`); empty where it has none."""
+    """Device of the catalogue for a PCI identity (`0x10de`, `0x20b2`); empty if the catalogue has none."""
     return PCI.get(f"{vendor.lower().removeprefix('0x')}:{identity.lower().removeprefix('0x')}", "")
 
 
-def link(name: str, joints: Joints) -> str:
-    """The catalogue's link of devices that are joined so; empty where it has none."""
-    if joints.kind == "pcie":
-        return f"pcie{joints.generation}" if joints.generation in (3, 4, 5) else slot(name)
-    if joints.kind == "xgmi":
+def link(name: str, interconnect: Interconnect) -> str:
+    """Link of the catalogue for a device and how its devices are joined; empty if the catalogue has none."""
+    if interconnect.kind == "pcie":
+        return f"pcie{interconnect.generation}" if interconnect.generation in (3, 4, 5) else pcie_link(name)
+    if interconnect.kind == "xgmi":
         return _XGMI.get(name, "")
     rows = next((rows for start, rows in _NVLINKS.items() if name.startswith(start)), ())
-    return next((found for links, whole, found in rows if (links, whole) == (joints.links, joints.whole)), "")
+    return next(
+        (found for links, all_pairs, found in rows if (links, all_pairs) == (interconnect.links, interconnect.all_pairs)), ""
+    )
 
 
-def usual(name: str) -> str:
-    """The link that a device's usual board has: a guess."""
-    return next((found for start, found in USUAL.items() if name.startswith(start)), slot(name))
+def usual_link(name: str) -> str:
+    """The link on the usual board of a device (a guess)."""
+    return next((found for start, found in USUAL_LINKS.items() if name.startswith(start)), pcie_link(name))
 
 
-def slot(name: str) -> str:
-    """PCIe of a device's own generation; empty where that is not known."""
+def pcie_link(name: str) -> str:
+    """PCIe link of the device's generation; empty if the generation is unknown."""
     return next((f"pcie{number}" for number, starts in _GENERATIONS.items() if name.startswith(starts)), "")

@@ -1,18 +1,19 @@
-"""A heterogeneous cluster on one Linux machine: real packets over links that are as fast, to one scale, as the plan's.
+"""The lab: a heterogeneous cluster emulated on one Linux machine, with real packets over links shaped to the plan's scaled
+rates.
 
     with Lab(plan, smallest_scale(plan, cores)) as lab:
-        said = lab.play(lambda seat: [sys.executable, "-m", "program", "plan.json"])
+        outputs = lab.run(lambda rank: [sys.executable, "-m", "program", "plan.json"])
 
-Reading order: goodput (how fast), wiring (what is joined to what), batches (what is typed into which namespace), namespaces,
-ranks, lab; notes tells where a plan's groups would not do what the simulator supposes.
+Reading order: payload_rates (rates of links), wiring (hosts, bridges and links), batches (commands for each namespace),
+namespaces, ranks, lab. notes lists where the communication of a plan differs from the model.
 """
 
 from __future__ import annotations
 
-from holmes_sim.lab.goodput import as_wired, smallest_scale
 from holmes_sim.lab.lab import Lab
 from holmes_sim.lab.notes import notes
-from holmes_sim.lab.ranks import Said
-from holmes_sim.lab.wiring import Seat, Wiring, wire
+from holmes_sim.lab.payload_rates import as_wired, smallest_scale
+from holmes_sim.lab.ranks import RankOutput
+from holmes_sim.lab.wiring import RankLocation, Wiring, wire
 
-__all__ = ["Lab", "Said", "Seat", "Wiring", "as_wired", "notes", "smallest_scale", "wire"]
+__all__ = ["Lab", "RankLocation", "RankOutput", "Wiring", "as_wired", "notes", "smallest_scale", "wire"]

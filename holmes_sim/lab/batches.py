@@ -1,8 +1,8 @@
-"""The wiring as text for `ip -batch`, `bridge -batch` and `tc -batch`: what is typed into each namespace. Pure.
+"""The wiring as input of `ip -batch`, `bridge -batch` and `tc -batch`, for each namespace. Pure functions.
 
-Both directions of a link are shaped where packets enter it (tbf at the NIC out of the host, tbf at its port out of the bridge).
-Windows are small and queues hold several of them, so that nothing is lost and nobody waits long behind another's bytes: a
-lossless fabric with credits, as InfiniBand is. Addresses are known to everybody in advance; ARP would wait in the queues.
+Both directions of a link are shaped at its ingress (tbf at the host's NIC, and at the bridge's port). TCP windows are small and
+queues hold several windows, so no packet is lost and no flow waits long behind another one: this emulates a lossless fabric
+with credits, such as InfiniBand. Neighbour entries are static, because ARP requests would wait in the queues.
 """
 
 from __future__ import annotations
@@ -13,56 +13,62 @@ from holmes_sim.lab.wiring import CONTROL, MTU, Bridge, Shape, Wiring
 from sim.units import KIBI, MILLI, Bytes, Seconds
 
 SEGMENT: Bytes = 32 * KIBI
-"""Bytes that TCP hands to a NIC in one go (gso_max_size)."""
-HOLD: Seconds = 10 * MILLI
-"""What a connection may have under way on a link, besides what its latency takes: longer than a busy machine lets it wait."""
+"""Bytes that TCP passes to a NIC in one segment (gso_max_size)."""
+WINDOW_TIME: Seconds = 10 * MILLI
+"""Seconds of the link rate that a connection may have in flight, beyond the round-trip latency. Longer than the scheduling
+delays of a busy machine.
+"""
 UNSENT: Bytes = 32 * KIBI
-"""What a socket takes beyond what is under way, so that what was sent has left."""
+"""Bytes that a socket accepts beyond the bytes in flight. Small, so that data counts as sent only when it has left."""
 BUFFER: Bytes = 256 * KIBI
-"""Least room of a socket; a window needs four times its bytes, as half of the room is bookkeeping."""
+"""Smallest socket buffer. A window needs four times its bytes, since the kernel counts half of the buffer as overhead."""
 QUEUE = 32
-"""Windows, each as large as the widest, that a queue holds."""
+"""Capacity of a queue, in windows of the largest size."""
 BURST: Seconds = 1 * MILLI
-"""A link that was idle may be ahead of its rate by so much, or by one segment."""
+"""Time by which a link that was idle may exceed its rate; at least one segment."""
 CONGESTION = "cubic"
-"""Whatever the machine's default: where nothing is lost, a connection that only obeys its window fills its link."""
+"""Congestion control, whatever the default of the machine. Without losses, a connection that is limited by its window alone
+fills its link.
+"""
 
 
-def switchboard(wiring: Wiring, pids: tuple[int, ...]) -> Iterator[str]:
-    """`ip` in the namespace of the bridges: bridges, NICs whose ends go to the hosts' namespaces (by process), cables."""
+def bridge_links(wiring: Wiring, pids: tuple[int, ...]) -> Iterator[str]:
+    """`ip` commands in the bridges' namespace: bridges, NICs (the host's end is moved to the namespace of its process),
+    cables.
+    """
     yield from (f"link add {name} type bridge stp_state 0 mcast_snooping 0" for name in ("brctl", *_names(wiring)))
     for number, (host, pid) in enumerate(zip(wiring.hosts, pids, strict=True)):
         yield f"link add h{number}ctl type veth peer name {CONTROL} netns {pid}"
         yield f"link set h{number}ctl master brctl up"
         for nic in host.interfaces:
             yield f"link add {nic.port} mtu {MTU} type veth peer name {nic.name} mtu {MTU} address {nic.mac} netns {pid}"
-            yield from _plugged(nic.port, nic.bridge)
+            yield from _attached(nic.port, nic.bridge)
     for cable in wiring.cables:
         (a, at), (b, to) = cable.ends
         yield f"link add {a} mtu {MTU} type veth peer name {b} mtu {MTU}"
-        yield from (*_plugged(a, at), *_plugged(b, to))
+        yield from (*_attached(a, at), *_attached(b, to))
     yield from (f"link set {name} up" for name in ("brctl", *_names(wiring)))
 
 
 def forwarding(bridges: tuple[Bridge, ...]) -> Iterator[str]:
-    """`bridge` in the namespace of the bridges: the port to every NIC."""
+    """`bridge` commands in the bridges' namespace: the port towards each NIC."""
     for bridge in bridges:
         yield from (f"fdb add {mac} dev {port} master static" for mac, port in bridge.ports)
 
 
 def shaping(wiring: Wiring, has_latency: bool) -> Iterator[str]:
-    """`tc` in the namespace of the bridges: rates into the hosts, and both ways along cables."""
-    limit = QUEUE * widest(wiring, has_latency)
+    """`tc` commands in the bridges' namespace: rates into the hosts, and of both directions of cables."""
+    limit = QUEUE * largest_window(wiring, has_latency)
     for host in wiring.hosts:
-        yield from (line for nic in host.interfaces for line in _shaped(nic.port, nic.shape, limit, False))
+        yield from (line for nic in host.interfaces for line in _qdisc(nic.port, nic.shape, limit, False))
     for cable in wiring.cables:
         for (port, _), shape in zip(cable.ends, cable.shapes, strict=True):
-            yield from _shaped(port, shape, limit, has_latency)
+            yield from _qdisc(port, shape, limit, has_latency)
 
 
 def addresses(wiring: Wiring, number: int, has_latency: bool) -> Iterator[str]:
-    """`ip` in a host's namespace: its addresses, and one route for each NIC that it can reach."""
-    host, late = wiring.hosts[number], has_latency * _latest(wiring)
+    """`ip` commands in a host's namespace: its addresses, and one route to each NIC that it can reach."""
+    host, latency = wiring.hosts[number], has_latency * _longest_latency(wiring)
     own = {nic.name: nic for nic in host.interfaces}
     yield "link set lo up"
     yield f"addr add {host.control}/16 dev {CONTROL}"
@@ -72,57 +78,59 @@ def addresses(wiring: Wiring, number: int, has_latency: bool) -> Iterator[str]:
         yield f"addr add {nic.address}/32 dev {nic.name}"
         yield f"link set {nic.name} up"
     for address, mac, name in wiring.routes[number]:
-        window = f"{_window(own[name].shape, late):.0f}"
+        window = f"{_window(own[name].shape, latency):.0f}"
         yield f"neigh replace {address} lladdr {mac} dev {name} nud permanent"
         yield f"route add {address}/32 dev {name} src {own[name].address} window {window} congctl {CONGESTION}"
 
 
 def rates(wiring: Wiring, number: int, has_latency: bool) -> Iterator[str]:
-    """`tc` in a host's namespace: rates out of its NICs."""
-    limit = QUEUE * widest(wiring, has_latency)
-    yield from (line for nic in wiring.hosts[number].interfaces for line in _shaped(nic.name, nic.shape, limit, has_latency))
+    """`tc` commands in a host's namespace: rates out of its NICs."""
+    limit = QUEUE * largest_window(wiring, has_latency)
+    yield from (line for nic in wiring.hosts[number].interfaces for line in _qdisc(nic.name, nic.shape, limit, has_latency))
 
 
 def settings(wiring: Wiring, has_latency: bool) -> tuple[tuple[str, str], ...]:
-    """(file below /proc/sys, value) in a host's namespace: room for what is under way, and hardly for more."""
-    room = f"{max(BUFFER, 4 * widest(wiring, has_latency)):.0f}"
+    """(file below /proc/sys, value) in a host's namespace: socket buffers for the bytes in flight and few more."""
+    size = f"{max(BUFFER, 4 * largest_window(wiring, has_latency)):.0f}"
     return (
-        ("net/ipv4/tcp_wmem", f"4096 {room} {room}"),
-        ("net/ipv4/tcp_rmem", f"4096 {room} {room}"),
+        ("net/ipv4/tcp_wmem", f"4096 {size} {size}"),
+        ("net/ipv4/tcp_rmem", f"4096 {size} {size}"),
         ("net/ipv4/tcp_notsent_lowat", f"{UNSENT}"),
         ("net/ipv4/tcp_slow_start_after_idle", "0"),
     )
 
 
-def widest(wiring: Wiring, has_latency: bool) -> Bytes:
-    """The largest window of all connections."""
-    late = has_latency * _latest(wiring)
-    return max((_window(nic.shape, late) for host in wiring.hosts for nic in host.interfaces), default=BUFFER)
+def largest_window(wiring: Wiring, has_latency: bool) -> Bytes:
+    """The largest window of all connections, in bytes."""
+    latency = has_latency * _longest_latency(wiring)
+    return max((_window(nic.shape, latency) for host in wiring.hosts for nic in host.interfaces), default=BUFFER)
 
 
-def _window(shape: Shape, late: Seconds) -> Bytes:
-    """What may be under way over a NIC: four packets at least."""
-    return max(4.0 * MTU, shape.rate * (HOLD + 2 * late))
+def _window(shape: Shape, latency: Seconds) -> Bytes:
+    """Bytes in flight over a NIC: its rate times (window time + round trip), at least four packets."""
+    return max(4.0 * MTU, shape.rate * (WINDOW_TIME + 2 * latency))
 
 
-def _latest(wiring: Wiring) -> Seconds:
-    """Latency of the longest way, or more: that of any NIC, and of all cables together."""
+def _longest_latency(wiring: Wiring) -> Seconds:
+    """Upper bound of the latency of any path: the largest latency of a NIC, plus the latencies of all cables."""
     nics = max((nic.shape.latency for host in wiring.hosts for nic in host.interfaces), default=0.0)
     return nics + sum(max(shape.latency for shape in cable.shapes) for cable in wiring.cables)
 
 
 def _names(wiring: Wiring) -> tuple[str, ...]:
+    """Names of the bridges."""
     return tuple(bridge.name for bridge in wiring.bridges)
 
 
-def _plugged(port: str, bridge: str) -> Iterator[str]:
+def _attached(port: str, bridge: str) -> Iterator[str]:
+    """Commands that attach a port to a bridge, without learning and flooding."""
     yield f"link set {port} addrgenmode none gso_max_size {SEGMENT}"
     yield f"link set {port} master {bridge} up"
     yield f"link set {port} type bridge_slave learning off flood off mcast_flood off bcast_flood off"
 
 
-def _shaped(name: str, shape: Shape, limit: Bytes, has_latency: bool) -> Iterator[str]:
-    """tbf, inside netem where packets are to be late (tc-netem(8): netem at the root, the rate below it)."""
+def _qdisc(name: str, shape: Shape, limit: Bytes, has_latency: bool) -> Iterator[str]:
+    """`tc` commands of one port: tbf, inside netem if there is latency (tc-netem(8): netem at the root, the rate below it)."""
     burst = max(1.25 * SEGMENT, shape.rate * BURST)
     place = "root handle 1:"
     if has_latency and shape.latency:

@@ -1,26 +1,28 @@
-"""The lab as one thing: wired when it is entered, gone when it is left."""
+"""The lab as a context manager: set up on entry, removed on exit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
 
-from holmes_sim.lab.batches import addresses, forwarding, rates, settings, shaping, switchboard
+from holmes_sim.lab.batches import addresses, bridge_links, forwarding, rates, settings, shaping
 from holmes_sim.lab.namespaces import Namespaces, set_below_proc
-from holmes_sim.lab.ranks import Said, environment, play
-from holmes_sim.lab.wiring import Seat, Wiring, wire
+from holmes_sim.lab.ranks import RankOutput, environment, run_ranks
+from holmes_sim.lab.wiring import RankLocation, Wiring, wire
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
 LONGEST: Seconds = 1.0
-"""Latency, scaled, up to which the lab has any: beyond it TCP sends everything twice (its first timeout, RFC 6298)."""
+"""Largest scaled latency that the lab emulates. With more, TCP sends every segment twice (initial retransmission timeout, RFC
+6298).
+"""
 
 
 class Lab:
-    """The machines of a plan, `scale` times slower. Raises HolmesError where the system does not allow it.
+    """The hosts and links of a plan, `scale` times slower. Raises HolmesError if the system does not allow it.
 
-    `has_latency` tells, once wired, whether packets are late as well: where the kernel has netem and no latency, scaled, is
+    `has_latency` (valid after entry): whether latencies are emulated, which needs netem in the kernel and no scaled latency
     above `LONGEST`.
     """
 
@@ -34,7 +36,7 @@ class Lab:
         found = self._namespaces = Namespaces(len(wiring.hosts))
         try:
             self.has_latency = _longest(wiring) <= LONGEST and _has_netem(found)
-            found.run(0, ("ip", "-batch", "-"), switchboard(wiring, found.pids[1:]))
+            found.run(0, ("ip", "-batch", "-"), bridge_links(wiring, found.pids[1:]))
             found.run(0, ("bridge", "-batch", "-"), forwarding(wiring.bridges))
             found.run(0, ("tc", "-batch", "-"), shaping(wiring, self.has_latency))
             for number in range(len(wiring.hosts)):
@@ -50,41 +52,44 @@ class Lab:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def play(self, command: Callable[[Seat], list[str]], timeout: Seconds | None = None) -> tuple[Said, ...]:
-        """Run a program for every rank in its host's namespace, and wait for all; what each one wrote, by rank.
+    def run(self, command: Callable[[RankLocation], list[str]], timeout: Seconds | None = None) -> tuple[RankOutput, ...]:
+        """Run a program for every rank in the namespace of its host, and wait for all. Returns the outputs by rank.
 
-        Raises HolmesError with the last line of the first rank that fails, once all others are killed, or when `timeout` is
-        over. A rank finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as under torchrun; HOLMES_SIM_SCALE;
-        HOLMES_SIM_HOST, its node (`ib/node0`); and HOLMES_SIM_INTERFACES, JSON of NIC type (or intra_node) -> names of the
-        interfaces near to its device.
+        Raises HolmesError if a rank fails (with its last line) or after `timeout`; all other ranks are killed. Environment of a
+        rank: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as under torchrun; HOLMES_SIM_SCALE; HOLMES_SIM_HOST,
+        its node (`ib/node0`); and HOLMES_SIM_INTERFACES, JSON of NIC type (or intra_node) -> names of the interfaces near its
+        device.
         """
-        assert self._namespaces is not None, "play inside `with Lab(...)`"
-        return play(self._namespaces, self.wiring, command, timeout)
+        assert self._namespaces is not None, "run needs `with Lab(...)`"
+        return run_ranks(self._namespaces, self.wiring, command, timeout)
 
     def inside(self, command: list[str]) -> list[str]:
-        """A command line that runs a command in the lab's own network and PID namespace: it dies with the lab."""
-        assert self._namespaces is not None, "inside `with Lab(...)`"
+        """A command line that runs a command in the lab's own network and PID namespace; the command is killed when the lab
+        ends.
+        """
+        assert self._namespaces is not None, "inside needs `with Lab(...)`"
         return self._namespaces.inside(0, command, is_program=True)
 
-    def stand(self, rank: int) -> tuple[str, dict[str, str]]:
-        """The file of the network namespace that a rank belongs into, and its environment."""
-        assert self._namespaces is not None, "stand inside `with Lab(...)`"
-        seat = self.wiring.seats[rank]
-        return f"/proc/{self._namespaces.pids[seat.host + 1]}/ns/net", environment(self.wiring, seat)
+    def namespace_of(self, rank: int) -> tuple[str, dict[str, str]]:
+        """(file of the network namespace of a rank, environment of the rank)."""
+        assert self._namespaces is not None, "namespace_of needs `with Lab(...)`"
+        location = self.wiring.ranks[rank]
+        return f"/proc/{self._namespaces.pids[location.host + 1]}/ns/net", environment(self.wiring, location)
 
     def close(self) -> None:
-        """Take it all down."""
+        """Remove the lab."""
         if self._namespaces is not None:
             self._namespaces.close()
 
 
 def _longest(wiring: Wiring) -> Seconds:
+    """The largest latency of all NICs and cables."""
     nics = [nic.shape.latency for host in wiring.hosts for nic in host.interfaces]
     return max((*nics, *(shape.latency for cable in wiring.cables for shape in cable.shapes)), default=0.0)
 
 
 def _has_netem(namespaces: Namespaces) -> bool:
-    """Whether this kernel can make packets late, tried out on the loopback of the bridges' namespace."""
+    """Whether the kernel has netem, tested on the loopback device of the bridges' namespace."""
     try:
         namespaces.run(0, ("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1us"))
     except HolmesError:

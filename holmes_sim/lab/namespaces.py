@@ -1,9 +1,9 @@
-"""Network namespaces that live as long as the process that made them, however it ends.
+"""Network namespaces that exist as long as the process that created them, however it ends.
 
-A namespace is held by a process that reads its standard input, the other end of which is ours: when we close it, are
-interrupted or are killed, it reads the end and is gone, and the kernel takes namespace, links and queues with it. The first one
-is also the first process of a PID namespace in which all programs are run: with it the kernel kills them. So there are no
-names, in which two labs could meet, and nothing to sweep after a crash.
+Each namespace is held by a child process that reads its standard input from a pipe of ours. When we close the pipe, are
+interrupted or are killed, the child reads end-of-file and exits, and the kernel removes namespace, links and queues. The first
+child is also the init process of a PID namespace in which all programs run: when it exits, the kernel kills them. So namespaces
+need no names, which could collide between two labs, and nothing remains after a crash.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from types import TracebackType
 from sim.errors import HolmesError
 
 HOLD = ("sh", "-c", "echo held; exec cat")
+"""Command that reports that the namespace exists and then waits for end-of-file."""
 
 
 class Namespaces:
-    """One namespace for bridges (number 0) and one for each host (from 1). Needs root, or user namespaces.
+    """One namespace for bridges (number 0) and one for each host (from 1). Needs root or user namespaces.
 
-    Raises HolmesError where the system allows neither.
+    Raises HolmesError if the system allows neither.
     """
 
     def __init__(self, hosts: int):
@@ -34,7 +35,7 @@ class Namespaces:
             self._pid = f"--pid=/proc/{first}/ns/pid_for_children"
             for _ in range(hosts):
                 if fault := self._hold(*self._enter_user, "unshare", "--net"):
-                    raise HolmesError(f"the lab's network namespaces cannot be made: {fault}")
+                    raise HolmesError(f"cannot create the lab's network namespaces: {fault}")
         except BaseException:
             self.close()
             raise
@@ -51,21 +52,23 @@ class Namespaces:
         return tuple(holder.pid for holder in self._holders)
 
     def inside(self, number: int, command: Sequence[str], is_program: bool = False) -> list[str]:
-        """A command line that runs a command in a namespace; programs run in the PID namespace and die with the lab."""
+        """A command line that runs a command in a namespace. Programs also join the PID namespace and are killed when the lab
+        ends.
+        """
         net = f"--net=/proc/{self.pids[number]}/ns/net"
         enter = ["nsenter", *self._user, net] + ([self._pid] if is_program else [])
         return [*enter, "--", *command]
 
     def run(self, number: int, command: Sequence[str], lines: Iterable[str] = ()) -> None:
-        """Run a command in a namespace with lines as its input. Raises HolmesError with what it says where it fails."""
+        """Run a command in a namespace with lines as its input. Raises HolmesError with its output if it fails."""
         text = "\n".join(lines)
         done = subprocess.run(self.inside(number, command), input=text.encode(), capture_output=True, check=False)
         if done.returncode:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip().replace("\n", "; ")
-            raise HolmesError(f"the lab cannot be wired: {' '.join(command)}: {said}")
+            message = (done.stderr or done.stdout).decode(errors="replace").strip().replace("\n", "; ")
+            raise HolmesError(f"the lab cannot be set up: {' '.join(command)}: {message}")
 
     def close(self) -> None:
-        """End every program and namespace. A second time does nothing."""
+        """End all programs and remove all namespaces. May be called twice."""
         for holder in self._holders:
             assert holder.stdin is not None
             holder.stdin.close()
@@ -75,21 +78,22 @@ class Namespaces:
 
     @property
     def _enter_user(self) -> tuple[str, ...]:
+        """Prefix of a command line that enters the user namespace, if there is one."""
         return ("nsenter", *self._user, "--") if self._user else ()
 
     def _hold_first(self) -> None:
-        """As root, else as root of a user namespace."""
+        """Create the first namespace, as root or else as root of a user namespace."""
         ours = ("unshare", "--net", "--pid", "--fork", "--kill-child")
         fault = "not root" if os.geteuid() else self._hold(*ours)
         if not fault:
             return
         refused = self._hold(*ours, "--user", "--map-root-user")
         if refused:
-            raise HolmesError(f"the lab needs root or user namespaces to make network namespaces: {fault}; {refused}")
+            raise HolmesError(f"the lab needs root or user namespaces to create network namespaces: {fault}; {refused}")
         self._user = (f"--user=/proc/{self._holders[0].pid}/ns/user", "--preserve-credentials")
 
     def _hold(self, *unshare: str) -> str:
-        """Start a process that holds a new namespace; what went wrong, or ""."""
+        """Start a process that holds a new namespace. Returns the error message, or ""."""
         pipe = subprocess.PIPE
         try:
             holder = subprocess.Popen((*unshare, *HOLD), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
@@ -107,5 +111,5 @@ class Namespaces:
 
 
 def set_below_proc(path: str, value: str) -> list[str]:
-    """A command that writes a kernel setting of the namespace that it runs in."""
+    """A command that writes a kernel setting of the namespace it runs in."""
     return ["sh", "-c", 'echo "$1" > "$2"', "sh", value, str(Path("/proc/sys") / path)]

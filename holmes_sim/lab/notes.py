@@ -1,11 +1,11 @@
-"""Where the lab is known not to be what the simulator supposes, for one plan: gloo's own ways, in one line each."""
+"""Known differences between the lab and the model for one plan, caused by gloo: one line each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from holmes_sim.lab.goodput import Goodput
+from holmes_sim.lab.payload_rates import PayloadRates
 from holmes_sim.lab.wiring import Host, Wiring, rail
 from sim.hardware.cluster import Device
 from sim.network.paths import near_nics
@@ -15,31 +15,32 @@ from sim.plan.plan import Plan
 
 
 def notes(plan: Plan, wiring: Wiring) -> tuple[str, ...]:
-    """Lines for the user; none where nothing is known to differ."""
+    """Lines for the user; none if no difference is known."""
     groups = [group for group in (*plan.groups, *gradient_groups(plan)) if group.nic != "intra_node"]
     return (*_efficiencies(plan), *_rails(plan, wiring, groups), *_shared(plan, groups))
 
 
 def _efficiencies(plan: Plan) -> Iterator[str]:
-    for kind, operation, ratio in Goodput(plan).mixed():
-        yield f"{kind}: {operation} goes {ratio:.2f} times as fast as modelled; the wire has the rate of the best operation"
+    """Operations that are faster in the lab, because a NIC has the rate of the best operation."""
+    for kind, operation, ratio in PayloadRates(plan).mixed():
+        yield f"{kind}: {operation} is {ratio:.2f} times as fast as modelled; links have the rate of the best operation"
 
 
 def _rails(plan: Plan, wiring: Wiring, groups: list[Group]) -> Iterator[str]:
-    """Neighbours near to different NICs: the target alone decides over which one a connection goes."""
+    """Pairs of neighbours in a group whose devices are near different NICs; the target's address alone selects the NIC."""
     hosts = {(host.cluster, host.node): host for host in wiring.hosts}
-    astray: dict[str, int] = {}
+    crossed: dict[str, int] = {}
     for group in groups:
         around = group.ranks if group.kind == "pp" else (*group.ranks, group.ranks[0])
         for a, b in pairwise(plan.placement[rank] for rank in around):
-            if (a.cluster, a.node) != (b.cluster, b.node) and not _straight(plan, hosts, group.nic, a, b):
-                astray[group.nic] = astray.get(group.nic, 0) + 1
-    for kind, count in astray.items():
-        yield f"{kind}: {count} pairs of neighbours are near to different NICs; the lab connects them over one rail"
+            if (a.cluster, a.node) != (b.cluster, b.node) and not _uses_near_nics(plan, hosts, group.nic, a, b):
+                crossed[group.nic] = crossed.get(group.nic, 0) + 1
+    for kind, count in crossed.items():
+        yield f"{kind}: {count} pairs of neighbouring ranks are near different NICs; the lab connects them over one rail"
 
 
-def _straight(plan: Plan, hosts: dict[tuple[str, int], Host], kind: str, a: Device, b: Device) -> bool:
-    """Whether connections between two devices leave and arrive by their own NICs, whichever end connects."""
+def _uses_near_nics(plan: Plan, hosts: dict[tuple[str, int], Host], kind: str, a: Device, b: Device) -> bool:
+    """Whether connections between two devices use the NIC near each device, no matter which end connects."""
     near = []
     for device in (a, b):
         node = plan.fleet.cluster(device.cluster).node
@@ -54,8 +55,8 @@ def _straight(plan: Plan, hosts: dict[tuple[str, int], Host], kind: str, a: Devi
 
 
 def _shared(plan: Plan, groups: list[Group]) -> Iterator[str]:
-    """Collectives with several members on a node use the NICs of all of them in the model, and of one in gloo's ring."""
-    narrow: dict[str, int] = {}
+    """Collectives with several members on a node: they use the NICs of all members in the model, but of one in gloo's ring."""
+    spread: dict[str, int] = {}
     for group in groups:
         for host in plan.hosts(group.ranks) if group.kind != "pp" else ():
             device = plan.placement[host[0]]
@@ -63,7 +64,7 @@ def _shared(plan: Plan, groups: list[Group]) -> Iterator[str]:
             nic = node.nic(group.nic)
             assert nic is not None
             rails = {i for rank in host for i in near_nics(node.count, nic.count, plan.placement[rank].index)}
-            narrow[group.nic] = max(narrow.get(group.nic, 1), len(rails))
-    for kind, count in narrow.items():
+            spread[group.nic] = max(spread.get(group.nic, 1), len(rails))
+    for kind, count in spread.items():
         if count > 1:
-            yield f"{kind}: collectives spread over {count} NICs of a node in the model; gloo sends each over one"
+            yield f"{kind}: collectives use {count} NICs of a node in the model; gloo sends each over one"

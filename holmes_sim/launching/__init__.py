@@ -1,2 +1,2 @@
-"""What every launch needs, whatever starts it: hosts in order, their NCCL environment, the network of each group, and the
-shim that makes a process the rank that the plan says. The exporters stand on it."""
+"""What all launch targets share: hosts in order, their NCCL environment, the network of each group, and the shim
+(`holmes_launch.py`) that gives each process its rank in the plan. The exporters use these modules."""

@@ -1,7 +1,7 @@
-"""Device types, as Holmes' fork has them: hosts of one RDMA fabric, and the stages that are theirs.
+"""Device types as in the Holmes fork of Megatron-LM: hosts on one RDMA fabric, and the pipeline stages on them.
 
-It sorts ranks by the order of the types and then by rank (megatron/training/hetero_context.py of zhejianglab/Holmes): the ranks
-are the plan's where the types stand in the order of the pipeline, each on places that follow each other.
+The fork sorts ranks by the order of types and then by rank (megatron/training/hetero_context.py of zhejianglab/Holmes). Its
+ranks equal those of the plan if the types are in pipeline order and each type has consecutive stages.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from sim.plan.plan import Plan
 
 
 def of_clusters(plan: Plan) -> dict[str, str]:
-    """Cluster -> its device type: clusters of the same RDMA fabrics are of one, named after them."""
+    """Cluster -> its device type. Clusters on the same RDMA fabrics share one type, named after them."""
     fabrics = torch_launch.fabrics_of(plan)
-    alike: dict[tuple[str, ...], list[str]] = {}
+    clusters_of: dict[tuple[str, ...], list[str]] = {}
     for name in dict.fromkeys(device.cluster for device in plan.placement):
-        alike.setdefault(tuple(fabrics[name]), []).append(name)
-    return {name: "+".join(names) for names in alike.values() for name in names}
+        clusters_of.setdefault(tuple(fabrics[name]), []).append(name)
+    return {name: "+".join(names) for names in clusters_of.values() for name in names}
 
 
 def of_places(plan: Plan) -> list[tuple[str, ...]]:
-    """Device types of every place of the pipeline."""
+    """Device types of every pipeline rank."""
     labels = of_clusters(plan)
     width = plan.config.tp * plan.config.dp_cp
     places = (plan.placement[first : first + width] for first in range(0, plan.config.world_size, width))
@@ -30,7 +30,7 @@ def of_places(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def runs(plan: Plan) -> list[tuple[str, int]]:
-    """Device types in the order of the pipeline, and how many places follow each other on each."""
+    """Device types in pipeline order, each with its number of consecutive pipeline ranks."""
     found: list[tuple[str, int]] = []
     for label, *_ in of_places(plan):
         if found and found[-1][0] == label:
@@ -40,18 +40,18 @@ def runs(plan: Plan) -> list[tuple[str, int]]:
     return found
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """Why the places of a pipeline are no runs of device types, if so."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """Reasons why the pipeline cannot be expressed as consecutive stages per device type."""
     for place, found in enumerate(of_places(plan)):
         if len(found) > 1:
             yield (
-                f"place {place} of the pipeline on {' and '.join(found)}: it gives every device type its own stages; "
-                "each place on one fabric (--strategy holmes)"
+                f"pipeline rank {place} on {' and '.join(found)}: every device type has its own stages; "
+                "each pipeline rank on one fabric (--strategy holmes)"
             )
             return
     order = [label for label, _ in runs(plan)]
     if len(order) > len(set(order)):
         yield (
-            f"stages on {', '.join(order)}: it lets the stages of a device type follow each other; "
+            f"stages on {', '.join(order)}: the stages of a device type must be consecutive; "
             "a pipeline that visits every fabric once"
         )

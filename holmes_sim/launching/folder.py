@@ -1,4 +1,4 @@
-"""The folder of a launch: its files, and the README that says how to launch and what was assumed."""
+"""The folder of a launch: its files, and a README that explains the launch and lists assumptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ README, PLAN = "README.md", "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a launch: its content, and what it is, in a sentence without a stop at its end."""
+    """A file of a launch: its content, and a description without a full stop."""
 
     content: str | bytes
     about: str
@@ -28,9 +28,10 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What an exporter writes: files by their place in the folder, `how` to launch (Markdown), and what was `assumed`.
+    """Output of an exporter: files by path in the folder, instructions (`how`, Markdown) and assumptions (`assumed`).
 
-    What the topology leaves open of its hosts is added by `complete`."""
+    `complete` adds the assumptions about hosts that the topology does not specify.
+    """
 
     files: dict[str, File]
     how: str
@@ -38,18 +39,18 @@ class Launch:
 
 
 def complete(plan: Plan, title: str, readers: str, launch: Launch) -> Launch:
-    """The launch with the plan itself, all that was assumed, and its README."""
+    """The launch with the plan, all assumptions and its README added."""
     assumed = (*launch.assumed, *hosts.assumed(plan), *environment.assumed(plan))
     found = launch.files | {PLAN: File(planfile.to_json(plan), "the plan that was exported")}
-    told = Launch(found, launch.how, assumed)
-    return Launch({README: File(_readme(plan, title, readers, told), "this file"), **found}, launch.how, assumed)
+    whole = Launch(found, launch.how, assumed)
+    return Launch({README: File(_readme(plan, title, readers, whole), "this file"), **found}, launch.how, assumed)
 
 
 def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
     config, model = plan.config, plan.workload.model
     layers = ", ".join(str(stage.layers) for stage in plan.stages)
     degrees = ", ".join(f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp"))
-    promised = f" Promised: {plan.prediction.step_s:.4g} s a step." if plan.prediction else ""
+    promised = f" Predicted: {plan.prediction.step_s:.4g} s per step." if plan.prediction else ""
     lines = [
         f"# {model.name} on {plan.topology.name}, for {title}",
         "",
@@ -71,14 +72,14 @@ def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
         "",
         *([f"- {line}" for line in launch.assumed] or ["Nothing."]),
         "",
-        f"Of other plans than this one: what holmes-sim writes for {title} was read by {readers} and compared with the plan.",
+        f"Tested with other plans: exports of holmes-sim for {title} were read by {readers} and compared with the plan.",
         "",
     ]
     return "\n".join(lines)
 
 
 def _rows(found: dict[str, File]) -> list[tuple[str, str]]:
-    """(name, what it is) of every file; those of one folder that are the same thing share a row."""
+    """(name, description) of every file. Files of one folder with the same description share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for name, file in found.items():
         folder = str(Path(name).parent)
@@ -90,7 +91,7 @@ def _rows(found: dict[str, File]) -> list[tuple[str, str]]:
 
 
 def write(launch: Launch, target: str | Path) -> None:
-    """Write the folder whole or not at all. Raises HolmesError where it holds files that are not the launch's own."""
+    """Write the folder completely or not at all. Raises HolmesError where it contains files that are not part of the launch."""
     path = Path(target).resolve()
     if path.exists() and not path.is_dir():
         raise HolmesError(f"{target}: is a file; a folder is expected")
@@ -100,7 +101,9 @@ def write(launch: Launch, target: str | Path) -> None:
         else []
     )
     if strange:
-        raise HolmesError(f"{target}: holds {strange[0]}, which is not of this export; name a new folder, or empty this one")
+        raise HolmesError(
+            f"{target}: holds {strange[0]}, which is not part of this export; name a new folder or empty this one"
+        )
     files.folder(path.parent)
     try:
         fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -122,5 +125,5 @@ def write(launch: Launch, target: str | Path) -> None:
 
 
 def safe(name: str) -> str:
-    """A name as part of a file's name, a job's or a Python identifier's: letters, digits and `-`."""
+    """A name for use in file names, job names and Python identifiers: letters, digits and `-`."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "plan"

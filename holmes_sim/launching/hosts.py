@@ -1,7 +1,7 @@
-"""The hosts of a plan, in the order in which launchers are to number them.
+"""The hosts of a plan, in the order in which launchers must number them.
 
-A host's name is the one that the topology gives (`clusters.X.hosts`), else `ib-node0`. Launchers number hosts by their lowest
-rank; where a host's ranks are not consecutive, the shim (`holmes_launch.py`) or a rank file says who is who.
+The name of a host comes from the topology (`clusters.X.hosts`), otherwise it is of the form `ib-node0`. Hosts are numbered by
+their lowest rank. Where ranks of a host are not consecutive, the shim (`holmes_launch.py`) or a rank file assigns ranks.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from sim.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its name, its node in the plan (`ib/node0`), and the ranks on it with the index of each one's device.
+    """A host: name, node in the plan (`ib/node0`), its ranks and the device index of each.
 
-    Ranks stand in the order of their devices, so that the position of a rank is its local rank."""
+    Ranks are in the order of their devices, so that the position of a rank is its local rank.
+    """
 
     name: str
     node: str
@@ -26,12 +27,12 @@ class Host:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the plan uses the first devices of the node without a gap, so that local_rank = device index."""
+        """Whether the plan uses the first devices of the node without a gap, so that local rank and device index are equal."""
         return self.devices == tuple(range(len(self.devices)))
 
 
 def of_plan(plan: Plan) -> tuple[Host, ...]:
-    """The hosts that have ranks, by their lowest rank."""
+    """The hosts that have ranks, by lowest rank."""
     seats: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for rank, device in enumerate(plan.placement):
         seats.setdefault((device.cluster, device.node), []).append((device.index, rank))
@@ -44,23 +45,24 @@ def of_plan(plan: Plan) -> tuple[Host, ...]:
 
 
 def in_order(hosts: tuple[Host, ...]) -> bool:
-    """Whether ranks run through host after host: then any launcher that fills hosts in order gives each process its rank."""
+    """Whether ranks are consecutive over the hosts in order. Then any launcher that fills hosts in order assigns the plan's
+    ranks."""
     return [rank for host in hosts for rank in host.ranks] == list(range(sum(len(host.ranks) for host in hosts)))
 
 
 def per_host(hosts: tuple[Host, ...]) -> int | None:
-    """Ranks of every host where all have equally many, else None."""
+    """Number of ranks per host if it is the same on all hosts, else None."""
     sizes = {len(host.ranks) for host in hosts}
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def interfaces(nic: Nic) -> tuple[str, ...]:
-    """What the host calls the NICs of a type: as the topology says, else mlx5_0 ... for RDMA and eth0 ... for Ethernet."""
+    """Interface names of a NIC type on a host: from the topology, otherwise mlx5_0 ... for RDMA and eth0 ... for Ethernet."""
     return nic.names or tuple(f"{'mlx5_' if nic.spec.rdma else 'eth'}{index}" for index in range(nic.count))
 
 
 def assumed(plan: Plan) -> tuple[str, ...]:
-    """What the topology does not say of its hosts, cluster by cluster, and what was taken instead."""
+    """Facts about hosts that the topology does not specify, by cluster, with the values used instead."""
     lines = []
     for name in dict.fromkeys(device.cluster for device in plan.placement):
         cluster = plan.fleet.cluster(name)

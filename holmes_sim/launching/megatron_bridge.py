@@ -1,8 +1,8 @@
 """A plan as overrides of a Megatron-Bridge recipe: `key=value` words for scripts/training/run_recipe.py.
 
 Keys are fields of ConfigContainer (NVIDIA-NeMo/Megatron-Bridge at 067f987, 2026-08-22: src/megatron/bridge/training/config.py,
-models/gpt_provider.py, training/mixed_precision.py); what makes a recipe split its stages otherwise is set to null. Overlap of
-the recipe (comm_overlap) would decide anew what ddp says (training/comm_overlap.py), so it is null too.
+models/gpt_provider.py, training/mixed_precision.py). Settings of a recipe that would split its stages differently are set to
+null. The recipe's comm_overlap is null too, because it would override the overlap settings of ddp (training/comm_overlap.py).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PRECISIONS = {
     ("fp8", "fp32"): "bf16_with_fp8_delayed_scaling_mixed",
     ("fp32", "fp32"): None,
 }
-"""(precision, gradient precision) -> the recipe of mixed precision that has both."""
+"""(precision, gradient precision) -> the mixed-precision recipe with both."""
 
 
 def missing(plan: Plan) -> str | None:
-    """Why a plan that Megatron-LM can express has no overrides; None where it has."""
+    """Why a plan that Megatron-LM supports has no overrides; None if it has some."""
     key = (plan.workload.precision, plan.config.gradient_precision)
     if key in PRECISIONS:
         return None
@@ -32,7 +32,7 @@ def missing(plan: Plan) -> str | None:
 
 
 def overrides(plan: Plan) -> str:
-    """One override a line. What stays the recipe's: activation, norms, biases, positions, data, optimizer."""
+    """The overrides, one per line. The recipe keeps its activation, norms, biases, positions, data and optimizer."""
     config, workload = plan.config, plan.workload
     found: dict[str, Value] = {
         "model.tensor_model_parallel_size": config.tp,

@@ -1,8 +1,8 @@
-"""A plan in the words of Megatron-LM, which its relatives share: parallel degrees, model, batches, optimizer, memory.
+"""A plan as flags of Megatron-LM, which its forks share: parallel degrees, model, batches, optimizer, recomputation.
 
-Names and rules are Megatron-LM's: megatron/training/arguments.py and megatron/core/transformer/transformer_config.py of
-megatron-core 0.19.2 (2026), whose own parser reads them (tests/peers/megatron.py). A flag is its name without dashes in front;
-its value True stands for a flag without one.
+Names and rules are those of megatron/training/arguments.py and megatron/core/transformer/transformer_config.py of megatron-core
+0.19.2 (2026), whose own parser reads them in tests/peers/megatron.py. Keys are flag names without leading dashes; the value
+True means a flag without a value.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sim.plan.plan import Plan
 Flags: TypeAlias = dict[str, str | int | float | bool]
 
 PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",)}
-"""Precision of a workload -> flags; fp8 adds its format to bf16."""
+"""Precision of a workload -> flags. fp8 adds its format to bf16."""
 GRADIENTS = {"bf16": ("fp32", "bf16"), "fp8": ("fp32", "bf16"), "fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
-"""Precision -> gradient precisions that validate_args lets through."""
+"""Precision -> gradient precisions that validate_args accepts."""
 SCHEDULES = ("1f1b", "interleaved")
 
 
 def text(flags: Flags) -> str:
-    """One flag a line, with its value behind it."""
+    """One flag per line, followed by its value."""
     return "".join(f"--{name}\n" if value is True else f"--{name} {value}\n" for name, value in flags.items())
 
 
@@ -45,15 +45,16 @@ def degrees(plan: Plan) -> Flags:
 
 
 def layout(plan: Plan) -> str:
-    """Stages as --pipeline-model-parallel-layout reads them: E embedding, t a layer, L head and loss; virtual ones in order.
+    """Stages in the syntax of --pipeline-model-parallel-layout: E embedding, t layer, L head and loss; virtual stages in order.
 
-    (megatron/core/transformer/pipeline_parallel_layer_layout.py: stage i is on place i % pp)."""
+    (megatron/core/transformer/pipeline_parallel_layer_layout.py: stage i is on pipeline rank i % pp.)
+    """
     stages = [f"t*{stage.layers}" if stage.layers > 1 else "t" for stage in plan.stages]
     return "E" + "|".join(stages) + "L"
 
 
 def batches(plan: Plan) -> Flags:
-    """What one step takes."""
+    """Flags of the batch: microbatch size, global batch size and sequence length."""
     workload = plan.workload
     return {
         "micro-batch-size": plan.config.microbatch_size,
@@ -63,7 +64,7 @@ def batches(plan: Plan) -> Flags:
 
 
 def shape(plan: Plan) -> Flags:
-    """The model."""
+    """Flags of the model's shape."""
     model = plan.workload.model
     found: Flags = {
         "num-layers": model.layers,
@@ -90,7 +91,7 @@ def shape(plan: Plan) -> Flags:
 
 
 def numbers(plan: Plan) -> Flags:
-    """Precision of weights and gradients."""
+    """Flags of the precision of weights and gradients."""
     precision, gradients = plan.workload.precision, plan.config.gradient_precision
     found: Flags = dict.fromkeys(PRECISIONS[precision], True)
     if precision == "fp8":
@@ -103,7 +104,7 @@ def numbers(plan: Plan) -> Flags:
 
 
 def optimizer(plan: Plan) -> Flags:
-    """Who shares the optimizer's state, and what is hidden behind the compute."""
+    """Flags of the distributed optimizer and of its overlap with compute."""
     config = plan.config
     found: Flags = {}
     if config.zero_stage:
@@ -118,7 +119,7 @@ def optimizer(plan: Plan) -> Flags:
 
 
 def recomputation(plan: Plan) -> Flags:
-    """What is computed again. Flash attention keeps no scores, so that with it `selective` recomputes nothing."""
+    """Flags of activation recomputation. Flash attention stores no scores, so `selective` recomputes nothing with it."""
     config = plan.config
     if config.recompute == "full":
         return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
@@ -128,45 +129,45 @@ def recomputation(plan: Plan) -> Flags:
 
 
 def assumed(plan: Plan) -> Iterator[str]:
-    """What was left to the framework, and what no flag says."""
+    """Settings that are left to the framework or that no flag expresses."""
     config, workload = plan.config, plan.workload
     algorithms = {group.kind: group.collective for group in plan.groups}
-    told = ", ".join(f"{kind} {name}" for kind, name in algorithms.items() if kind != "pp")
-    if told:
-        yield f"NCCL chooses the algorithm of every collective and the order of its rings; the plan counts with {told}."
+    chosen = ", ".join(f"{kind} {name}" for kind, name in algorithms.items() if kind != "pp")
+    if chosen:
+        yield f"NCCL chooses the algorithm of every collective and the order of its rings; the plan assumes {chosen}."
     if config.recompute == "selective" and config.attention == "flash":
-        yield "recompute selective says nothing: flash attention keeps no scores that could be computed again."
+        yield "recompute selective has no effect: flash attention keeps no scores that could be computed again."
     if workload.precision == "fp8":
-        yield "fp8 is the format hybrid with delayed scaling, over bf16."
+        yield "fp8 uses the format hybrid with delayed scaling, over bf16."
     if workload.model.mlp == "gelu":
-        yield "Dropout is the default, 0.1; models without gelu are trained without."
+        yield "Dropout is the default, 0.1; models without gelu are trained without dropout."
     if not nets.one_vendor(plan, range(config.world_size)):
-        yield "The fleet's unified communicator stands behind torch's backend nccl on the devices of all vendors."
+        yield "The fleet's unified communicator provides torch's backend nccl on the devices of all vendors."
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
         yield "Megatron-LM is ROCm's own (ROCm/Megatron-LM)."
 
 
-def against(plan: Plan) -> Iterator[str]:
-    """What neither Megatron-LM nor its relatives can express."""
+def unsupported(plan: Plan) -> Iterator[str]:
+    """What neither Megatron-LM nor its forks can express."""
     config, workload, model = plan.config, plan.workload, plan.workload.model
     if len(set(config.num_microbatches)) > 1:
         counts = ", ".join(map(str, config.num_microbatches))
-        yield f"num_microbatches {counts}: all replicas get equally many; --strategy holmes keeps them even"
+        yield f"num_microbatches {counts}: all replicas have the same number; --strategy holmes keeps them equal"
     if config.schedule not in SCHEDULES:
-        yield f"schedule {config.schedule}: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
+        yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:
-        yield "schedule interleaved: with vpp 1 it plays plain 1F1B; vpp 2 or more, or --schedule 1f1b"
+        yield "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"
     if config.reduces_each_microbatch:
         yield (
-            f"zero_stage {config.zero_stage}: its distributed optimizer shares the optimizer's state alone; "
+            f"zero_stage {config.zero_stage}: its distributed optimizer shards the optimizer state only; "
             "zero_stage 0 or 1 (--zero-stage 1)"
         )
     if config.gathers_ahead and not config.reduces_behind:
         yield (
-            "overlap_grad_reduce false: --overlap-param-gather must have --overlap-grad-reduce with it; "
+            "overlap_grad_reduce false: --overlap-param-gather requires --overlap-grad-reduce; "
             "both of them, or overlap_param_gather false too"
         )
-    yield from _against_numbers(plan)
+    yield from _unsupported_numbers(plan)
     if 0 < model.learned_positions < workload.seq_len:
         yield (
             f"learned_positions {model.learned_positions}: fewer than seq_len {workload.seq_len}; "
@@ -178,21 +179,21 @@ def against(plan: Plan) -> Iterator[str]:
             "multiple"
         )
     if model.experts and config.tp > 1 and not config.sequence_parallel:
-        yield f"sequence_parallel false: experts with tp {config.tp} must have it; sequence_parallel true, or tp 1"
+        yield f"sequence_parallel false: experts with tp {config.tp} require it; sequence_parallel true, or tp 1"
     if model.experts and config.tp > 1 and model.mlp == "gelu":
-        yield f"mlp gelu: its biases are not divided in experts by tp {config.tp}; tp 1, or mlp swiglu or relu2"
-    yield from environment.against(plan)
+        yield f"mlp gelu: biases of experts are not sharded by tp {config.tp}; tp 1, or mlp swiglu or relu2"
+    yield from environment.unsupported(plan)
     vendors = list(dict.fromkeys(plan.fleet.spec(device).vendor for device in plan.placement))
     if "huawei" in vendors:
         yield "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"
     if len(vendors) > 1 and plan.fleet.communicator != "unified" and not nets.one_vendor(plan, range(config.world_size)):
         yield (
-            f"vendors {', '.join(vendors)}: NCCL does not join them, and gloo cannot send what lies on a device; "
+            f"vendors {', '.join(vendors)}: NCCL does not join them, and gloo cannot send tensors of devices; "
             "devices of one vendor, or a fleet with communicator unified"
         )
 
 
-def _against_numbers(plan: Plan) -> Iterator[str]:
+def _unsupported_numbers(plan: Plan) -> Iterator[str]:
     precision, gradients = plan.workload.precision, plan.config.gradient_precision
     if precision not in PRECISIONS:
         yield f"precision {precision}: there is no flag for it; bf16, fp16, fp32 or fp8"

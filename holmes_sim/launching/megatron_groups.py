@@ -1,7 +1,7 @@
-"""Every group that Megatron-LM builds, by the name that its NCCL options go by, and the network of each.
+"""All groups that Megatron-LM builds, by their name in its NCCL options, and the network of each.
 
 Names and groups are those of initialize_model_parallel (megatron/core/parallel_state.py, megatron-core 0.19.2): every call of
-get_nccl_options. A name that is not known there is passed over in silence; net_name may be IB or Socket and nothing else.
+get_nccl_options. That function ignores unknown names without an error. net_name may only be IB or Socket.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ FIXED = {
     "inter_ep_dp": ("tp", "shard", "ep", "pp"),
     "intra_dist_opt_instance": ("instance",),
 }
-"""Name -> indices that all ranks of a group have in common; `instance` is a copy of the optimizer's state."""
+"""Group name -> indices that all its ranks have in common; `instance` is a copy of the optimizer state."""
 SEVERAL_INSTANCES = ("intra_dp_cp", "intra_ep_dp", "inter_ep_dp")
-"""Built only where the optimizer's state is held more than once."""
+"""Groups that exist only with several copies of the optimizer state."""
 
 
 def of_config(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(name, ranks) of every group of two or more ranks."""
+    """Yield (name, ranks) of every group of two or more ranks."""
     places = [_indices(config, rank) for rank in range(config.world_size)]
     for name, fixed in FIXED.items():
         if name in SEVERAL_INSTANCES and config.shards == config.dp_cp:
@@ -63,9 +63,10 @@ def _indices(config: ParallelConfig, rank: int) -> dict[str, int]:
 
 
 def nccl_yaml(plan: Plan) -> str:
-    """nccl.yaml: the network of every name whose groups share one; empty where there is none.
+    """nccl.yaml: the network of every name whose groups all use the same one; empty if there is none.
 
-    The others are left to the shim, which tells each group its own."""
+    The shim sets the network of the other groups one by one.
+    """
     table = json.loads(torch_launch.table(plan))
     by_name: dict[str, set[str | None]] = {}
     for name, ranks in of_config(plan.config):

@@ -1,7 +1,12 @@
 """Launches by torchrun: an environment file and a script for every host, the rank table, and the shim.
 
-Static rendezvous pins the order of hosts; c10d's ignores --node-rank and sorts hosts by name
-(torch/distributed/elastic/rendezvous/dynamic_rendezvous.py). The shim sets RANK: a host's ranks need not be consecutive.
+Static rendezvous fixes the order of hosts; the c10d rendezvous ignores --node-rank and sorts hosts by name
+(torch/distributed/elastic/rendezvous/dynamic_rendezvous.py). The shim sets RANK, so that ranks of a host need not be
+consecutive.
+
+The shim is copied to clusters as a single file. It uses two private names of torch, because torch 2.13 has no public
+equivalents: `ProcessGroup._get_backend(device).options`, the NCCL options of an existing group, which its parts inherit; and
+`ProcessGroupNCCL.Options._timeout`, without which `new_group` warns that the timeout of the options differs from its argument.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import shlex
 from pathlib import Path
 
 from holmes_sim.launching import environment, hosts
+from holmes_sim.launching.environment import Environments
 from holmes_sim.launching.folder import File
 from holmes_sim.launching.hosts import Host
 from holmes_sim.launching.nets import VERBS
@@ -21,7 +27,7 @@ from sim.plan.plan import Plan
 
 SHIM, TABLE = "holmes_launch.py", "ranks.json"
 PORT = 29500
-"""torchrun's own default (torch/distributed/run.py)."""
+"""torchrun's default port (torch/distributed/run.py)."""
 HOW = """\
 On every host, from the folder where the training script is, with this folder on all of them under one path:
 
@@ -38,16 +44,20 @@ process group, and runs the script. In containers set `HOLMES_HOST` to the host'
 def files(
     plan: Plan, entry: str = '"$@"', more: dict[str, str] | None = None, setup: str = "", folder: str = "launch"
 ) -> dict[str, File]:
-    """The files of a launch: `entry` is what follows the shim on torchrun's line (shell words), `more` further variables.
+    """The files of a launch.
 
-    `setup` holds lines that each script runs before torchrun, `folder` is where the scripts stand."""
+    - `entry`: shell words after the shim on torchrun's command line.
+    - `more`: additional environment variables.
+    - `setup`: lines that each script runs before torchrun.
+    - `folder`: folder of the scripts.
+    """
     found = {
         SHIM: File((Path(__file__).parent / SHIM).read_text(encoding="utf-8"), "sets the rank and the network of each group"),
         TABLE: File(table(plan), "which ranks each host has, and which fabrics join it"),
     }
-    all_hosts = hosts.of_plan(plan)
+    all_hosts, environments = hosts.of_plan(plan), Environments(plan)
     for index, host in enumerate(all_hosts):
-        variables = environment.of_host(plan, host) | (more or {}) | {"HOLMES_SCRIPT": host.name}
+        variables = environments.of_host(host) | (more or {}) | {"HOLMES_SCRIPT": host.name}
         found[f"env/{host.name}.env"] = File(environment.text(variables), "environment of one host")
         script = _script(all_hosts, index, entry, setup)
         found[f"{folder}/{host.name}.sh"] = File(script, "starts the ranks of one host", executable=True)
@@ -55,7 +65,8 @@ def files(
 
 
 def line(all_hosts: tuple[Host, ...], index: int, node_rank: str | None = None) -> str:
-    """torchrun's own words for a host of the plan; `node_rank` is a shell word where the launcher knows it better."""
+    """torchrun's command line for a host of the plan. `node_rank` is a shell word for launchers that know the node rank only at
+    run time."""
     host = all_hosts[index]
     rank = str(index) if node_rank is None else node_rank
     return (
@@ -80,14 +91,18 @@ def _script(all_hosts: tuple[Host, ...], index: int, entry: str, setup: str) -> 
 
 
 def table(plan: Plan) -> str:
-    """ranks.json: the hosts in order, the ranks and devices of each, its vendor, and the RDMA fabrics that it is on with the
-    bytes a second of its NICs there (`sim.hardware.transport.common_transport` takes the fastest that all have). A fabric whose
-    NICs NCCL_IB_HCA leaves out is none: NCCL would reach for those of the other type."""
+    """ranks.json: hosts in order, with the ranks, devices and vendor of each, and its RDMA fabrics with the bytes per second of
+    its NICs there.
+
+    `sim.hardware.transport.common_transport` uses the fastest fabric that all hosts share. A fabric whose NICs are not in
+    NCCL_IB_HCA is left out: NCCL would use NICs of the other type instead.
+    """
+    environments = Environments(plan)
     fabrics = fabrics_of(plan)
     rows = [
         {
             "host": host.name, "node": host.node, "ranks": list(host.ranks), "devices": list(host.devices),
-            "vendor": host.cluster.node.device.vendor, "fabrics": _open(plan, host, fabrics),
+            "vendor": host.cluster.node.device.vendor, "fabrics": _open(environments, host, fabrics),
         }
         for host in hosts.of_plan(plan)
     ]  # fmt: skip
@@ -99,15 +114,15 @@ def table(plan: Plan) -> str:
     )
 
 
-def _open(plan: Plan, host: Host, fabrics: dict[str, dict[str, float]]) -> dict[str, float]:
-    listed = [kind for kind in environment.open_kinds(plan, host) if kind in VERBS]
+def _open(environments: Environments, host: Host, fabrics: dict[str, dict[str, float]]) -> dict[str, float]:
+    listed = [kind for kind in environments.open_kinds(host) if kind in VERBS]
     left_out = [kind for kind in VERBS if listed and kind not in listed]
     return {name: rate for name, rate in fabrics[host.cluster.name].items() if name.rsplit("-", 1)[0] not in left_out}
 
 
 def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:
-    """Cluster -> its RDMA fabrics by name (`infiniband-0`) and the bytes a second of a node's NICs there. Clusters are on the
-    same fabric where trunks join them."""
+    """Cluster -> its RDMA fabrics by name (`infiniband-0`), with the bytes per second of a node's NICs there. Clusters that a
+    trunk joins are on the same fabric."""
     known: dict[str, list[Cluster]] = {}
     found: dict[str, dict[str, float]] = {}
     for cluster in plan.fleet.clusters:
@@ -124,13 +139,13 @@ def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:
 
 
 def assumed(plan: Plan) -> tuple[str, ...]:
-    """What the training script must heed."""
+    """Requirements on the training script."""
     all_hosts = hosts.of_plan(plan)
     lines = []
     if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:
         lines.append(
             "The script takes its device from LOCAL_RANK (`torch.cuda.set_device`) and gives barriers their `device_ids`: "
-            "ranks are not consecutive on every host, or hosts have unlike numbers of them: RANK modulo devices is wrong."
+            "ranks are not consecutive on every host, or hosts have different numbers of them: RANK modulo devices is wrong."
         )
     vendors = sorted({host.cluster.node.device.vendor for host in all_hosts})
     if len(vendors) > 1 and plan.fleet.communicator == "unified":

@@ -1,26 +1,25 @@
-"""What the command line shows: tables for a terminal."""
+"""Terminal output of the command line: tables and sentences, printed with rich."""
 
 from __future__ import annotations
 
 from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
 from holmes_sim.printing.comparisons import compared
-from holmes_sim.printing.distributions import troubled
+from holmes_sim.printing.distributions import step_distribution
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.launches import launched
-from holmes_sim.printing.measurements import held, timeline
-from holmes_sim.printing.months import month
-from holmes_sim.printing.plans import effort, groups, judged, planned, simulated
+from holmes_sim.printing.measurements import measured, timeline
+from holmes_sim.printing.months import goodput
+from holmes_sim.printing.plans import effort, groups, planned, simulated, verdicts
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.replans import replanned
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
 from holmes_sim.printing.validations import validated
-from holmes_sim.printing.whatifs import asked
+from holmes_sim.printing.whatifs import what_if
 
 __all__ = [
-    "asked",
     "calibrated",
     "catalogue",
     "compared",
@@ -28,21 +27,22 @@ __all__ = [
     "effort",
     "explained",
     "front",
+    "goodput",
     "groups",
-    "held",
-    "judged",
     "launched",
+    "measured",
     "modules",
-    "month",
     "planned",
     "profiled",
     "replanned",
     "simulated",
+    "step_distribution",
     "studies",
     "swept",
     "timeline",
     "topologies",
     "topology",
-    "troubled",
     "validated",
+    "verdicts",
+    "what_if",
 ]

@@ -1,4 +1,4 @@
-"""What there is: topologies, entries of the catalogue, modules of a folder."""
+"""Tables of a topology, of shipped topologies, of entries of the catalogue, and of the modules of a registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.units import GIGA, bytes_per_second_text, flops_text, rate_text, size_t
 
 
 def topology(shown: Topology) -> Group:
-    """A fleet in words: clusters, links, workload."""
+    """Tables of a topology: clusters, links between clusters, workload."""
     clusters = grid("Clusters", "cluster", "nodes", "device", "each", "memory", "interconnect", "NICs")
     for cluster in shown.fleet.clusters:
         nics = "\n".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.nics) or "-"
@@ -39,7 +39,7 @@ def topology(shown: Topology) -> Group:
 
 
 def catalogue(kind: str) -> Table:
-    """Entries of a folder of the catalogue with their main facts."""
+    """Table of the catalogue entries of one kind, with their main facts."""
     if kind == "devices":
         table = grid("Devices", "name", "fp16 or bf16", "memory", "bandwidth", "GEMM curve")
         for name in catalog.names(kind):
@@ -80,17 +80,17 @@ def catalogue(kind: str) -> Table:
     return table
 
 
-NAMED = 3
-"""Most clusters that a row of the list of topologies names one by one."""
+NAMED_CLUSTERS = 3
+"""Up to this many clusters, a row of the list of topologies names each one; above, it gives their number."""
 
 
 def topologies(shown: Iterable[tuple[str, Topology]]) -> Table:
-    """Shipped topologies by the names that load them: how many devices in which clusters, and what is trained on them."""
+    """Table of shipped topologies by the names that load them: devices, clusters and workload."""
     table = grid("Topologies", "name", "devices", "cluster", "device", "layout")
     table.columns[2].header, table.columns[4].header = "nodes x devices", "workload"
     for name, one in shown:
         each = [f"{c.name} {c.nodes} x {c.node.count}" for c in one.fleet.clusters]
-        clusters = ", ".join(each) if len(each) <= NAMED else f"{len(each)} clusters"
+        clusters = ", ".join(each) if len(each) <= NAMED_CLUSTERS else f"{len(each)} clusters"
         kinds = "\n".join(dict.fromkeys(c.node.device.name for c in one.fleet.clusters))
         workload = f"{one.workload.model.name}, batch {one.workload.global_batch_size}" if one.workload else "-"
         table.add_row(name, str(one.fleet.devices), clusters, kinds, workload)
@@ -98,7 +98,7 @@ def topologies(shown: Iterable[tuple[str, Topology]]) -> Table:
 
 
 def modules(title: str, names: Iterable[tuple[str, str]]) -> Table:
-    """What a folder of modules offers: name, and what it is in a line."""
+    """Table of the modules of a registry: name, and one line that describes it."""
     table = grid(title, "name", "layout")
     table.columns[1].header = ""
     for name, line in names:

@@ -1,4 +1,4 @@
-"""A certificate as an engineer reads it: how far the plan can be from the best, and the space that was searched."""
+"""Text of a certificate: how far the plan can be from the best one, and which space was searched."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from sim.plan.certificate import Axis, Certificate
 from sim.plan.plan import Plan
 from sim.units import MEGA, time_text
 
-SPOKEN = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
+AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
 LISTED = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size", "recompute")
 """Axes that are printed; plan.json has all of them."""
-COUNTED = 12
-"""Largest number of values of an axis that are all printed; of more, the first, the last and their number."""
+PRINTED_VALUES = 12
+"""Up to this many values of an axis are all printed; above, the first, the last and their number."""
 
 
 def certificate(plan: Plan, found: Certificate) -> str:
-    """The certificate in a sentence: how far from the best, and of what."""
+    """The certificate in one or two sentences: how far the plan can be from the best one, and which plans this covers."""
     if found.lower_bound_per_token is not None:
         least = amount(found.objective, found.lower_bound_per_token)
         return (
-            f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least}, at which "
-            f"all layers are computed where that takes least, and nothing waits.{_ended(found)}"
+            f"Certificate: at most {found.gap:.1%} from the least {found.objective}; no plan takes less than {least} (a bound "
+            f"with every layer on the device where it takes least, and without waiting).{_time_limit(found)}"
         )
     best = "plan, however it mixes clusters in a stage" if is_mixed(plan) else "pipeline of whole stages, each on one cluster"
     far = f"the best {best}" if found.status == "optimal" else f"at most {found.gap:.1%} from the best {best}"
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
-    more = f" None with stages across clusters takes less than {time_text(mixed)}." if mixed is not None else ""
-    return f"Certificate: {far}; none takes less than {least}.{more}{_ended(found)}"
+    more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
+    return f"Certificate: {far}; no such plan takes less than {least}.{more}{_time_limit(found)}"
 
 
-def _ended(found: Certificate) -> str:
+def _time_limit(found: Certificate) -> str:
     return " The time limit ended the search." if found.time_limit_reached else ""
 
 
 def searched(found: Certificate) -> str:
-    """What the certificate speaks of, and what lies outside, in a line; empty where a plan file does not say."""
+    """One line with the searched space and what is outside of it; empty if the plan file does not have it."""
     if not found.space:
         return ""
     axes = {axis.name: axis for axis in found.space}
-    parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in LISTED and _telling(axis, axes)]
+    parts = [_axis(axis, axes.get("vpp")) for name, axis in axes.items() if name in LISTED and _is_printed(axis, axes)]
     split = [text.partition(" ") for text in found.outside]
     other = [_outside(name, text) for name, _, text in split if name in LISTED]
     other += ["more in plan.json"] if len(other) < len(split) else []
@@ -50,45 +50,45 @@ def searched(found: Certificate) -> str:
 
 
 def values(axis: Axis) -> str:
-    """The values of an axis as text; of many numbers the first, the last and how many."""
-    if len(axis.values) > COUNTED:
+    """The values of an axis as text; of more than `PRINTED_VALUES` values the first, the last and their number."""
+    if len(axis.values) > PRINTED_VALUES:
         return f"{axis.values[0]} to {axis.values[-1]} ({len(axis.values)} values)"
     return ("; " if any(" " in str(value) for value in axis.values) else ", ").join(map(str, axis.values))
 
 
-def _telling(axis: Axis, axes: dict[str, Axis]) -> bool:
-    """Whether a line names the axis for itself: cp and ep where they are more than 1, vpp not beside its schedule."""
+def _is_printed(axis: Axis, axes: dict[str, Axis]) -> bool:
+    """Whether an axis is printed by itself: cp and ep only if they exceed 1, vpp only if there is no schedule axis."""
     return axis.values != (1,) if axis.name in ("cp", "ep") else axis.name != "vpp" or "schedule" not in axes
 
 
 def _axis(axis: Axis, vpp: Axis | None) -> str:
-    """An axis in a line: `tp 1-8`, `schedules 1f1b, interleaved (vpp 2 or 4)`, `recompute none or full`."""
+    """An axis as text: `tp 1-8`, `schedules 1f1b, interleaved (vpp 2 or 4)`, `recompute none or full`."""
     if axis.name != "schedule":
-        return _spoken(axis.name, _span(axis.values))
+        return _titled(axis.name, _span(axis.values))
     chunks = _span(tuple(value for value in vpp.values if value != 1)) if vpp else ""
     names = [f"{name} (vpp {chunks})" if chunks and name == "interleaved" else str(name) for name in axis.values]
     return f"schedule{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _span(found: Sequence[str | int]) -> str:
-    """Values in a line: two of them, or the first and the last; of many numbers how many there are."""
+    """Values as text: all of up to two values or of texts; else the first and the last, and the number of values if large."""
     if len(found) <= 2 or isinstance(found[0], str):
         return " or ".join(str(value).replace(" to ", "-") for value in found)
-    return f"{found[0]}-{found[-1]}" + (f" ({len(found)})" if len(found) > COUNTED else "")
+    return f"{found[0]}-{found[-1]}" + (f" ({len(found)})" if len(found) > PRINTED_VALUES else "")
 
 
 def _outside(name: str, text: str) -> str:
-    """Values of an axis that were not searched, in a line: `cp 2-16 (4)`; schedules without their axis."""
+    """Values of an axis outside the searched space: `cp 2-16 (4)`; schedules without the name of the axis."""
     short = text.replace(" to ", "-").replace(" values)", ")")
-    return short if name == "schedule" else _spoken(name, short)
+    return short if name == "schedule" else _titled(name, short)
 
 
-def _spoken(name: str, text: str) -> str:
-    return f"{SPOKEN.get(name, name)} {text}"
+def _titled(name: str, text: str) -> str:
+    return f"{AXIS_TITLES.get(name, name)} {text}"
 
 
 def amount(objective: str, number: float) -> str:
-    """What an objective's number is in words: `7.3 s`, `0.083 USD per million tokens`, `0.06 J per token`."""
+    """The value of an objective with its unit: `7.3 s`, `0.083 USD per million tokens`, `0.06 J per token`."""
     if objective == "step-time":
         return time_text(number)
     return f"{number * MEGA:.4g} USD per million tokens" if objective == "cost" else f"{number:.4g} J per token"

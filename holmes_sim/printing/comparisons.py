@@ -1,4 +1,4 @@
-"""Several strategies on one request: a row for each, the fastest first, and why some have no plan."""
+"""Table of several strategies on one request: one row per strategy, the fastest first, and why some have no plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADERS = ("strategy", "step", "samples/s", "tokens/s\nper device", "of upper\nb
 
 
 def compared(answer: Compared) -> Group:
-    """What is compared, the table, and a line for each strategy without a plan. At least one has one."""
+    """Heading, table, and one line per strategy without a plan. At least one strategy must have a plan."""
     pinned = str(answer.request.wishes)
     parts: list[Text | Table] = [
         heading(answer.request),
@@ -44,15 +44,15 @@ def _table(answer: Compared) -> Table:
     table = grid("Strategies, the fastest first", *HEADERS)
     seconds = {row.name: time_text(float(f"{row.planning_s:.2g}")) for row in answer.rows}
     best = answer.ranked[0][2].step_s
-    for name, plan, promised in answer.ranked:
-        fastest = promised.step_s == best
+    for name, plan, prediction in answer.ranked:
+        fastest = prediction.step_s == best
         table.add_row(
             name,
-            time_text(promised.step_s),
-            f"{promised.samples_per_s:.4g}",
-            f"{tokens_per_device(plan, promised):,.0f}",
-            f"{promised.upper_bound_fraction:.1%}",
-            "fastest" if fastest else f"{promised.step_s / best - 1:.1%}",
+            time_text(prediction.step_s),
+            f"{prediction.samples_per_s:.4g}",
+            f"{tokens_per_device(plan, prediction):,.0f}",
+            f"{prediction.upper_bound_fraction:.1%}",
+            "fastest" if fastest else f"{prediction.step_s / best - 1:.1%}",
             seconds[name],
             _layout(plan),
             style=STYLE if fastest else None,

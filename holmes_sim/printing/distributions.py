@@ -1,4 +1,4 @@
-"""A step in trouble: the distribution of its seconds, and what made the slowest one slow."""
+"""Table of the step time with faults: its distribution over seeds, and the faults of the slowest seed."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from sim.units import time_text
 
 T = TypeVar("T")
 
-NAMED = 4
-"""Devices and links of a draw that are named; of more, how many there are."""
+NAMED_FAULTS = 4
+"""Up to this many faulty devices or links are named one by one; above, their number is printed."""
 
 
-def troubled(found: Troubled) -> Group:
-    """Table of the distribution, and the draw of the slowest seed."""
-    table = grid(f"Step in trouble, {len(found.seeds):,} seeds: {found.trouble}", "name", "step", "of plain", "tokens/s")
+def step_distribution(found: Troubled) -> Group:
+    """Table of the distribution, and the faults of the slowest seed."""
+    table = grid(f"Step with faults, {len(found.seeds):,} seeds: {found.trouble}", "name", "step", "of plain", "tokens/s")
     for name, seconds in found.summary().items():
         rate = found.plan.workload.tokens / seconds
         table.add_row(name, time_text(seconds), f"{seconds / found.plain_s:.3f}", f"{rate:,.0f}")
-    return Group(table, Text(f"Seed {found.slowest} is the slowest: {said(found.drawn(found.slowest))}."))
+    return Group(table, Text(f"Seed {found.slowest} is the slowest: {drawn_text(found.drawn(found.slowest))}."))
 
 
-def said(drawn: DrawnFaults) -> str:
-    """What a seed drew, in words."""
+def drawn_text(drawn: DrawnFaults) -> str:
+    """The faults that a seed drew, as text."""
     parts = [_listed([f"{device} ({factor:g} times as slow)" for device, factor in drawn.slow], "slow devices")]
     parts += [_listed([f"{name} at {rate:.0%}" for name, rate in _ports(drawn.weak)], "degraded links")]
     parts += [_listed([f"{name} down from {_when(times)}" for name, times in _ports(drawn.down)], "flapping links")]
     parts += ["jitter" if drawn.jitter else ""]
-    return "; ".join(filter(None, parts)) or "no trouble"
+    return "; ".join(filter(None, parts)) or "no faults"
 
 
 def _listed(names: list[str], what: str) -> str:
-    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} {what}"
+    return ", ".join(names) if len(names) <= NAMED_FAULTS else f"{len(names)} {what}"
 
 
 def _ports(links: Iterable[tuple[LinkName, T]]) -> list[tuple[str, T]]:
-    """What happens to each NIC (`ib/node0 infiniband 2`) and trunk (`ib-roce ethernet`), both its ways together."""
+    """(name, fault) of each NIC (`ib/node0 infiniband 2`) and trunk (`ib-roce ethernet`), with both directions as one."""
     named: dict[str, T] = {}
     for (kind, a, b, nic, *index), what in links:
         if kind == "trunk":

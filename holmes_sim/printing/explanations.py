@@ -1,4 +1,4 @@
-"""Where the seconds of a step go: by stage, along the critical path, and kernel by kernel."""
+"""Tables that explain a step: seconds by stage, the critical path, and the kernels of a layer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sim.results.explain import KINDS, Account, Explanation, Layer
 from sim.units import MICRO, MILLI, Seconds, time_text
 
 SHOWN_PASSAGES = 24
-"""Passages of a critical path that are printed; of longer ones the begin and the end."""
+"""Maximum number of passages of a critical path that are printed; of a longer path the first and last 12 are printed."""
 
 
 def explained(found: Explanation) -> Group:
-    """Where the seconds of a step go, stage by stage, and the chain of events that sets it."""
+    """Tables of the seconds of a step by stage, its critical path, and the kernels of a layer."""
     mean = Account(-1, -1, 0, found.mean)
     on_path = Account(-1, -1, 0, tuple((kind, sum(a.of(kind) for a in found.path)) for kind in kinds(found.path)))
     step = time_text(float(f"{found.step_s:.4g}"))
     return Group(
         Text(),
         _accounts(f"Where a rank's {step} go", busiest(found), mean, "mean", found.step_s),
-        Text("tp, pp, dp: communication that no compute hides. bubble: waiting for others."),
+        Text("tp, pp, dp: communication that no compute hides. bubble: waiting for other ranks."),
         Text(),
         _accounts(f"Critical path of {step}", found.path, on_path, "all", found.step_s),
         Text(longest(found)),
@@ -35,13 +35,13 @@ def explained(found: Explanation) -> Group:
 
 
 def busiest(found: Explanation) -> tuple[Account, ...]:
-    """Of every pipeline place the class of ranks that computes longest."""
-    by_place: dict[int, Account] = {}
+    """For each pipeline rank, the account of its ranks that compute longest."""
+    by_stage: dict[int, Account] = {}
     for account in found.ranks:
-        kept = by_place.get(account.pp_rank)
+        kept = by_stage.get(account.pp_rank)
         if kept is None or _computes(account) > _computes(kept):
-            by_place[account.pp_rank] = account
-    return tuple(by_place.values())
+            by_stage[account.pp_rank] = account
+    return tuple(by_stage.values())
 
 
 def _computes(account: Account) -> Seconds:
@@ -49,18 +49,18 @@ def _computes(account: Account) -> Seconds:
 
 
 def kinds(accounts: Iterable[Account]) -> tuple[str, ...]:
-    """Kinds of seconds that any of the accounts has, in their usual order."""
+    """Kinds of seconds that occur in the accounts, in display order."""
     found = dict.fromkeys(kind for account in accounts for kind, _ in account.seconds)
     return (*(kind for kind in KINDS if kind in found), *(kind for kind in found if kind not in KINDS))
 
 
 def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, step: Seconds) -> Table:
-    """A row for each stage, one for them together, one with its shares of the step; in one unit, so that they add up."""
+    """One row per stage, one for `total`, and one with its shares of the step. All times have one unit, so they add up."""
     shown = kinds((*rows, total))
     table = grid(f"{title} (in {'s' if step >= 1 else 'ms'})", "stage", *shown)
 
     def cells(account: Account) -> list[str]:
-        return [_alike(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
+        return [_cell(account.of(kind), step) if account.of(kind) else "-" for kind in shown]
 
     for row in rows:
         table.add_row(str(row.pp_rank), *cells(row))
@@ -70,20 +70,20 @@ def _accounts(title: str, rows: tuple[Account, ...], total: Account, name: str, 
     return table
 
 
-def _alike(value: Seconds, step: Seconds) -> str:
-    """Seconds in the unit that all times of a step are told in, without it."""
+def _cell(value: Seconds, step: Seconds) -> str:
+    """Seconds as a number in the unit of the table: seconds if the step takes at least 1 s, else milliseconds."""
     return f"{value:.3f}" if step >= 1 else f"{value / MILLI:.2f}"
 
 
 def longest(found: Explanation) -> str:
-    """One line: the three longest parts of the critical path, and what it means."""
+    """One line with the three longest parts of the critical path, and what they mean."""
     parts = sorted(((s, a.pp_rank, kind) for a in found.path for kind, s in a.seconds), reverse=True)[:3]
-    told = ", ".join(f"stage {place} {kind} {s / found.step_s:.0%}" for s, place, kind in parts if s >= 0.01 * found.step_s)
-    return f"Most of it: {told}. A second saved elsewhere saves nothing."
+    shown = ", ".join(f"stage {stage} {kind} {s / found.step_s:.0%}" for s, stage, kind in parts if s >= 0.01 * found.step_s)
+    return f"Longest parts: {shown}. Time saved off the critical path does not shorten the step."
 
 
 def _kernels(layer: Layer) -> Group:
-    """One layer kernel by kernel: seconds, share of the direction, and what binds."""
+    """Table of the kernels of one layer: time, share of the forward or backward, and what limits the kernel."""
     title = f"One layer and microbatch on {layer.device} (in us)"
     table = grid(title, "name", "forward", "share", "bound by", "backward", "share", "bound by")
     table.columns[0].header = "kernel"
@@ -99,21 +99,22 @@ def _kernels(layer: Layer) -> Group:
     table.add_row("all", f"{totals[0] / MICRO:.1f}", "", "", f"{totals[1] / MICRO:.1f}", "", "", style=STYLE)
     counted = f"{layer.forward / MICRO:.1f} and {layer.backward / MICRO:.1f}"
     waits = layer.forward > totals[0] * (1 + 1e-9) or layer.backward > totals[1] * (1 + 1e-9)
-    note = f"With the host, which launches more slowly than this: {counted}." if waits else ""
+    note = f"The host launches kernels more slowly than the device runs them; with launches: {counted}." if waits else ""
     if layer.measured:
-        note = f"The profile's {counted} count in place of these formulas, tensor-parallel collectives included."
+        note = f"The simulation uses the profiled {counted}, with tensor-parallel collectives, in place of these formulas."
     return Group(table, *([Text(note)] if note else []))
 
 
 def _passages(found: Explanation) -> Table:
+    """Table of the passages of the critical path in order."""
     step = found.step_s
     table = grid(f"Critical path in order (in {'s' if step >= 1 else 'ms'})", "from", "takes", "layout")
     table.columns[2].header = "what"
-    rows = [(_alike(p.start, step), _alike(p.seconds, step), p.text) for p in found.chain]
+    rows = [(_cell(p.start, step), _cell(p.seconds, step), p.text) for p in found.chain]
     if len(rows) > SHOWN_PASSAGES:
         half = SHOWN_PASSAGES // 2
         left_out = len(rows) - 2 * half
-        rows = [*rows[:half], ("...", "...", f"{left_out} more; --json has them all"), *rows[-half:]]
+        rows = [*rows[:half], ("...", "...", f"{left_out} more; --json prints all"), *rows[-half:]]
     for row in rows:
         table.add_row(*row)
     return table

@@ -1,4 +1,4 @@
-"""Plans that trade step time, cost and energy: a row for each, the fastest first."""
+"""Table of a Pareto front of step time, cost and energy: one row per plan, the fastest first."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from sim.results import cost_energy
 from sim.units import MEGA, time_text
 
 HEADERS = {"cost": "USD per\nM tokens", "energy": "J per\ntoken"}
-LACKING = {"cost": "a price", "energy": "watts"}
+MISSING_FACT = {"cost": "a price", "energy": "watts"}
 
 
 def front(found: Front) -> Group:
-    """What was asked, the table, and which objectives are left out for lack of facts."""
+    """Heading, table, and which objectives are left out because a device lacks a price or power."""
     pinned = str(found.request.wishes)
     parts: list[Text | Table] = [heading(found.request), *([Text(f"pinned: {pinned}")] if pinned else []), Text()]
     parts += [
         _table(found),
-        Text(f"{len(found.others)} other plans were played; each is beaten by one of these in everything."),
+        Text(f"{len(found.others)} other plans were simulated; each is worse than one of these in all objectives."),
     ]
     left_out = [objective for objective in HEADERS if objective not in found.objectives]
-    return Group(*parts, *(Text(f"No {objective}: not every device has {LACKING[objective]}.") for objective in left_out))
+    return Group(*parts, *(Text(f"No {objective}: not every device has {MISSING_FACT[objective]}.") for objective in left_out))
 
 
 def _table(found: Front) -> Table:
     shown = [objective for objective in HEADERS if objective in found.objectives]
     table = grid("Plans to choose from", "#", "step", "samples/s", *(HEADERS[name] for name in shown), "devices", "layout")
     for number, plan in enumerate(found.plans, 1):
-        promised = prediction(plan)
-        numbers = {name: getattr(promised, OBJECTIVES[name]) for name in shown}
+        predicted = prediction(plan)
+        numbers = {name: getattr(predicted, OBJECTIVES[name]) for name in shown}
         spent = (f"{value * (MEGA if name == 'cost' else 1):.4g}" for name, value in numbers.items())
         table.add_row(
-            str(number), time_text(promised.step_s), f"{promised.samples_per_s:.4g}", *spent, _devices(plan), _layout(plan)
+            str(number), time_text(predicted.step_s), f"{predicted.samples_per_s:.4g}", *spent, _devices(plan), _layout(plan)
         )
     return table
 
 
 def _devices(plan: Plan) -> str:
-    """Ranks, and in brackets the devices of their nodes where these are more."""
+    """Number of ranks, and in brackets the number of devices of their nodes if it is larger."""
     paid = sum(count for _, count in cost_energy.occupied(plan))
     ranks = plan.config.world_size
     return str(ranks) if paid == ranks else f"{ranks} ({paid})"

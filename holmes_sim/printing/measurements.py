@@ -1,4 +1,4 @@
-"""A timeline in words: where its seconds go, and how they stand against what its plan promised."""
+"""Tables of a timeline: seconds by kind, and a comparison with the prediction and the simulation of its plan."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sim.units import MILLI, Seconds, time_text
 Words = Callable[[Seconds | None], str]
 
 
-def held(rows: tuple[Held, ...]) -> Group:
-    """The plan, and below it each timeline held against it. At least one is given."""
+def measured(rows: tuple[Held, ...]) -> Group:
+    """The plan, and below it each timeline beside the simulation of the plan. There must be at least one timeline."""
     plan = rows[0].plan
     return Group(heading(plan), Text(layout(plan)), *(part for row in rows for part in (Text(), _one(row))))
 
@@ -29,9 +29,7 @@ def _one(row: Held) -> Group:
     here = "measured" if timeline.origin == "measured" else "given"
     parts: list[Text | Table] = [Text(f"{row.name}: {_what(timeline)}", style=STYLE)]
     if timeline.scale != 1:
-        parts.append(
-            Text(f"A second of the plan takes {timeline.scale:g} here: promised and simulated seconds are multiplied by it.")
-        )
+        parts.append(Text(f"Promised and simulated times are multiplied by {timeline.scale:g}, the time scale of this run."))
     table = grid(f"Step, mean over ranks (in {unit})", "name", "promised", "simulated", here, "error")
     table.columns[0].header = ""
     for line in (row.step, *row.seconds):
@@ -43,21 +41,21 @@ def _one(row: Held) -> Group:
         "exposed\nsimulated", f"\n{here}", "bubble\nsimulated", f"\n{here}", f"other\n{here}",
     )  # fmt: skip
     groups = grid(f"Communication, mean over ranks (in {unit})", "stage", "group", "simulated", here, "error")
-    for place in row.places:
-        of = {line.name: line for line in place.seconds}
+    for stage in row.places:
+        of = {line.name: line for line in stage.seconds}
         compute, exposed, bubble, other = (of[kind] for kind in KINDS)
         cells = [words(compute.simulated), words(compute.measured), _error(compute)]
-        cells.append(f"{words(compute.least)} - {words(compute.most)}" if place.ranks > 1 else "")
+        cells.append(f"{words(compute.least)} - {words(compute.most)}" if stage.ranks > 1 else "")
         cells += [words(number) for line in (exposed, bubble) for number in (line.simulated, line.measured)]
-        stages.add_row(str(place.place), str(place.ranks), *cells, words(other.measured))
-        for line in place.groups:
-            groups.add_row(str(place.place), line.name, words(line.simulated), words(line.measured), _error(line))
+        stages.add_row(str(stage.place), str(stage.ranks), *cells, words(other.measured))
+        for line in stage.groups:
+            groups.add_row(str(stage.place), line.name, words(line.simulated), words(line.measured), _error(line))
     parts.append(stages)
     return Group(*parts, *((Text(), groups) if groups.rows else ()))
 
 
 def timeline(shown: Timeline) -> Group:
-    """A timeline alone: its step, and where the seconds go at each stage."""
+    """Tables of one timeline: its step, and the seconds of each stage by kind."""
     unit, words = _unit(shown.step_s)
     places = breakdown(shown)
     table = grid(f"Stages, mean over ranks (in {unit})", "stage", "ranks", *KINDS)
@@ -73,7 +71,7 @@ def timeline(shown: Timeline) -> Group:
 
 
 def _what(timeline: Timeline) -> str:
-    """`measured step of 151 ms with paced compute, the median of 5 (from 149.8 to 153.1 ms)`."""
+    """Description such as `measured step of 151 ms with paced compute, the median of 5 (from 149.8 to 153.1 ms)`."""
     steps = timeline.steps_s
     among = f", the median of {len(steps)} (from {time_text(min(steps))} to {time_text(max(steps))})" if len(steps) > 1 else ""
     paced = f" with {timeline.compute} compute" if timeline.compute else ""
@@ -81,7 +79,7 @@ def _what(timeline: Timeline) -> str:
 
 
 def _unit(step: Seconds) -> tuple[str, Words]:
-    """The unit that all times of a step are told in, and how."""
+    """The unit of all times of a step, and the function that formats seconds in it."""
     one, digits, unit = (1.0, 3, "s") if step >= 1 else (MILLI, 2, "ms")
 
     def words(seconds: Seconds | None) -> str:

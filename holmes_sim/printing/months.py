@@ -1,4 +1,4 @@
-"""A month with failures: goodput, where the time goes, how often to save."""
+"""Tables of a run with failures: goodput, where the time goes, and how often to save a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from holmes_sim.printing.tables import grid
 from sim.units import duration_text
 
 
-def month(found: Month) -> Group:
-    """Tables of the time and of the intervals, and a sentence on what fails."""
+def goodput(found: Month) -> Group:
+    """Tables of the time by kind and of checkpoint intervals, and a sentence on the failures."""
     time = grid(f"{found.days:g} days, {len(found.seeds):,} runs", "name", "of the time", "hours")
     for name, share in found.shares.items():
         time.add_row(name, f"{share:.2%}", f"{share * found.days * 24:,.1f}")
@@ -26,7 +26,7 @@ def month(found: Month) -> Group:
     )
     return Group(
         time,
-        Text(f"Goodput {min(found.goodputs):.2%} to {max(found.goodputs):.2%}; {found.tokens:.4g} tokens that last."),
+        Text(f"Goodput {min(found.goodputs):.2%} to {max(found.goodputs):.2%}; {found.tokens:.4g} useful tokens."),
         Text(f"Failures: {failures}; one every {duration_text(found.run.between)}."),
         Text(),
         intervals,

@@ -1,4 +1,4 @@
-"""A plan and its simulation as an engineer reads them: layout, stages, groups, prediction, comparison, certificate."""
+"""Tables of a plan and its simulation: layout, stages, groups, prediction, comparison, certificate."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from sim.plan.prediction import OBJECTIVES, Prediction
 from sim.results.report import PipelineRankReport
 from sim.units import GIBI, GIGA, time_text
 
-LISTED, SHORT = 24, 4
-"""Layouts that lost of which is told why; of those that lack memory at least so many."""
+MAX_LISTED, MIN_SHORT_OF_MEMORY = 24, 4
+"""Number of slower layouts for which a reason is printed, and the minimum number of layouts among them that lack memory."""
 
 
 def planned(answer: Planned) -> Group:
-    """A plan as an engineer reads it: layout, stages, groups, prediction, comparison, certificate."""
+    """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
     plan = answer.plan
     parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
-    parts += [stages(plan, answer.places), Text(), groups(plan), Text(), prediction(_promised(plan)), Text()]
+    parts += [stages(plan, answer.places), Text(), groups(plan), Text(), prediction(_predicted(plan)), Text()]
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), Text()]
     if plan.certificate is not None:
@@ -38,41 +38,43 @@ def planned(answer: Planned) -> Group:
     return Group(*parts)
 
 
-def judged(plan: Plan, verdicts: Sequence[Verdict]) -> Group:
-    """Why other layouts lost: what the best of each spends its step on, and how many lack memory."""
+def verdicts(plan: Plan, found: Sequence[Verdict]) -> Group:
+    """Table of other layouts: estimated step time, what limits it, and how many layouts lack memory."""
     mine = _degrees(plan.config)
-    others = [verdict for verdict in verdicts if _degrees(verdict.shape) != mine]
+    others = [verdict for verdict in found if _degrees(verdict.shape) != mine]
     fitting = [verdict for verdict in others if not math.isinf(verdict.seconds)]
     short = [verdict for verdict in others if math.isinf(verdict.seconds)]
     table = grid("Why no other layout", "layout", "about", "why")
-    for verdict in [*fitting, *short[: max(LISTED - len(fitting), SHORT)]]:
+    for verdict in [*fitting, *short[: max(MAX_LISTED - len(fitting), MIN_SHORT_OF_MEMORY)]]:
         shape, about = verdict.shape, "-" if math.isinf(verdict.seconds) else time_text(float(f"{verdict.seconds:.4g}"))
         full = "" if shape.recompute == "none" else f", recompute {shape.recompute}"
         more = "".join(f", {key} {getattr(shape, key)}" for key in ("cp", "ep") if getattr(shape, key) > 1)
         words = f"tp {shape.tp}, dp {shape.dp}{more}, mb {shape.microbatch_size}{full}"
         table.add_row(words if about == "-" else f"{words}, {shape.schedule}", about, verdict.why)
-    told = f"{len(short)} layouts lack memory. " if short else ""
-    return Group(Text(), table, Text(f"{told}Seconds are those of an idle network; what is best by them was played."))
+    lacking = f"{len(short)} layouts lack memory. " if short else ""
+    return Group(
+        Text(), table, Text(f"{lacking}Times are estimates on an idle network; the best layouts by them were simulated.")
+    )
 
 
 def _degrees(one: ParallelConfig | Shape) -> tuple[object, ...]:
-    """What tells layouts apart here: all but pp and the schedule."""
+    """The degrees that identify a layout in the table of verdicts: all except pp and the schedule."""
     return one.tp, one.dp, one.cp, one.ep, one.microbatch_size, one.recompute
 
 
 def simulated(run: Simulated) -> Group:
-    """A simulated step: stages and numbers."""
+    """Tables of a simulated step: stages and prediction."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text()]
     return Group(*parts, prediction(run.prediction))
 
 
 def effort(run: Simulated) -> str:
-    """What a simulation took, in a line."""
+    """One line with the ranks, classes, events and seconds of a simulation."""
     world, kinds = run.plan.config.world_size, "1 class" if run.classes == 1 else f"{run.classes} classes"
     return f"Simulated {world} ranks in {kinds}, {run.timeline.events} events, in {time_text(run.seconds)}."
 
 
-def _promised(plan: Plan) -> Prediction:
+def _predicted(plan: Plan) -> Prediction:
     assert plan.prediction is not None
     return plan.prediction
 
@@ -89,7 +91,7 @@ def heading(plan: Plan) -> Text:
 
 
 def layout(plan: Plan) -> str:
-    """One line: degrees, microbatches, schedule, switches."""
+    """One line: degrees, microbatches, schedule, ZeRO stage, recomputation, strategy."""
     config = plan.config
     counts = sorted(set(config.num_microbatches))
     many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -102,58 +104,58 @@ def layout(plan: Plan) -> str:
 
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
-    """A row for each pipeline place: where it stands, its memory and share of the limit, where its time goes."""
+    """Table with one row per pipeline rank: placement, layers, memory and its share of the limit, and seconds by kind."""
     table = grid("Stages", "stage", "cluster", "nodes", "device", "layers", "memory", "limit", "compute", "exposed", "bubble")
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     for row in rows:
         share = f"{peaks[row.pp_rank] / limits[row.pp_rank]:.0%}"
         times = tuple(time_text(float(f"{seconds:.3g}")) for seconds in (row.compute, row.exposed, row.bubble))
         size = f"{peaks[row.pp_rank] / GIBI:.3g} GiB"
-        table.add_row(str(row.pp_rank), *stand(plan, row.pp_rank), size, share, *times)
+        table.add_row(str(row.pp_rank), *location(plan, row.pp_rank), size, share, *times)
     return table
 
 
-def stand(plan: Plan, place: int) -> tuple[str, str, str, str]:
-    """Where a pipeline place stands, and what it holds: its clusters, nodes, devices, and layers by stage."""
-    devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == place]
+def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:
+    """(clusters, nodes, device types, layers of each stage) of a pipeline rank, as text."""
+    devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == pp_rank]
     clusters = dict.fromkeys(device.cluster for device in devices)
     specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
     nodes = sorted({device.node for device in devices})
     where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
-    layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(place))
+    layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(pp_rank))
     return " + ".join(clusters), where, " + ".join(specs), layers
 
 
 def groups(plan: Plan) -> Table:
-    """Groups by kind, NIC and clusters, with how many alike there are."""
+    """Table of groups by kind, size, NIC, transport, collective and clusters, with their number."""
     table = grid("Groups", "group", "count", "ranks", "NIC", "transport", "collective", "cluster")
-    for row, many in alike_groups(plan).items():
+    for row, many in group_counts(plan).items():
         table.add_row(row[0], str(many), *row[1:])
     return table
 
 
-def alike_groups(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
-    """(kind, ranks, NIC, transport, collective, clusters) of the groups -> how many are so."""
-    alike: dict[tuple[str, str, str, str, str, str], int] = {}
+def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
+    """Number of groups by (kind, ranks, NIC, transport, collective, clusters)."""
+    counts: dict[tuple[str, str, str, str, str, str], int] = {}
     for group in plan.groups:
         clusters = dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks)
         collective = "send / recv" if group.kind == "pp" else group.collective
         row = (group.kind, str(len(group.ranks)), group.nic, group.transport, collective, " + ".join(clusters))
-        alike[row] = alike.get(row, 0) + 1
-    return alike
+        counts[row] = counts.get(row, 0) + 1
+    return counts
 
 
 def prediction(numbers: Prediction) -> Table:
-    """The promised numbers."""
+    """Table of the numbers of a prediction."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
-    for name, _, value in promises(numbers):
+    for name, _, value in prediction_rows(numbers):
         table.add_row(name, value)
     return table
 
 
-def promises(numbers: Prediction) -> tuple[tuple[str, str, str], ...]:
-    """(name, key of the prediction, the number with its unit) of what a plan promises."""
+def prediction_rows(numbers: Prediction) -> tuple[tuple[str, str, str], ...]:
+    """(name, key of `Prediction`, value with its unit) of each number of a prediction."""
     spent = ((name, OBJECTIVES[name], getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
     exposed = time_text(float(f"{numbers.exposed_communication_s:.3g}"))
     return (
@@ -170,32 +172,32 @@ def promises(numbers: Prediction) -> tuple[tuple[str, str, str], ...]:
 
 
 def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
-    """The plan beside other strategies."""
+    """Table of the plan and the plans of other strategies."""
     objective = plan.certificate.objective if plan.certificate else "step-time"
     if objective != "step-time":
         return _comparison_by(objective, plan, rows)
     table = grid("Against", "strategy", "step", "samples/s", "slower by", "layout")
-    best = _promised(plan)
+    best = _predicted(plan)
     table.add_row(plan.made_by.strategy, time_text(best.step_s), f"{best.samples_per_s:.4g}", "", short_layout(plan))
     for row in rows:
         if row.plan is None:
             table.add_row(row.name, "-", "-", "-", row.reason)
             continue
-        other = _promised(row.plan)
+        other = _predicted(row.plan)
         slower = f"{other.step_s / best.step_s - 1:.1%}"
         table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
     return table
 
 
 def _comparison_by(objective: str, plan: Plan, rows: Iterable[Row]) -> Table:
-    """The plan beside others by cost or energy."""
+    """Table of the plan and the plans of other strategies by cost or energy."""
     table = grid("Against", "strategy", "step", objective, "more by", "layout")
-    mine = getattr(_promised(plan), OBJECTIVES[objective])
+    mine = getattr(_predicted(plan), OBJECTIVES[objective])
     for row in (Row(plan.made_by.strategy, plan), *rows):
         if row.plan is None:
             table.add_row(row.name, "-", "-", "-", row.reason)
             continue
-        other = _promised(row.plan)
+        other = _predicted(row.plan)
         number = getattr(other, OBJECTIVES[objective])
         more = "" if row.plan is plan else f"{number / mine - 1:.1%}"
         table.add_row(row.name, time_text(other.step_s), amount(objective, number), more, short_layout(row.plan))
@@ -208,7 +210,7 @@ def short_layout(plan: Plan) -> str:
 
 
 def degrees(plan: Plan) -> str:
-    """`tp 2, pp 2, dp 8, mb 4`, and what else is not usual."""
+    """Degrees and microbatch size, `tp 2, pp 2, dp 8, mb 4`; cp, ep and recomputation only if they are used."""
     config = plan.config
     full = "" if config.recompute == "none" else f", recompute {config.recompute}"
     more = "".join(f", {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
@@ -216,13 +218,13 @@ def degrees(plan: Plan) -> str:
 
 
 def layers_by_cluster(plan: Plan) -> str:
-    """Layers of the pipeline's places by where these stand: `ib 16, roce 14`."""
+    """Layers of each pipeline rank by cluster: `ib 16, roce 14`."""
     config = plan.config
     runs: list[tuple[str, list[int]]] = []
-    for place in range(config.pp):
-        members = range(config.rank(0, 0, place), config.rank(0, 0, place) + config.tp * config.dp_cp)
+    for pp_rank in range(config.pp):
+        members = range(config.rank(0, 0, pp_rank), config.rank(0, 0, pp_rank) + config.tp * config.dp_cp)
         clusters = " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in members))
-        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(place))
+        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
         if runs and runs[-1][0] == clusters:
             runs[-1][1].append(layers)
         else:
@@ -231,7 +233,7 @@ def layers_by_cluster(plan: Plan) -> str:
 
 
 def _runs(layers: list[int]) -> str:
-    """`26|27x3|26`: equal neighbours counted."""
+    """Layers of consecutive pipeline ranks, with equal neighbours counted: `26|27x3|26`."""
     runs: list[list[int]] = []
     for count in layers:
         if runs and runs[-1][0] == count:

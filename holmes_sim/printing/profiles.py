@@ -1,4 +1,4 @@
-"""What was profiled: the device's ceilings, the seconds of layers, the fit of a link."""
+"""Tables of a profiling run: peak rates of the device, seconds of layers, and the fit of a link."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim.printing.tables import STYLE, grid
-from holmes_sim.profiling.found import Device, Found, Joined
+from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResult
 from sim.units import MILLI, bytes_per_second_text, flops_text, time_text
 
 
-def profiled(found: Found) -> Group:
-    """All that was found."""
+def profiled(found: ProfileResult) -> Group:
+    """Tables of the profiled device and of the profiled link."""
     parts: list[Text | Table] = []
     if found.device is not None:
         parts += [*_device(found.device), Text()]
-    if found.joined is not None:
-        parts += [*_joined(found.joined), Text()]
+    if found.link_profile is not None:
+        parts += [*_joined(found.link_profile), Text()]
     return Group(*parts[:-1])
 
 
-def _device(found: Device) -> list[Text | Table]:
+def _device(found: DeviceProfile) -> list[Text | Table]:
     top, here = found.ceilings, found.machine
     curve = top.gemm
     parts: list[Text | Table] = [
         Text(f"{found.name}: {here.label}, {found.software}, {found.date}", style=STYLE),
-        Text(f"{top.precision} products up to {flops_text(top.peak)} (spread {top.spread:.1%}), of which the curve has "
-             f"{curve.compute_efficiency:.0%} behind {time_text(curve.launch)}; its mean error is {top.error:.0%}"),
-        Text(f"memory {bytes_per_second_text(top.memory_bandwidth)}, passes {top.elementwise:.0%} of it, "
-             f"attention {top.attention[0]:.0%} and {top.attention[1]:.0%} of the peak"),
+        Text(f"{top.precision} matrix products up to {flops_text(top.peak)} (spread {top.spread:.1%}); fitted curve: "
+             f"{curve.compute_efficiency:.0%} of it after {time_text(curve.launch)} of launch, mean error {top.error:.0%}"),
+        Text(f"memory {bytes_per_second_text(top.memory_bandwidth)}, elementwise passes {top.elementwise:.0%} of it, "
+             f"attention forward {top.attention[0]:.0%} and backward {top.attention[1]:.0%} of the peak"),
     ]  # fmt: skip
     if found.layers:
         table = grid(
@@ -39,24 +39,24 @@ def _device(found: Device) -> list[Text | Table]:
         table.columns[0].header = "model"
         for row in found.layers:
             cells = [" / ".join(f"{s.median / MILLI:.2f}" for s in both) for both in (row.layer, row.embedding, row.head)]
-            spread = f"{max(s.share for s in row.layer):.1%}"
+            spread = f"{max(s.relative_spread for s in row.layer):.1%}"
             update = f"{row.update.median * row.model.parameters / row.tp / row.updated / MILLI:.2f}"
             table.add_row(row.model.name, str(row.tp), str(row.microbatch_size), cells[0], spread, *cells[1:], update)
         parts += [Text(), table]
     return parts
 
 
-def _joined(found: Joined) -> list[Text | Table]:
+def _joined(found: LinkProfile) -> list[Text | Table]:
     link = found.link
     table = grid("Large payloads", "name", "rate", "of the fastest")
     table.columns[0].header = "operation"
     for name, rate in link.rates.items():
         table.add_row(name, bytes_per_second_text(rate), f"{rate / link.bandwidth:.0%}")
-    alike = "" if link.told_apart else " (guess: alike)"
+    guess = "" if link.separable else " (guess: equal)"
     where = "between hosts" if found.across else "inside a host"
     return [
         Text(f"{found.name}: {', '.join(one.source for one in found.measured)}, {where}, {found.ranks} ranks", style=STYLE),
-        Text(f"overhead {time_text(link.overhead)}, latency of a step {time_text(link.latency)}{alike}; "
+        Text(f"overhead {time_text(link.overhead)}, latency of a step {time_text(link.latency)}{guess}; "
              f"mean error of the fit {link.error:.0%}"),
         table,
     ]  # fmt: skip

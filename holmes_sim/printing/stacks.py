@@ -1,4 +1,4 @@
-"""Software stacks: which numbers were fitted, and how well they do."""
+"""Tables of software stacks: which constants were fitted, and the errors of the fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.units import time_text
 
 
 def stack_table() -> Table:
-    """The columns of a table of stacks; `add_stack` puts rows in."""
+    """An empty table of stacks; `add_stack` adds rows."""
     table = grid("Software stacks", "name", "cases", "groups", *NUMBERS, "default", "fitted", "honest")
     table.columns[0].header = "stack"
     return table
@@ -24,7 +24,7 @@ def stack_table() -> Table:
 def add_stack(
     table: Table, name: str, stack: Stack, fitted: Iterable[str], cases: int, groups: int, errors: tuple[float, float, float]
 ) -> None:
-    """A row: the numbers that were fitted, and mean absolute errors with the default, fitted, and on groups left out."""
+    """Add a row: the fitted constants, and mean absolute errors with the default, with the fit, and on held-out groups."""
     shown = {number: f"{getattr(stack, number):.2f}" for number in NUMBERS[:4]}
     shown |= {number: time_text(getattr(stack, number)) for number in NUMBERS[4:]}
     numbers = [shown[number] if number in fitted else "" for number in NUMBERS]
@@ -32,21 +32,21 @@ def add_stack(
 
 
 def calibrated(fitted: Calibration) -> Group:
-    """The numbers of every fitted stack, and its error before, after, and on groups of cases that the fit did not see."""
+    """Table of all fitted stacks with their errors, and the common set of constants if there is one."""
     table = stack_table()
     for fit in fitted.fits:
         errors = (fit.default_error, fit.error, fit.honest_error)
         add_stack(table, fit.name, fit.stack, fit.numbers, len(fit.cases), len(fit.held_out), errors)
     shares = ", ".join(f"{name} {getattr(DEFAULT, name):.2f}" for name in NUMBERS[:4])
     times = ", ".join(f"{name} {time_text(getattr(DEFAULT, name))}" for name in NUMBERS[4:])
-    note = "Errors are mean absolute ones of the step time; honest: each group of cases predicted by a fit without it."
-    lines = [f"Empty: as the default, {shares}, {times}.", note]
+    note = "Errors: mean absolute error of the step time. honest: each group of cases is predicted by a fit without this group."
+    lines = [f"Empty cells have the default: {shares}, {times}.", note]
     if (common := fitted.common) is not None:
         shares = ", ".join(f"{name} {getattr(common.stack, name):.2f}" for name in NUMBERS[:4])
         times = ", ".join(f"{name} {time_text(getattr(common.stack, name))}" for name in NUMBERS[4:])
-        lines.append(f"One set for all, sources of equal weight: {shares}, {times}.")
+        lines.append(f"One set of constants for all stacks, with equal weight for each source: {shares}, {times}.")
         lines.append(
-            f"Mean over sources: default {common.default_error:.1%}, this set {common.error:.1%}, "
-            f"each source by a set fitted to the others {common.left_out_error:.1%}."
+            f"Mean error over sources: default {common.default_error:.1%}, this set {common.error:.1%}, "
+            f"each source with a set fitted to the others {common.left_out_error:.1%}."
         )
     return Group(table, Text(), *map(Text, lines))

@@ -1,4 +1,4 @@
-"""Studies and their answers: a row for each scenario, and why some have no plan."""
+"""Tables of a sweep: one row per scenario, and why some have no plan."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rich.text import Text
 
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.sweeping import table
-from holmes_sim.sweeping.answering import PLANNED, Row
 from holmes_sim.sweeping.study import Study
 from holmes_sim.sweeping.sweep import Swept
+from holmes_sim.sweeping.worker import PLANNED, Row
 from sim.units import time_text
 
-MOST = 40
-"""Rows that are printed; of more those with the most tokens a second."""
-WIDEST = 18
-"""Characters of a line in the header of a varied key."""
+MAX_ROWS = 40
+"""Maximum number of rows that are printed; of more, the rows with the most tokens per second."""
+HEADER_WIDTH = 18
+"""Maximum characters per line in the header of a varied key, if the key can be split."""
 HEADERS = ("step", "samples/s", "tokens/s", "MFU", "bubble", "of upper\nbound", "gap", "layout")
 
 
 def swept(found: Swept) -> Group:
-    """The answers of a study: all of them, or the best; each reason for want of a plan once."""
+    """Table of the scenarios of a study, all or the best ones, and each reason for a missing plan once."""
     rows, best = found.rows, found.best
     shown, title = rows, "Scenarios"
-    if len(rows) > MOST:
+    if len(rows) > MAX_ROWS:
         planned = [row for row in rows if row["status"] == PLANNED]
-        shown = sorted(planned, key=lambda row: -row["tokens_per_s"])[:MOST]
-        title = f"Scenarios, {len(shown)} of {len(rows)}, the most tokens/s first"
+        shown = sorted(planned, key=lambda row: -row["tokens_per_s"])[:MAX_ROWS]
+        title = f"Scenarios, {len(shown)} of {len(rows)}, most tokens/s first"
     every = {cluster.name for cluster in found.study.topology.fleet.clusters}
     names = tuple(table.varied(found.study))
     drawn = grid(title, *map(_header, names), *HEADERS)
@@ -46,10 +46,10 @@ def swept(found: Swept) -> Group:
 
 
 def _header(name: str) -> str:
-    """A key on several lines, none longer than need be: `clusters.ib.node.` above `nics[0].bandwidth`."""
+    """A key split into lines of at most `HEADER_WIDTH` characters: `clusters.ib.node.` above `nics[0].bandwidth`."""
     lines = [""]
     for part in re.split(r"(?<=[._ ])", name):
-        if lines[-1] and len(lines[-1]) + len(part) > WIDEST:
+        if lines[-1] and len(lines[-1]) + len(part) > HEADER_WIDTH:
             lines.append("")
         lines[-1] += part
     return "\n".join(line.strip() for line in lines)
@@ -71,7 +71,7 @@ def _numbers(row: Row, every: set[str]) -> tuple[str, ...]:
 
 
 def _layout(row: Row, every: set[str]) -> str:
-    """Degrees and schedule; of the clusters only where these are not all."""
+    """Degrees and schedule, and the clusters if the plan does not use all of them."""
     more = "".join(f", {key} {row[key]}" for key in ("cp", "ep", "vpp") if row[key] > 1)
     full = "" if row["recompute"] == "none" else f", recompute {row['recompute']}"
     where = "" if set(row["clusters"].split(" + ")) >= every else f": {row['clusters']}"
@@ -79,7 +79,7 @@ def _layout(row: Row, every: set[str]) -> str:
 
 
 def studies(shown: Iterable[Study]) -> Table:
-    """Shipped studies by the names that load them: topology, scenarios, what is varied."""
+    """Table of shipped studies by the names that load them: topology, number of scenarios, varied keys."""
     drawn = grid("Studies", "name", "cluster", "scenarios", "layout")
     drawn.columns[1].header, drawn.columns[3].header = "topology", "varied"
     for one in shown:

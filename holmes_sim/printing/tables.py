@@ -1,4 +1,4 @@
-"""A console, and the one look of all tables."""
+"""The console, and the style that all tables share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ STYLE = "bold"
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr; plain text where it is not a terminal."""
+    """A console on stdout or stderr; it prints plain text if that is not a terminal."""
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def grid(title: str, *columns: str) -> Table:
-    """An empty table: words left, numbers right."""
+    """An empty table with text columns aligned left and number columns aligned right, by column name."""
     whole = Text(title, no_wrap=True, overflow="ignore")  # a title may be wider than its table
     table = Table(title=whole, title_justify="left", title_style=STYLE, box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:

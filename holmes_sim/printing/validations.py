@@ -1,4 +1,4 @@
-"""The simulator held against measured runs: errors by source, memory, what was left out and why."""
+"""Tables of a validation: errors of the step time by source, errors of memory, and which cases were left out and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holmes_sim.printing.tables import STYLE, grid
 
 
 def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
-    """Errors of the peak memory by source."""
+    """Table of the errors of the peak memory by source."""
     table = grid("Peak memory", "name", "cases", "mean error", "bias", "worst")
     table.columns[0].header = "source"
     for source in dict.fromkeys(case.source for case, _, _ in sizes):
@@ -26,7 +26,7 @@ def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
 
 
 def validated(rows: tuple[validation.Row, ...]) -> Group:
-    """Errors by source and over all, and what was left out and why."""
+    """Table of the errors by source and over all cases, then errors of memory, compute sources, and cases left out."""
     sources = validation.by_source(rows)
     table = grid("Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "tau", "regret")
     table.columns[0].header = "source"
@@ -40,17 +40,17 @@ def validated(rows: tuple[validation.Row, ...]) -> Group:
         if row.case.reason:
             reason = f"{row.case.source}: {row.case.reason}"
             reasons[reason] = reasons.get(reason, 0) + 1
-    average, sight = "None of the cases can be simulated.", validation.by_sight(rows)
+    average, fit = "None of the cases can be simulated.", validation.by_fit(rows)
     if any(one.n for one in sources.values()):
         average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}."
     apart = [
-        f"{one.n} cases that their constants {verb} fitted to: {one.mape:.1%}, bias {one.bias:+.1%}."
-        for one, verb in ((sight["seen"], "were"), (sight["unseen"], "were not"))
-        if one.n and sight["seen"].n
+        f"{one.n} cases to which the constants {verb} fitted: {one.mape:.1%}, bias {one.bias:+.1%}."
+        for one, verb in ((fit["seen"], "were"), (fit["unseen"], "were not"))
+        if one.n and fit["seen"].n
     ]
-    note = "" if sight["seen"].n else " No stack was fitted to any of these cases."
+    note = "" if fit["seen"].n else " No stack was fitted to any of these cases."
     if any(row.constants == "default" for row in rows):
-        note += " The default is six numbers, fitted once to all runs of validation/."
+        note += " The default is six constants, fitted once to all runs of validation/."
     parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
     sizes = validation.memory_errors(rows)
     if sizes:

@@ -1,4 +1,4 @@
-"""What changes would gain: a row for each, the best first."""
+"""Table of what-if changes: one row per change, the largest gain first."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holmes_sim.printing.tables import grid
-from holmes_sim.whatif import PLAYED, Outcome, WhatIf
+from holmes_sim.whatif import PRESENT_PLAN, Outcome, WhatIf
 from sim.units import time_text
 
-LOOSE = 0.1
-"""Gap from which on more time to plan is advised: a guess."""
+LARGE_GAP = 0.1
+"""Gap above which the output advises a longer time limit. Guess."""
 
 
-def asked(found: WhatIf) -> RenderableType:
-    """The present plan, the table, the best by cost, and what the numbers rest on."""
+def what_if(found: WhatIf) -> RenderableType:
+    """The present plan, the table of changes, and notes on gaps, cost and the best change."""
     now, plan = found.base, found.plan
     head = (
         f"{plan.topology.name}: {plan.workload.model.name}, {now.tokens_per_s:,.0f} tokens/s, "
@@ -32,27 +32,27 @@ def asked(found: WhatIf) -> RenderableType:
         else:
             numbers = (time_text(outcome.step_s), f"{outcome.tokens_per_s:,.0f}", f"{outcome.gain:+.1%}")
             gap = "" if outcome.gap is None else f"{outcome.gap:.1%}"
-            how = "the present one: no time" if outcome.how == PLAYED else "anew"
+            how = "the present one (not replanned)" if outcome.how == PRESENT_PLAN else "new"
             table.add_row(outcome.change.name, *numbers, *cost, gap, how)
     return Group(Text(head), Text(), table, *map(Text, _notes(found, priced)))
 
 
 def _notes(found: WhatIf, priced: bool) -> list[str]:
-    lines = ["Plans are `within` so much of the best, as far as is proved: a gain below that says little."]
-    if max((outcome.gap or 0.0 for outcome in found.outcomes), default=0.0) > LOOSE:
-        lines.append("Some could be much better: give them more time (--time-limit).")
+    lines = ["within: proven gap between the plan and the best plan; a gain smaller than this gap is uncertain."]
+    if max((outcome.gap or 0.0 for outcome in found.outcomes), default=0.0) > LARGE_GAP:
+        lines.append("Some plans may be far from the best; a longer --time-limit finds better ones.")
     worth = sorted((o for o in found.outcomes if o.per_cost is not None and o.gain), key=lambda o: -(o.per_cost or 0.0))
     if worth and worth[0].gain and worth[0].gain > 0:
-        lines.append(f"Most for the money: {worth[0].change.name}.")
+        lines.append(f"Largest gain per cost: {worth[0].change.name}.")
     if not priced:
-        lines.append("No cost: not every device has a price (`price` beside its type, or of NICs and links, in the topology).")
+        lines.append("No cost: a price is missing (key `price` of devices, NICs and links in the topology).")
     best = next((outcome for outcome in found.outcomes if outcome.gain), None)
     if best is not None:
-        lines.append(f"By hand: holmes-sim plan TOPO {_by_hand(best)}")
+        lines.append(f"Plan for the best change: holmes-sim plan TOPO {_settings(best)}")
     return lines
 
 
-def _by_hand(outcome: Outcome) -> str:
+def _settings(outcome: Outcome) -> str:
     import json
     import shlex
 

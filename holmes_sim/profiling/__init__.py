@@ -1,5 +1,5 @@
-"""Measures the device at hand and its links: a catalogue entry, layer seconds that replace formulas, and fits of collectives.
+"""Measures this machine's device and its links: a catalogue entry, layer seconds that replace formulas, and fitted collectives.
 
-`ceilings` (products, memory, attention), `layers` (the blocks that `holmes-sim run` trains with) and `probe` (collectives) need
-torch; `links` (fits, and what nccl-tests wrote) and `entry` (the files) do not.
+`ceilings` (matrix products, memory, attention), `layers` (the blocks that `holmes-sim run` trains) and `probe` (collectives)
+need torch. `links` (fits, output of nccl-tests) and `entry` (the files) do not.
 """

@@ -1,8 +1,8 @@
-"""What the device at hand reaches in isolation: matrix products, memory, the attention core.
+"""Rates that the device reaches in isolation: matrix products, memory bandwidth, attention.
 
-No nameplate is believed: the peak is the fastest product that was measured, the bandwidth the fastest pass over memory (STREAM,
-McCalpin 1995, its copy and add). Efficiencies are shares of those, so a plan made with them rests on this device alone. Of
-repetitions the quickest counts: a ceiling is what the device can do when nothing disturbs it.
+Nominal rates are not used: the peak is the rate of the fastest measured product, the bandwidth that of the fastest pass over
+memory (STREAM, McCalpin 1995, copy and add). Efficiencies are shares of these measured rates. Of several repetitions the
+fastest counts, because a ceiling is the rate of an undisturbed device.
 """
 
 from __future__ import annotations
@@ -25,23 +25,30 @@ from sim.units import MEBI, BytesPerSecond, FlopsPerSecond, Seconds
 from sim.workload.kernels import Attention
 
 BUDGET: Seconds = 0.5
-"""Seconds of measuring for each shape."""
+"""Seconds of measurement for each shape."""
 LONGEST: Seconds = 0.25
-"""Larger products are left out where one takes longer."""
+"""Seconds for one product, above which larger products of the same kind are skipped."""
 SQUARES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 THIN = (1, 16, 64)
 WIDE = (1024, 4096)
-"""Sides of square products, and rows of thin ones with the sides of their weights, which memory binds."""
+"""Sides of square products (SQUARES); rows (THIN) and weight sides (WIDE) of thin products, which are bound by memory
+bandwidth."""
 SMALL, REPEATED = 512**3, 20
-"""Products below this m n k are too quick to be timed one by one."""
+"""Products with m n k below SMALL take too little time to be measured one by one: REPEATED of them are timed together."""
 BUFFER = {False: 128 * MEBI, True: 1024 * MEBI}
-"""Bytes of a tensor that no cache holds, on a CPU and on a GPU."""
+"""Bytes of a tensor that exceeds all caches, for a CPU (False) and a GPU (True)."""
 CORE = Attention("attention", 1, 8, 8, 64, 1024)
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Rates of a device at one precision, and how they spread. `error`: mean of |log| of the curve over the products."""
+    """Measured rates of a device at one precision.
+
+    - `error`: mean of |log(curve / measured)| of the fitted curve over the products.
+    - `attention`: shares of the peak reached in forward and backward.
+    - `elementwise`: share of the memory bandwidth.
+    - `spread`: median relative spread of the repetitions of the products.
+    """
 
     precision: str
     peak: FlopsPerSecond
@@ -56,13 +63,13 @@ class Ceilings:
 
 
 def measure(machine: Machine, precision: str, budget: Seconds = BUDGET, longest: Seconds = LONGEST) -> Ceilings:
-    """All ceilings of a device."""
+    """Measure all rates of a device. `budget` and `longest` as BUDGET and LONGEST."""
     kind, memory = PRECISIONS[precision], BUFFER[machine.is_gpu]
     found = tuple(_products(machine, kind, budget, longest))
-    peak = max(product.flops / product.seconds.least for product in found)
+    peak = max(product.flops / product.seconds.minimum for product in found)
     bandwidth = max(_bandwidths(machine, memory, budget))
     fitted, error = curve.fit(found, peak, bandwidth, kind.itemsize, machine.compute_units, machine.is_gpu)
-    spread = statistics.median(product.seconds.share for product in found)
+    spread = statistics.median(product.seconds.relative_spread for product in found)
     return Ceilings(
         precision, peak, bandwidth, _host(machine, memory, budget), fitted, error,
         _attention(machine, kind, peak, budget), _elementwise(machine, kind, bandwidth, budget), found, spread,
@@ -77,7 +84,7 @@ def _products(machine: Machine, kind: torch.dtype, budget: Seconds, longest: Sec
                 times = REPEATED if (rows or side) * side * side < SMALL else 1
                 work = functools.partial(functional.linear, x, weight)
                 yield Product(rows or side, side, side, seconds := timed(machine, work, budget, times))
-                if seconds.least > longest:
+                if seconds.minimum > longest:
                     break
 
 
@@ -87,19 +94,19 @@ def _filled(machine: Machine, kind: torch.dtype, *shape: int) -> torch.Tensor:
 
 def _bandwidths(machine: Machine, nbytes: int, budget: Seconds) -> Iterator[BytesPerSecond]:
     a, b, c = (_filled(machine, torch.float32, nbytes // 4) for _ in range(3))
-    yield 2.0 * nbytes / timed(machine, lambda: c.copy_(a), budget).least
-    yield 3.0 * nbytes / timed(machine, lambda: torch.add(a, b, out=c), budget).least
+    yield 2.0 * nbytes / timed(machine, lambda: c.copy_(a), budget).minimum
+    yield 3.0 * nbytes / timed(machine, lambda: torch.add(a, b, out=c), budget).minimum
 
 
 def _host(machine: Machine, nbytes: int, budget: Seconds) -> BytesPerSecond:
-    """From the host's memory to the device's, one direction; of a CPU, which is its own host, a copy."""
+    """Bandwidth from host memory to device memory, in one direction. For a CPU: of a copy."""
     target = _filled(machine, torch.float32, nbytes // 4)
     source = torch.ones(nbytes // 4, pin_memory=machine.is_gpu)
-    return nbytes / timed(machine, lambda: target.copy_(source, non_blocking=True), budget).least
+    return nbytes / timed(machine, lambda: target.copy_(source, non_blocking=True), budget).minimum
 
 
 def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget: Seconds) -> tuple[float, float]:
-    """Shares of the peak of the causal core's forward and backward, FLOPs as `sim.kernels.formulas` counts them."""
+    """Shares of the peak in forward and backward of causal attention, with FLOPs counted as in `sim.kernels.formulas`."""
     shape = CORE.batch, CORE.heads, CORE.seq_len, CORE.head_dim
     q, k, v = (torch.randn(shape, device=machine.torch_device).to(kind).requires_grad_() for _ in range(3))
     grad = _filled(machine, kind, *shape)
@@ -112,12 +119,12 @@ def _attention(machine: Machine, kind: torch.dtype, peak: FlopsPerSecond, budget
     def backward() -> None:
         torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
 
-    there, back = (timed(machine, work, budget).least for work in (forward, backward))
+    there, back = (timed(machine, work, budget).minimum for work in (forward, backward))
     return min(CORE.flops / (there * peak), 1.0), min(FLASH_BACKWARD * CORE.flops / (back * peak), 1.0)
 
 
 def _elementwise(machine: Machine, kind: torch.dtype, bandwidth: BytesPerSecond, budget: Seconds) -> float:
-    """Share of the bandwidth that passes of a layer reach, the middle one of a sum, GELU, a norm into new memory."""
+    """Share of the memory bandwidth of elementwise kernels: the median of a sum, GELU and LayerNorm into new memory."""
     rows, width = 4096, 1024
     x, y = (_filled(machine, kind, rows, width) for _ in range(2))
     nbytes = x.nbytes
@@ -126,5 +133,5 @@ def _elementwise(machine: Machine, kind: torch.dtype, bandwidth: BytesPerSecond,
         (2.0, lambda: functional.gelu(x)),
         (2.0, lambda: functional.layer_norm(x, (width,))),
     )
-    rates = sorted(times * nbytes / timed(machine, work, budget).least for times, work in passes)
+    rates = sorted(times * nbytes / timed(machine, work, budget).minimum for times, work in passes)
     return float(min(rates[1] / bandwidth, 1.0))

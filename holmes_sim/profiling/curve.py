@@ -1,4 +1,4 @@
-"""The curve of matrix products (`sim.hardware.device_spec.GemmCurve`) fitted to measured ones."""
+"""Fit of the matrix product curve (`sim.hardware.device_spec.GemmCurve`) to measured products."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holmes_sim.profiling.spread import Spread
+from holmes_sim.profiling.timings import Timings
 from sim.hardware.device_spec import GemmCurve
 from sim.units import MICRO, BytesPerSecond, FlopsPerSecond
 
 TILE = (128, 256)
-"""Tile of a GPU's products, as the catalogue has it."""
+"""Tile of a GPU's matrix products, as in the catalogue."""
 EXPONENTS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 SHARES = np.geomspace(0.05, 1.0, 41)
 STEPS = 25
@@ -21,28 +21,29 @@ STEPS = 25
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """An (m x k) by (k x n) product and its seconds."""
+    """A product of (m x k) and (k x n), and its measured seconds."""
 
     m: int
     n: int
     k: int
-    seconds: Spread
+    seconds: Timings
 
     @property
     def flops(self) -> float:
-        """Multiply and add counted apart."""
+        """FLOPs; a multiply-add counts as two."""
         return 2.0 * self.m * self.n * self.k
 
 
 def fit(
     products: Sequence[Product], peak: FlopsPerSecond, bandwidth: BytesPerSecond, nbytes: int, units: int, tiled: bool
 ) -> tuple[GemmCurve, float]:
-    """(curve, mean of |log(curve / measured)|) of the best of a grid of launches, shares and, where `tiled`, wave exponents.
+    """The curve with the least error, and its error: mean of |log(curve / measured)|. The search is a grid over launch times,
+    shares of peak and bandwidth and, if `tiled`, wave exponents.
 
-    A CPU has no waves of tiles: its exponent is 0. Values of `nbytes` bytes, `units` compute units.
+    A CPU has no waves of tiles, so its exponent is 0. `nbytes` is the size of a value, `units` the number of compute units.
     """
     m, n, k = (np.array([getattr(product, side) for product in products], float) for side in "mnk")
-    seconds = np.array([product.seconds.least for product in products])
+    seconds = np.array([product.seconds.minimum for product in products])
     tiles = np.ceil(m / TILE[0]) * np.ceil(n / TILE[1])
     waves = np.ceil(tiles / units) * units * TILE[0] * TILE[1] / (m * n)
     moving = (m * k + k * n + m * n) * nbytes / bandwidth

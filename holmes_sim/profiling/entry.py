@@ -1,10 +1,10 @@
-"""What was measured as files: a catalogue entry, a profile, an interconnect, and a topology of the device that names them."""
+"""Measurements as files: catalogue entry, profile, interconnect, and a topology of the device that names them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim.profiling.found import Device, Found, Joined
+from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResult
 from sim.formats import catalog, topology
 from sim.formats.documents import to_yaml
 from sim.formats.profile import PROFILE_FORMAT
@@ -13,33 +13,33 @@ from sim.workload.model import Model
 from sim.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from holmes_sim.profiling.layers import Measured
+    from holmes_sim.profiling.layers import LayerTimings
 
 MICROBATCHES = 4
-"""Microbatches of the step that the topology asks for."""
+"""Number of microbatches in the workload of the topology. A guess."""
 UNMEASURED = "pcie4"
-"""Interconnect of a device whose links were not measured; a single device does not use it."""
+"""Interconnect of a device whose links were not measured. A single device does not use it."""
 INTERFERENCE = 0.02
 """Guess, as the catalogue has it for a NIC: 2 % (calculon-ai/calculon systems/a100_80g.json)."""
 
 
-def files(found: Found) -> dict[str, str]:
-    """File name -> text."""
+def files(found: ProfileResult) -> dict[str, str]:
+    """File name -> contents."""
     written: dict[str, str] = {}
     if (device := found.device) is not None:
         written[f"{device.name}.yaml"] = to_yaml(device_facts(device))
         if device.layers:
             written[f"{device.name}-profile.yaml"] = to_yaml(profile_facts(device))
-        written[f"{device.name}-topology.yaml"] = to_yaml(topology_facts(device, found.joined))
-    if (joined := found.joined) is not None:
+        written[f"{device.name}-topology.yaml"] = to_yaml(topology_facts(device, found.link_profile))
+    if (joined := found.link_profile) is not None:
         written[f"{joined.name}.yaml"] = to_yaml(nic_facts(joined) if joined.across else link_facts(joined))
     return written
 
 
-def device_facts(found: Device) -> dict[str, Any]:
-    """The device as an entry of the catalogue. Watts and price are not measured, so they are left out."""
+def device_facts(found: DeviceProfile) -> dict[str, Any]:
+    """The device as a catalogue entry. Power and price are not measured and are left out."""
     here, top = found.machine, found.ceilings
-    curve, told = top.gemm, f"measured {found.date}: {here.label}, {found.software}"
+    curve, source = top.gemm, f"measured {found.date}: {here.label}, {found.software}"
     forward, backward = top.attention
     gemm: dict[str, Any] = {
         "launch": time_text(curve.launch),
@@ -60,19 +60,20 @@ def device_facts(found: Device) -> dict[str, Any]:
         "attention": {"forward_efficiency": _share(forward), "backward_efficiency": _share(backward)},
         "elementwise_efficiency": _share(top.elementwise),
         "sources": {
-            "compute_units": f"{told}; {'multiprocessors' if here.is_gpu else 'threads of torch'}",
-            "peak": f"{told}; the fastest of {len(top.products)} products, not a nameplate; spread {top.spread:.1%}",
-            "memory": f"{told}; what {'the device' if here.is_gpu else 'the host'} has",
-            "memory_bandwidth": f"{told}; the faster of a copy and a sum of large tensors",
-            "host_bandwidth": f"{told}; " + ("pinned memory to the device" if here.is_gpu else "a copy: a CPU is its own host"),
-            "gemm": f"{told}; fit of {len(top.products)} products, mean error {top.error:.0%}",
-            "attention": f"{told}; causal, 8 heads of 64, 1024 tokens",
-            "elementwise_efficiency": f"{told}; the middle one of a sum, GELU and LayerNorm",
+            "compute_units": f"{source}; {'multiprocessors' if here.is_gpu else 'threads of torch'}",
+            "peak": f"{source}; the fastest of {len(top.products)} products, not the nominal rate; spread {top.spread:.1%}",
+            "memory": f"{source}; memory of {'the device' if here.is_gpu else 'the host'}",
+            "memory_bandwidth": f"{source}; the faster of a copy and a sum of large tensors",
+            "host_bandwidth": f"{source}; "
+            + ("pinned memory to the device" if here.is_gpu else "a copy: a CPU is its own host"),
+            "gemm": f"{source}; fit of {len(top.products)} products, mean error {top.error:.0%}",
+            "attention": f"{source}; causal, 8 heads of 64, 1024 tokens",
+            "elementwise_efficiency": f"{source}; the median of a sum, GELU and LayerNorm",
         },
     }
 
 
-def profile_facts(found: Device) -> dict[str, Any]:
+def profile_facts(found: DeviceProfile) -> dict[str, Any]:
     """The layer seconds as a profile."""
     own = {} if found.name in catalog.names("devices") else {"in_place": [found.name]}
     models = {measured.model: measured.seq_len for measured in found.layers}
@@ -85,9 +86,9 @@ def profile_facts(found: Device) -> dict[str, Any]:
             "software": found.software,
         },
         "notes": [
-            "Medians; spread is half the interquartile range of a layer's forward and backward over their median, the larger.",
-            "A layer is the mean of up to four between embedding and head; the update is of the whole model's part on a rank.",
-            "Ranks of tp > 1 were measured alone: their collectives are apart.",
+            "Medians; spread: half the interquartile range over the median, the larger of a layer's forward and backward.",
+            "A layer is the mean of up to four layers; the update covers the rank's part of the whole model.",
+            "Ranks of tp > 1 were measured alone, without their collectives.",
         ],
         "precision": found.ceilings.precision,
         "collectives": "apart",
@@ -102,25 +103,27 @@ def _shape(model: Model, seq_len: int) -> dict[str, Any]:
     return shape | {"seq_len": seq_len, "updated_parameters": model.parameters}
 
 
-def _row(device: str, found: Measured) -> dict[str, Any]:
+def _row(device: str, found: LayerTimings) -> dict[str, Any]:
     model, tp = found.model, found.tp
     update = found.update.median * (model.parameters / tp) / found.updated
     row: dict[str, Any] = {"model": model.name, "gpu": device, "tp": tp, "micro_batch": found.microbatch_size}
     for part in ("layer", "embedding", "head"):
         forward, backward = getattr(found, part)
         row |= {f"{part}_forward_s": _seconds(forward.median), f"{part}_backward_s": _seconds(backward.median)}
-    return row | {"layer_update_s": _seconds(update), "spread": round(max(spread.share for spread in found.layer), 4)}
+    return row | {"layer_update_s": _seconds(update), "spread": round(max(spread.relative_spread for spread in found.layer), 4)}
 
 
-def link_facts(found: Joined) -> dict[str, Any]:
-    """An interconnect as an entry of the catalogue, or in place in a topology."""
-    link, told = found.link, _told(found)
+def link_facts(found: LinkProfile) -> dict[str, Any]:
+    """An interconnect as a catalogue entry, or for use inside a topology."""
+    link, source = found.link, _source(found)
     unmeasured = sorted(set(link.efficiency) - set(link.rates))
-    guessed = f"; {', '.join(unmeasured)} guess: as the least of the others" if unmeasured else ""
-    alike = (
-        "overhead and a step's latency alike, for nothing tells them apart" if link.latency else "0, for no payload tells it"
+    guessed = f"; {', '.join(unmeasured)} guess: the lowest of the others" if unmeasured else ""
+    guess = (
+        "overhead and latency of a step are set equal, because the measurements cannot separate them"
+        if link.latency
+        else "0, because the payloads do not determine it"
     )
-    shared = "" if link.told_apart else f"; guess: {alike}"
+    shared = "" if link.separable else f"; guess: {guess}"
     return {
         "name": found.name,
         "bandwidth": bytes_per_second_text(link.bandwidth),
@@ -129,17 +132,17 @@ def link_facts(found: Joined) -> dict[str, Any]:
         "efficiency": {name: _share(share) for name, share in link.efficiency.items()},
         "interference": INTERFERENCE,
         "sources": {
-            "bandwidth": f"{told}; the rate of the fastest operation's large payloads, not a nameplate",
-            "latency": f"{told}{shared}",
-            "overhead": f"{told}{shared}",
-            "efficiency": f"{told}; mean error of the fit {link.error:.0%}{guessed}",
-            "interference": "guess: as the catalogue's NICs",
+            "bandwidth": f"{source}; rate of the fastest operation for large payloads, not the nominal rate",
+            "latency": f"{source}{shared}",
+            "overhead": f"{source}{shared}",
+            "efficiency": f"{source}; mean error of the fit {link.error:.0%}{guessed}",
+            "interference": "guess: as for NICs in the catalogue",
         },
     }
 
 
-def nic_facts(found: Joined) -> dict[str, Any]:
-    """What was measured between hosts, for the `nics` of a topology: a node's rate, at which all that it drives arrives."""
+def nic_facts(found: LinkProfile) -> dict[str, Any]:
+    """A link between hosts, for `nics` of a topology: the rate of a node at which its NICs together transfer data."""
     link = found.link
     return {
         "nics": [{"type": "which it is", "bandwidth": rate_text(link.bandwidth), "efficiency": 1.0}],
@@ -148,18 +151,18 @@ def nic_facts(found: Joined) -> dict[str, Any]:
             "latency": time_text(link.latency),
             "overhead": time_text(link.overhead),
             "error": round(link.error, 4),
-            "source": _told(found),
+            "source": _source(found),
         },
     }
 
 
-def _told(found: Joined) -> str:
+def _source(found: LinkProfile) -> str:
     devices = dict.fromkeys(name for one in found.measured for name in one.devices)
     return f"measured: {', '.join(one.source for one in found.measured)}; {found.ranks} x {', '.join(devices)}"
 
 
-def topology_facts(found: Device, joined: Joined | None) -> dict[str, Any]:
-    """A node of the device alone, or of as many as its links joined, with the first model for a workload."""
+def topology_facts(found: DeviceProfile, joined: LinkProfile | None) -> dict[str, Any]:
+    """A topology of one node with one device, or as many as the measured link joins. The first model is its workload."""
     inside = joined if joined is not None and not joined.across else None
     node = {
         "devices": {"type": device_facts(found), "count": inside.ranks if inside else 1},
@@ -184,5 +187,5 @@ def _share(value: float) -> float:
 
 
 def _seconds(value: Seconds) -> float:
-    """To five digits."""
+    """Seconds rounded to five significant digits."""
     return float(f"{value:.5g}")

@@ -1,9 +1,10 @@
-"""Seconds of a model's parts on the device at hand, by microbatch size and tensor-parallel degree.
+"""Measured seconds of a model's parts on this device, by microbatch size and tensor-parallel degree.
 
-What is timed is what `holmes-sim run` trains with: its blocks, its gradient buffers, its Adam. A few layers between embedding
-and head run forward and backward as one stage does, each block between two marks, into gradient buffers that have been written
-before, as in all but the first microbatch of a step. Then Adam steps over as many values as the rank's part of the whole model
-has. A rank of tp is cut to its part and meets nobody: the profile says that collectives are apart, and the simulator adds them.
+The measured code is what `holmes-sim run` trains with: its blocks, gradient buffers and Adam. A few layers between embedding
+and head run forward and backward as one stage, with a time stamp after each block. Gradient buffers have been written before,
+as in all microbatches of a step but the first. Then Adam updates as many values as the rank's part of the whole model has. A
+tensor-parallel rank is measured alone on its shard, without collectives: the profile states that collectives are apart, and the
+simulator adds them.
 """
 
 from __future__ import annotations
@@ -16,74 +17,76 @@ import torch
 from torch import Tensor
 
 from holmes_sim.profiling.machine import Machine, Stopwatch, repeated
-from holmes_sim.profiling.spread import Spread
+from holmes_sim.profiling.timings import Timings
 from holmes_sim.torch_backend import buckets
 from holmes_sim.torch_backend.blocks import Block, Embedding, Head, Layer
-from holmes_sim.torch_backend.products import Tensors
+from holmes_sim.torch_backend.tensor_parallel import TensorParallel
 from sim.errors import HolmesError
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.units import Seconds
 from sim.workload.model import Model
 
 LAYERS = 4
-"""Layers that stand for all: enough that none finds its weights in the cache where the whole model would not."""
+"""Number of measured layers, which represent all layers: enough that no weights stay in the cache where the whole model would
+evict them."""
 BUDGET: Seconds = 4.0
-"""Seconds of measuring for each microbatch size and tp."""
+"""Seconds of measurement for each microbatch size and tp."""
 STATE = 24
-"""Bytes of a value that is updated, at most: weight, gradient and the new one, master, two moments."""
+"""Upper bound on bytes per updated value: weight, gradient and its next buffer, fp32 master weight, two Adam moments."""
 SHARE = 0.25
-"""Of the device's memory, what the optimizer's values may take; of larger models only so many are updated."""
+"""Maximum share of device memory for the values that Adam updates. For larger models only that many values are updated. A
+guess."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One rank's part of a model with one microbatch: forward and backward of a layer, embedding and head, and the optimizer's
-    step over `updated` values of this rank."""
+class LayerTimings:
+    """Timings of one tensor-parallel rank with one microbatch: (forward, backward) of a layer, of embedding and head, and the
+    optimizer's update of `updated` values."""
 
     model: Model
     seq_len: int
     tp: int
     microbatch_size: int
-    layer: tuple[Spread, Spread]
-    embedding: tuple[Spread, Spread]
-    head: tuple[Spread, Spread]
-    update: Spread
+    layer: tuple[Timings, Timings]
+    embedding: tuple[Timings, Timings]
+    head: tuple[Timings, Timings]
+    update: Timings
     updated: int
 
 
-class Apart(Tensors):
-    """A tensor-parallel rank that meets no other: what the others would send has the right shape and stands ready."""
+class LocalTensorParallel(TensorParallel):
+    """A tensor-parallel rank without peers: collectives return tensors of the right shape and do not communicate."""
 
-    __slots__ = ("_ready",)
+    __slots__ = ("_gathered",)
 
     def __init__(self, ranks: int):
-        super().__init__(ranks=ranks, sequence=ranks > 1, told=lambda name, nbytes, do: None)
-        self._ready: dict[tuple[int, ...], Tensor] = {}
+        super().__init__(ranks=ranks, sequence=ranks > 1, run_timed=lambda name, nbytes, do: None)
+        self._gathered: dict[tuple[int, ...], Tensor] = {}
 
     def all_reduce(self, value: Tensor) -> Tensor:
-        """The value as it is."""
+        """The value, unchanged."""
         return value
 
     def all_gather(self, part: Tensor) -> Tensor:
-        """The first part of this shape, once for every rank."""
+        """The first part of this shape, repeated for every rank and cached."""
         shape = tuple(part.shape)
-        if shape not in self._ready:
-            self._ready[shape] = torch.cat([part.detach()] * self.ranks)
-        return self._ready[shape].view_as(self._ready[shape])
+        if shape not in self._gathered:
+            self._gathered[shape] = torch.cat([part.detach()] * self.ranks)
+        return self._gathered[shape].view_as(self._gathered[shape])
 
     def reduce_scatter(self, whole: Tensor) -> Tensor:
-        """This rank's part as it is."""
-        return self.cut(whole, 0).view(whole.shape[0] // self.ranks, *whole.shape[1:])
+        """This rank's part, unchanged."""
+        return self.shard(whole, 0).view(whole.shape[0] // self.ranks, *whole.shape[1:])
 
 
 class Stage:
-    """A few layers of a model with both ends, on one rank of `tp`."""
+    """A stage of a few layers with embedding and head, on one of `tp` tensor-parallel ranks."""
 
     def __init__(self, model: Model, seq_len: int, tp: int, size: int, precision: str, machine: Machine):
-        self.tensors, self.machine = Apart(tp), machine
+        self.parallel, self.machine = LocalTensorParallel(tp), machine
         count = min(model.layers, LAYERS)
-        layers = [Layer(model, self.tensors, 0, index, "none") for index in range(count)]
-        self.blocks: list[Block] = [Embedding(model, self.tensors, 0), *layers, Head(model, self.tensors, 0, seq_len * size)]
+        layers = [Layer(model, self.parallel, 0, index, "none") for index in range(count)]
+        self.blocks: list[Block] = [Embedding(model, self.parallel, 0), *layers, Head(model, self.parallel, 0, seq_len * size)]
         with torch.device(machine.torch_device):
             for block in self.blocks:
                 block.to(machine.torch_device)
@@ -102,12 +105,12 @@ class Stage:
         self.watch = Stopwatch(machine)
 
     def round(self) -> list[Seconds]:
-        """Laps of a microbatch, forward of each block and backward of each in reverse, and of the optimizer's step."""
+        """Seconds of one microbatch: forward of each block, backward of each block in reverse order, and the optimizer step."""
         for segment in self.bucket.segments:
             segment.grad.zero_()
         self._microbatch()
         for segment in self.bucket.segments:
-            segment.settle()
+            segment.accumulate()
         self.optimizer.step()
         self.watch.mark()
         return self.watch.laps()
@@ -133,7 +136,7 @@ class Stage:
 
 
 def check(model: Model, seq_len: int, tp: int) -> None:
-    """Raise HolmesError where the blocks cannot be cut so, or are not those of the model."""
+    """Raise HolmesError where the blocks cannot be sharded over `tp`, or do not implement the model."""
     if model.experts:
         raise HolmesError(f"model {model.name} has experts; the torch backend has dense models only")
     for what, number in (
@@ -146,19 +149,20 @@ def check(model: Model, seq_len: int, tp: int) -> None:
 
 def measure(
     model: Model, seq_len: int, tp: int, sizes: Sequence[int], precision: str, machine: Machine, budget: Seconds = BUDGET
-) -> Iterator[Measured]:
-    """Time a few layers with both ends, and the optimizer; a layer's seconds are those of its mean. Raises HolmesError."""
+) -> Iterator[LayerTimings]:
+    """Measure a few layers with embedding and head, and the optimizer, for each microbatch size. Layer seconds are the mean
+    over the measured layers. Raises HolmesError."""
     check(model, seq_len, tp)
     for size in sizes:
         stage = Stage(model, seq_len, tp, size, precision, machine)
         laps = repeated(stage.round, budget)
         blocks = len(stage.blocks)
         forward, backward = laps[:blocks], laps[blocks : 2 * blocks][::-1]
-        layer = _together(forward[1:-1]), _together(backward[1:-1])
+        layer = _mean_of_layers(forward[1:-1]), _mean_of_layers(backward[1:-1])
         ends = (forward[0], backward[0]), (forward[-1], backward[-1])
-        yield Measured(model, seq_len, tp, size, layer, *ends, laps[-1], stage.updated)
+        yield LayerTimings(model, seq_len, tp, size, layer, *ends, laps[-1], stage.updated)
 
 
-def _together(layers: list[Spread]) -> Spread:
-    """The mean over layers of each round."""
-    return Spread.of(mean(round_) for round_ in zip(*(layer.seconds for layer in layers), strict=True))
+def _mean_of_layers(layers: list[Timings]) -> Timings:
+    """The mean over layers, for each round."""
+    return Timings.of(mean(round_) for round_ in zip(*(layer.seconds for layer in layers), strict=True))

@@ -1,6 +1,7 @@
-"""The device at hand: a GPU that torch knows as `cuda` (NVIDIA's, or AMD's by ROCm), else the CPU; and its stopwatch.
+"""The device of this machine, and its stopwatch: a GPU that torch calls `cuda` (NVIDIA, or AMD with ROCm), otherwise the CPU.
 
-The paths of GPUs were written without one at hand, and have not been run."""
+The code paths for GPUs have not been run on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +16,19 @@ from pathlib import Path
 
 import torch
 
-from holmes_sim.profiling.spread import Spread
+from holmes_sim.profiling.timings import Timings
 from sim.units import MILLI, Bytes, Seconds
 
 ROUNDS = 40
-"""The most repetitions of one measurement."""
+"""Maximum number of repetitions of one measurement. A guess."""
 FEWEST = 5
 WARM = 2
-"""Repetitions that are not counted: kernels are loaded and memory is fetched in them."""
+"""Repetitions that are not counted, in which kernels are loaded and memory is allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device as torch names it, and what it says of itself. `vendor` tells whose collective library it has."""
+    """A device with torch's name for it and the properties that it reports. `vendor` determines its collective library."""
 
     torch_device: str
     label: str
@@ -37,12 +38,12 @@ class Machine:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether work runs beside the host."""
+        """Whether work runs asynchronously to the host."""
         return self.torch_device != "cpu"
 
     @property
     def software(self) -> str:
-        """`torch 2.13.0+cpu, 1 thread`."""
+        """Software versions, for example `torch 2.13.0+cpu, 1 thread`."""
         threads = torch.get_num_threads()
         beside = "" if self.is_gpu else f", {threads} thread{'s' if threads > 1 else ''}"
         return f"torch {torch.__version__}{beside}"
@@ -59,7 +60,7 @@ def at_hand() -> Machine:
 
 
 def _cpu() -> str:
-    """The CPU's name as Linux tells it, else as Python does."""
+    """Name of the CPU from Linux, otherwise from Python."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -69,7 +70,7 @@ def _cpu() -> str:
 
 
 class Stopwatch:
-    """Marks moments in the order of the device's work: events on a GPU, so that the host may run ahead."""
+    """Time stamps in the order of the device's work. On a GPU these are CUDA events: the host can launch ahead."""
 
     def __init__(self, machine: Machine):
         self.machine = machine
@@ -77,7 +78,7 @@ class Stopwatch:
         self.events: list[torch.cuda.Event] = []
 
     def mark(self) -> None:
-        """Now, or when the device gets here."""
+        """Record a time stamp when the device reaches this point."""
         if self.machine.is_gpu:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -86,7 +87,7 @@ class Stopwatch:
             self.moments.append(time.perf_counter())
 
     def laps(self) -> list[Seconds]:
-        """Seconds from each mark to the next, and begin anew."""
+        """Seconds between consecutive time stamps; then start anew."""
         if self.machine.is_gpu:
             torch.cuda.synchronize()
             laps = [a.elapsed_time(b) * MILLI for a, b in pairwise(self.events)]
@@ -96,19 +97,19 @@ class Stopwatch:
         return laps
 
 
-def repeated(round_: Callable[[], list[Seconds]], budget: Seconds) -> list[Spread]:
-    """Each lap of a round, measured in as many rounds as fit into the budget: at least `FEWEST`, at most `ROUNDS`."""
+def repeated(round_: Callable[[], list[Seconds]], budget: Seconds) -> list[Timings]:
+    """Timings of each lap of a round. Rounds repeat for `budget` seconds: at least `FEWEST`, at most `ROUNDS` times."""
     for _ in range(WARM):
         round_()
     found: list[list[Seconds]] = []
     start = time.perf_counter()
     while len(found) < FEWEST or (len(found) < ROUNDS and time.perf_counter() - start < budget):
         found.append(round_())
-    return [Spread.of(lap) for lap in zip(*found, strict=True)]
+    return [Timings.of(lap) for lap in zip(*found, strict=True)]
 
 
-def timed(machine: Machine, work: Callable[[], object], budget: Seconds, times: int = 1) -> Spread:
-    """Seconds of some work, done `times` times between two marks."""
+def timed(machine: Machine, work: Callable[[], object], budget: Seconds, times: int = 1) -> Timings:
+    """Seconds of `work`, executed `times` times between two time stamps."""
     watch = Stopwatch(machine)
 
     def round_() -> list[Seconds]:

@@ -1,7 +1,7 @@
-"""Collectives among processes of this machine, timed: NCCL (or RCCL) where each has a GPU of its own, else gloo.
+"""Times collectives among processes of this machine: with NCCL (or RCCL) where each has a GPU of its own, otherwise with gloo.
 
-`python -m holmes_sim.profiling.probe RANK RANKS PORT` is one process; rank 0 prints what was measured as JSON. The GPU path was
-written without GPUs at hand, and has not been run.
+`python -m holmes_sim.profiling.probe RANK RANKS PORT SIZES` is one process; rank 0 prints the measurements as JSON. The GPU
+path has not been run on GPUs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 
 from holmes_sim.profiling import machine
-from holmes_sim.profiling.links import Measured, Point
-from holmes_sim.profiling.spread import Spread
-from holmes_sim.torch_backend import exchanges, local
+from holmes_sim.profiling.links import LinkMeasurement, Point
+from holmes_sim.profiling.timings import Timings
+from holmes_sim.torch_backend import communication, local
 from sim.errors import HolmesError
 from sim.hardware.link_spec import OPERATIONS
 from sim.units import Seconds
@@ -30,11 +30,12 @@ SIZES = tuple(4**power for power in range(5, 14))
 """Bytes of a payload, 1 KiB to 64 MiB."""
 TIMES = 12
 LONGEST: Seconds = 120.0
-"""Seconds after which a process that hears nothing of the others gives up."""
+"""Seconds after which a process gives up waiting for the others."""
 
 
-def probe(ranks: int, sizes: tuple[int, ...] = SIZES) -> Measured:
-    """All operations over all sizes among `ranks` processes. Raises HolmesError with the reason of the first that fails."""
+def probe(ranks: int, sizes: tuple[int, ...] = SIZES) -> LinkMeasurement:
+    """Measure all operations and sizes among `ranks` processes. Raises HolmesError with the reason of the first process that
+    fails."""
     if ranks < 2:
         raise HolmesError(f"--probe {ranks}: collectives need two processes or more")
     port, words = local.free_port(), json.dumps(sizes)
@@ -47,22 +48,22 @@ def probe(ranks: int, sizes: tuple[int, ...] = SIZES) -> Measured:
         for rank in range(ranks)
     ]  # fmt: skip
     try:
-        told = [process.communicate() for process in started]
+        outputs = [process.communicate() for process in started]
     finally:
         for process in started:
             process.kill()
             process.wait()
-    for process, (_, errors) in zip(started, told, strict=True):
+    for process, (_, errors) in zip(started, outputs, strict=True):
         if process.returncode:
             lines = errors.strip().splitlines() or [f"exit code {process.returncode}"]
             raise HolmesError(f"a process of the probe ended: {lines[-1]}")
-    facts = json.loads(told[0][0])
+    facts = json.loads(outputs[0][0])
     points = tuple(Point(**point) for point in facts["points"])
-    return Measured(f"probe of {ranks} processes over {facts['backend']}", points, 1, (facts["device"],))
+    return LinkMeasurement(f"probe of {ranks} processes over {facts['backend']}", points, 1, (facts["device"],))
 
 
 def main(rank: int, ranks: int, port: int, sizes: list[int]) -> None:
-    """Be one process of the probe."""
+    """Run one process of the probe."""
     here = machine.at_hand()
     gpus = torch.cuda.device_count() if here.is_gpu else 0
     backend = "nccl" if gpus >= ranks else "gloo"
@@ -78,7 +79,7 @@ def main(rank: int, ranks: int, port: int, sizes: list[int]) -> None:
 
 
 def _measured(rank: int, ranks: int, sizes: list[int], device: torch.device) -> Iterator[Point]:
-    """The median over repetitions, of each the slowest rank's seconds: a collective has ended when all have."""
+    """Median over repetitions of the slowest rank's seconds, because a collective ends when all ranks have finished."""
     for operation in OPERATIONS:
         for nbytes in sizes:
             values = -(-nbytes // 4 // ranks) * ranks
@@ -93,7 +94,7 @@ def _measured(rank: int, ranks: int, sizes: list[int], device: torch.device) -> 
                 taken = torch.tensor([time.perf_counter() - start], device=device)
                 dist.all_reduce(taken, dist.ReduceOp.MAX)
                 seconds.append(float(taken))
-            yield Point(operation, ranks, 4.0 * values, Spread.of(seconds[machine.WARM :]).median)
+            yield Point(operation, ranks, 4.0 * values, Timings.of(seconds[machine.WARM :]).median)
 
 
 def _settle(device: torch.device) -> None:
@@ -103,16 +104,16 @@ def _settle(device: torch.device) -> None:
 
 
 def _work(operation: str, values: int, rank: int, ranks: int, device: torch.device) -> Callable[[], object]:
-    """One operation with a payload of so many fp32 values; a send goes to the next rank, as in nccl-tests."""
+    """One operation with a payload of `values` fp32 values. A send goes to the next rank, as in nccl-tests."""
     whole, part = torch.zeros(values, device=device), torch.zeros(values // ranks, device=device)
     if operation == "all_reduce":
         return lambda: dist.all_reduce(whole)
     if operation == "all_gather":
-        return lambda: exchanges.all_gather(whole, part, None)
+        return lambda: communication.all_gather(whole, part, None)
     if operation == "reduce_scatter":
         group = dist.group.WORLD
         assert group is not None
-        return lambda: exchanges.reduce_scatter(part, whole, group)
+        return lambda: communication.reduce_scatter(part, whole, group)
     come = torch.zeros_like(whole)
     if operation == "all_to_all":
         return lambda: dist.all_to_all_single(come, whole)

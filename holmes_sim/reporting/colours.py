@@ -1,7 +1,8 @@
-"""Colours of the page as CSS properties: pipeline places as in the picture of a placement, spans as in that of a step.
+"""Colours of the page as CSS properties: stages as in the placement chart, spans as in the pipeline chart.
 
-Both are the colour-blind-safe ones of `holmes_sim.charts`, the same in both themes but for greys and black. Words on a colour
-are black or white, whichever reads better (WCAG 2.2, contrast ratio)."""
+All are the colour-blind-safe colours of `holmes_sim.charts`, equal in the light and dark theme except for greys and black. Text
+on a colour is black or white, whichever has more contrast (WCAG 2.2, contrast ratio).
+"""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ SECONDS = {
     "forward": SKY, "backward": GREEN, "recompute": YELLOW, "optimizer": PURPLE, "tp": ORANGE, "cp": GREY, "ep": DARK,
     "pp": BLACK, "dp": BLUE, "edp": "#8C510A", "embedding": RED, "bubble": PALE,
 }  # fmt: skip
-"""Kinds of seconds of `sim.results.explain` -> colour."""
+"""Kind of seconds of `sim.results.explain` -> colour."""
 OTHER = GREY
-"""Of kinds that have none."""
+"""Colour of kinds that are not in `SECONDS`."""
 NIGHT = {PALE: "#30363C", BLACK: "#F2F2F2", DARK: "#9AA0A6", GREY: "#7D848A"}
-"""Colours that would not be seen on a dark page -> those that are."""
+"""Colours without contrast on a dark page -> their replacements in the dark theme."""
 
 
 def css(places: int, vpp: int) -> str:
-    """`--pN` of places, `--k-KIND` of seconds, `--g-KIND-STEP` of spans, each with its `-ink`, and `--n-TYPE` of NICs."""
+    """CSS: `--pN` of stages, `--k-KIND` of seconds, `--g-KIND-STEP` of spans, each with its `-ink`, and `--n-TYPE` of NICs."""
     found = {f"p{place}": colour for place, colour in enumerate(stage_colours(places))}
     found |= {f"k-{kind}": colour for kind, colour in SECONDS.items()}
     for kind, (_, colour) in gantt.KINDS.items():
@@ -37,11 +38,12 @@ def css(places: int, vpp: int) -> str:
 
 
 def _properties(values: dict[str, str]) -> str:
+    """Custom properties of the root element."""
     return ":root{" + ";".join(f"--{name}:{value}" for name, value in values.items()) + "}"
 
 
 def ink(colour: str) -> str:
-    """Black or white, whichever has more contrast to a colour."""
+    """Black or white, whichever has more contrast with a colour."""
     return max(("#000000", "#FFFFFF"), key=lambda word: contrast(word, colour))
 
 

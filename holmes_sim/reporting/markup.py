@@ -1,8 +1,8 @@
-"""Pieces of HTML: text made safe, numbers that say which fact they are, tables that scroll in their own box.
+"""HTML fragments: escaped text, numbers with a reference to their source, tables that scroll in their own box.
 
-A number of the page is `<data value="7.3002" data-of="plan/prediction/step_s">7.3 s</data>`: what people read, the exact value,
-and its place in a document: `plan` is the plan file, `explanation` what `simulate --explain --json` tells, `comparison` what
-`compare --json` prints, `places` the seconds of each pipeline place. A test reads every one of them back.
+A number of the page is `<data value="7.3002" data-of="plan/prediction/step_s">7.3 s</data>`: the shown text, the exact value,
+and its path in a document. `plan` is the plan file, `explanation` the output of `simulate --explain --json`, `comparison` the
+output of `compare --json`, `places` the times of each pipeline rank. A test compares every number with its document.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 LONG = ("what", "layout")
-"""Columns of sentences, which may break."""
+"""Columns with sentences, which may wrap."""
 
 
 def number(of: str, value: float, text: str) -> str:
-    """A number as people read it, with its exact value and the fact that it is."""
+    """A number as shown, with its exact value and its path in a document."""
     return f'<data value="{value!r}" data-of="{escape(of)}">{escape(text)}</data>'
 
 
 def chip(place: int) -> str:
-    """A square in the colour of a pipeline place, with its number."""
+    """A square with the number and colour of a stage."""
     return f'<span class="chip" style="background:var(--p{place});color:var(--p{place}-ink)">{place}</span>'
 
 
 def bar(kind: str, share: float, text: str) -> str:
-    """A part of a stacked bar, in the colour of a kind of seconds; its words are hidden where they do not fit."""
+    """A part of a stacked bar in the colour of a kind of seconds; its text is hidden if it does not fit."""
     words = escape(text)
     return f'<span class="part k-{escape(kind)}" style="width:{100 * share:.3f}%" title="{words}"><span>{words}</span></span>'
 
@@ -34,7 +34,7 @@ def bar(kind: str, share: float, text: str) -> str:
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: Iterable[str] = (), last: str = ""
 ) -> str:
-    """A table of cells that are HTML already; columns named in `words` stand left. `last` is the class of its last row."""
+    """A table whose cells are HTML; columns in `words` are left-aligned. `last` is the class of the last row."""
     left = set(words)
     looks = ["words long" if header in LONG else "words" if header in left else "" for header in headers]
     classes = [f' class="{look}"' if look else "" for look in looks]
@@ -51,17 +51,17 @@ def table(
 
 
 def details(summary: str, inside: str) -> str:
-    """What is shown on demand."""
+    """Content that is shown on demand."""
     return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
 
 
 def listing(items: Iterable[str]) -> str:
-    """A list of plain sentences."""
+    """A list of sentences."""
     return "<ul>" + "".join(f"<li>{prose(item)}</li>" for item in items) + "</ul>"
 
 
 def prose(text: str) -> str:
-    """A sentence with `code` in it."""
+    """A sentence with `code` in backquotes."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 
@@ -71,7 +71,7 @@ def code(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """The Markdown that launches are told in: paragraphs, fenced code, lists of one level, `code` in a line."""
+    """HTML of the Markdown that launches use: paragraphs, fenced code, lists of one level, `code` in a line."""
     found = []
     for index, block in enumerate(re.split(r"^```[a-z]*\n?", text.strip(), flags=re.MULTILINE)):
         if index % 2:

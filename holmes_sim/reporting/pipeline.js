@@ -1,11 +1,11 @@
 "use strict";
-// The pipeline of a step on a canvas: drawn from the spans in the page, zoomed, moved, and read by pointer or by keys.
+// Timeline of a step on a canvas, drawn from the spans in the page; zoom, pan and tooltips by pointer or keyboard.
 (() => {
   const NANO = 1e-9, AXIS = 24, LABEL = 19, FOOT = 10, CLOSEST = 2e-6, FIELDS = 5;
   const data = JSON.parse(document.getElementById("spans").textContent);
   const canvas = document.getElementById("timeline"), tip = document.getElementById("tip");
   const range = document.getElementById("range"), front = canvas.getContext("2d");
-  const picture = document.createElement("canvas"), pen = picture.getContext("2d"); // drawn once for many hovers
+  const picture = document.createElement("canvas"), pen = picture.getContext("2d"); // off-screen image, reused while only the selection changes
   const rows = data.rows.map(read);
   const digits = String(rows.reduce((most, row) => row.spans.reduce((m, span) => Math.max(m, span.microbatch), most), 0)).length;
   const body = rows.length > 12 ? 24 : rows.length > 4 ? 32 : 46, pitch = LABEL + body, height = AXIS + rows.length * pitch + FOOT;
@@ -194,7 +194,7 @@
     soon(false);
   }
 
-  // pointer: one moves, two pinch, none pressed hovers
+  // pointers: one pressed pans, two pressed zoom, none pressed shows the tooltip
   const down = new Map();
   const place = event => [event.offsetX, event.offsetY];
   canvas.addEventListener("pointerdown", event => {

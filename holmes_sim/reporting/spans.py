@@ -1,7 +1,7 @@
-"""The spans of a step as the page's canvas draws them: a row for each class of alike ranks, times in whole nanoseconds.
+"""Spans of a step for the page's canvas: one row per class of equivalent ranks, times in whole nanoseconds.
 
-A wait that is a collective's own is left out where the collective is drawn over it, and the parts of one forward or backward
-that touch are one bar, as in the picture of `holmes_sim.charts`.
+A wait that a collective causes is left out where the collective is drawn over it. Adjacent parts of one forward or backward are
+joined to one bar, as in the charts of `holmes_sim.charts`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from sim.plan.program import COMPUTE
 
 MOST_ROWS = 24
 MOST_SPANS = 120_000
-"""Rows and spans of a page: more rows are not told apart on a screen, more spans are more than three megabytes."""
+"""Largest numbers of rows and spans on a page: more rows are too thin on a screen, more spans exceed three megabytes."""
 FEWEST_ROWS = 2
+"""Number of rows that are drawn even with more than `MOST_SPANS` spans."""
 NAMED = 10
-"""Alike ranks from which on their number is told."""
+"""Number of equivalent ranks from which on they are counted, not listed."""
 NANO = 1e-9
+"""Seconds in a nanosecond."""
 ACTIONS = {
     "F": "forward",
     "B": "backward",
     "W": "weight gradient",
     "optimizer": "optimizer step",
-    "bubble": "bubble: no work yet",
+    "bubble": "bubble: waiting for other ranks",
 }
+"""Kind of span -> words in the tooltip."""
 
 
-def shown(run: Simulated) -> list[tuple[int, ...]]:
-    """The classes of ranks that have a row: all, or some of every place where they are too many."""
+def rows_to_draw(run: Simulated) -> list[tuple[int, ...]]:
+    """Classes of ranks that get a row: all, or some of every pipeline rank if there are too many."""
     by_rank = run.timeline.by_rank()
     most = MOST_ROWS
     while True:
@@ -43,11 +46,12 @@ def shown(run: Simulated) -> list[tuple[int, ...]]:
         most = max(most // 2, FEWEST_ROWS)
 
 
-def data(run: Simulated, rows: Sequence[tuple[int, ...]]) -> str:
-    """A JSON document for the canvas, fit to stand in a `script` element.
+def spans_json(run: Simulated, rows: Sequence[tuple[int, ...]]) -> str:
+    """JSON for the canvas, safe inside a `script` element.
 
-    Each row has its label and its spans as flat numbers: nanoseconds since the begin of the span before, its length, and the
-    indices of its word, stage and microbatch. Words name an action, the kind it is drawn as, and its group.
+    Each row has its label and its spans as flat numbers: nanoseconds since the start of the previous span, duration in
+    nanoseconds, index into `words`, stage and microbatch. `words` are pairs of an action's name (with its group) and the kind
+    it is drawn as.
     """
     spans, words = run.timeline.by_rank(), dict[tuple[str, str], int]()
     lines = [
@@ -61,7 +65,7 @@ def data(run: Simulated, rows: Sequence[tuple[int, ...]]) -> str:
     return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def kinds(run: Simulated, rows: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+def drawn_kinds(run: Simulated, rows: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
     """Kinds of spans that are drawn, in the order of the legend."""
     first = {group[0] for group in rows}
     drawn = {gantt.kind_of(span) for span in run.timeline.spans if span.rank in first}
@@ -69,22 +73,24 @@ def kinds(run: Simulated, rows: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
 
 
 def _ranks(group: tuple[int, ...]) -> str:
-    """The rank that is drawn, and those that do the same."""
+    """The simulated rank, and the ranks equivalent to it, in words."""
     first, last, others = group[0], group[-1], len(group) - 1
     if not others:
         return f"rank {first}"
     if last - first == others:
-        return f"rank {first}, as all of ranks {first} to {last}"
+        return f"rank {first} (same for ranks {first} to {last})"
     return (
-        f"rank {first}, as {', '.join(map(str, group[1:]))}" if others < NAMED else f"rank {first} and {others:,} others alike"
+        f"rank {first} (same for {', '.join(map(str, group[1:]))})"
+        if others < NAMED
+        else f"rank {first} (same for {others:,} other ranks)"
     )
 
 
 def _row(spans: Iterable[Span], words: dict[tuple[str, str], int]) -> list[int]:
-    """The spans of one rank as flat numbers; a word that is new is added to `words`."""
+    """The spans of one rank as flat numbers; new words are added to `words`."""
     found: list[Any] = []
     before = 0
-    for span in _drawn(spans):
+    for span in _bars(spans):
         start, end = _nanoseconds(span)
         word = words.setdefault((_action(span), gantt.kind_of(span)), len(words))
         found += [start - before, end - start, word, span.stage, span.microbatch]
@@ -93,10 +99,12 @@ def _row(spans: Iterable[Span], words: dict[tuple[str, str], int]) -> list[int]:
 
 
 def _nanoseconds(span: Span) -> tuple[int, int]:
+    """(start, end) of a span in whole nanoseconds."""
     return round(span.start / NANO), round(span.end / NANO)
 
 
-def _drawn(spans: Iterable[Span]) -> list[Span]:
+def _bars(spans: Iterable[Span]) -> list[Span]:
+    """The spans that are drawn, sorted by start."""
     everything = list(spans)
     over = {_nanoseconds(span) for span in everything if span.lane in ("tp", "ep")}
     waits = [s for s in everything if s.lane == "wait" and not (s.kind == "exposed" and _nanoseconds(s) in over)]
@@ -107,11 +115,11 @@ def _drawn(spans: Iterable[Span]) -> list[Span]:
 
 
 def _action(span: Span) -> str:
-    """What a span is, in words."""
+    """The name of a span for the tooltip."""
     if span.kind in ACTIONS:
         return ACTIONS[span.kind]
     if span.kind == "exposed":
         return f"waits for the network ({span.group})" if span.group else "waits for the network"
     if span.kind == "send":
-        return "gradients sent to the stage before" if span.lane == "return" else "activations sent to the next stage"
+        return "gradients sent to the previous stage" if span.lane == "return" else "activations sent to the next stage"
     return span.name.removeprefix("start ").partition(".")[0]

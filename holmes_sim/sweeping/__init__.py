@@ -1,1 +1,1 @@
-"""What-if studies: one topology, a grid or a list of changes to it, a plan for each."""
+"""Sweeps: one topology, a grid or a list of changes to it, and a plan for each scenario."""

@@ -1,7 +1,7 @@
-"""The journal of a sweep: a line of JSON for every finished scenario, on the disk before the next one is told.
+"""Journal of a sweep: one line of JSON per finished scenario, on disk before the next scenario is reported.
 
-A process that is killed may leave half a line at the end; it is passed over when the journal is read, and what it told of is
-asked again. Rows stay when a study changes: a scenario that is asked again later is answered from here.
+A process that is killed may leave an incomplete last line. It is ignored when the journal is read, and its scenario is planned
+again. Rows remain when the study changes: a scenario that returns later is read from the journal.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holmes_sim import files
-from holmes_sim.sweeping.answering import FAILED, Row
 from holmes_sim.sweeping.study import Values
+from holmes_sim.sweeping.worker import FAILED, Row
 from sim.errors import HolmesError
 
 HEADER = b'{"format": "holmes-sim/sweep-journal/1"}\n'
+"""First line of a journal."""
 Record = Callable[[str, Values, Row], None]
+"""Function that appends a finished scenario: (digest, values, row)."""
 
 
-def beside(table: Path) -> Path:
-    """The journal of a table."""
+def path_of(table: Path) -> Path:
+    """Path of the journal of a table."""
     return table.with_name(f"{table.name}.journal")
 
 
 def read(path: Path) -> dict[str, Row]:
-    """Rows by digest; those that failed are left out. Empty where there is no journal. Raises HolmesError for another file."""
+    """Rows by digest, without failed scenarios; empty if there is no journal. Raises HolmesError for another kind of file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -36,29 +38,29 @@ def read(path: Path) -> dict[str, Row]:
     except OSError as error:
         raise HolmesError(f"{path}: cannot be read: {error.strerror}") from None
     if not text.startswith(HEADER) and not HEADER.startswith(text):
-        raise HolmesError(f"{path}: is no journal of a sweep; move it away, or name another table")
+        raise HolmesError(f"{path}: is not the journal of a sweep; move it away, or choose another table")
     found: dict[str, Row] = {}
     for line in text.split(b"\n")[1:-1]:
         try:
-            told = json.loads(line)
-            if told["row"]["status"] != FAILED:
-                found[told["digest"]] = told["row"]
+            record = json.loads(line)
+            if record["row"]["status"] != FAILED:
+                found[record["digest"]] = record["row"]
         except (ValueError, TypeError, KeyError):
             continue
     return found
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[Record]:
-    """What writes a finished scenario at the end of a journal, which the first one begins; it raises HolmesError."""
+def writer(path: Path) -> Iterator[Record]:
+    """A context whose value appends finished scenarios to a journal. The first one creates the file. Raises HolmesError."""
     with ExitStack() as opened:
         file: BinaryIO | None = None
 
         def record(digest: str, values: Values, row: Row) -> None:
             nonlocal file
             line = json.dumps({"digest": digest, "scenario": dict(values), "row": row})
-            with _told(path):
-                file = file or opened.enter_context(_mended(path))
+            with _message_for_disk_errors(path):
+                file = file or opened.enter_context(_opened_at_end(path))
                 file.write(line.encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -66,8 +68,8 @@ def appending(path: Path) -> Iterator[Record]:
         yield record
 
 
-def _mended(path: Path) -> BinaryIO:
-    """The journal, opened at its end: begun where it is new, and without the half line that a killed process left."""
+def _opened_at_end(path: Path) -> BinaryIO:
+    """The journal opened for appending: with a header if it is new, without the incomplete line of a killed process."""
     file = files.check(path).open("a+b")
     file.seek(0)
     text = file.read()
@@ -79,8 +81,8 @@ def _mended(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """A fault of the disk as a line."""
+def _message_for_disk_errors(path: Path) -> Iterator[None]:
+    """Turns OSError into a HolmesError with the path."""
     try:
         yield
     except OSError as error:

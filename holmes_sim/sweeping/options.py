@@ -1,4 +1,4 @@
-"""What a study may say of the plans that it asks for: pins, strategy, objective, seconds of search."""
+"""Options of plans in a study: pins, strategy, objective, time limit of the search."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
 from sim.plan.prediction import OBJECTIVES
 
 OTHERS = ("strategy", "objective", "time_limit")
-"""Options that are no pins."""
+"""Options that are not pins."""
 
 
 def _one_of(*known: Any) -> Any:
+    """A validator that accepts the known values and suggests one for others."""
+
     def checked(value: object) -> object:
         if value not in known or isinstance(value, bool):
             raise ValueError(f"{value!r} is unknown{suggestion(str(value), map(str, known))}")
@@ -29,7 +31,9 @@ def _one_of(*known: Any) -> Any:
 
 
 class OptionFacts(StrictModel):
-    """Options of a plan, named as those of `holmes-sim plan`, with `_` for `-`. What is not given the planner chooses."""
+    """Options of a plan, named like those of `holmes-sim plan`, with `_` for `-`. The planner chooses pins that are not
+    given.
+    """
 
     tp: Count | None = None
     pp: Count | None = None
@@ -47,5 +51,5 @@ class OptionFacts(StrictModel):
     time_limit: Annotated[float, Field(ge=1)] = 50.0
 
     def wishes(self) -> Wishes:
-        """The pins among them."""
+        """The pins as wishes of a request."""
         return Wishes(**{name: value for name, value in self.model_dump().items() if name not in OTHERS})

@@ -1,7 +1,7 @@
-"""study.yaml -> Study: a topology, and what of it, of its workload and of the plan is asked in which values.
+"""study.yaml -> Study: a topology, and the values of keys of the topology, of its workload and of the plan.
 
-`vary` is a grid: every value of a key with every value of the others, the last key fastest. `scenarios` is a list of changes
-that go together; with both, each of the list with each point of the grid. A key is a place of the topology's file
+`vary` is a grid: all combinations of the values, the last key varies fastest. `scenarios` is a list of changes that belong
+together. If both are given, each scenario is combined with each point of the grid. A key is a path in the topology file
 (`links[0].bandwidth`, `workload.seq_len`; `sim.formats.edits`) or an option of the plan (`plan.tp`).
 """
 
@@ -27,13 +27,13 @@ from sim.hardware.topology import Topology
 
 FORMAT = "holmes-sim/study/1"
 PLAN = "plan."
-"""What a key of the plan's options begins with."""
+"""Prefix of keys that are options of the plan."""
 Values = Mapping[str, Any]
-"""Key -> its value, in the order of the file."""
+"""Key -> value, in the order of the file."""
 
 
 class StudyFacts(StrictModel):
-    """What a study file may say; `plan` holds options of all its plans, of which scenarios may have others."""
+    """Schema of a study file. `plan` has the options of all plans; scenarios may override them."""
 
     format: Literal["holmes-sim/study/1"]
     name: str
@@ -46,7 +46,7 @@ class StudyFacts(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value of a key, and where it stands in the file."""
+    """A value of a key, and its path in the study file."""
 
     place: KeyPath
     key: str
@@ -55,7 +55,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One question of a study: what is changed, the machines and options that come of it, or why none do (`fault`)."""
+    """One scenario: the changed values, the resulting topology and options, or the reason why it cannot be made (`fault`)."""
 
     values: Values
     topology: Topology | None
@@ -65,7 +65,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A topology and the scenarios that are asked of it. `keys` are varied: those of the list, then those of the grid."""
+    """A topology and the scenarios to plan. `keys` are the varied keys: those of the list, then those of the grid."""
 
     name: str
     topology: Topology
@@ -82,7 +82,7 @@ def study_schema() -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """Where the shipped studies lie: in the package once installed, beside it in a checkout."""
+    """Folder of the shipped studies: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
     inside = package / "studies"
     return inside if inside.is_dir() else package.parent / "studies"
@@ -94,7 +94,7 @@ def shipped() -> tuple[str, ...]:
 
 
 def load(name: str | Path) -> Study:
-    """A study from a file, or a shipped one by its name. Raises TopologyError with one line for every fault."""
+    """A study from a file, or a shipped study by name. Raises TopologyError with one line per fault."""
     path = folder() / f"{name}.yaml" if str(name) in shipped() and not Path(name).exists() else Path(name)
     if not path.exists():
         raise TopologyError(f"{name}: neither a study file nor a shipped study{suggestion(str(name), shipped())}")
@@ -103,26 +103,27 @@ def load(name: str | Path) -> Study:
     return _study(document, facts, _topology(document, facts.topology, path.parent))
 
 
-def made(
+def study_of(
     topology: Topology,
     vary: Mapping[str, Sequence[Any]],
     scenarios: Sequence[Values],
     plan: Values,
     name: str = "",
 ) -> Study:
-    """A study of a topology at hand, checked like a file. Raises TopologyError."""
+    """A study of a given topology, checked like a file. Raises TopologyError."""
     name = name or topology.name
     text = {"format": FORMAT, "name": name, "topology": topology.name, "plan": dict(plan)}
     try:
         grid = {key: values if isinstance(values, str) else list(values) for key, values in vary.items()}
         written = json.dumps(text | {"vary": grid, "scenarios": list(map(dict, scenarios))})
     except (TypeError, ValueError) as error:
-        raise TopologyError(f"study of {name}: values are text, numbers, lists and mappings ({error})") from None
+        raise TopologyError(f"study of {name}: values must be text, numbers, lists or mappings ({error})") from None
     document = parse(f"study of {name}", written)
     return _study(document, check(document, StudyFacts, _faults(document)), topology)
 
 
 def _topology(document: Document, name: str, beside: Path) -> Topology:
+    """The topology of a study: a file beside the study, another file, or a shipped topology."""
     given = beside / name if (beside / name).is_file() else Path(name)
     if not given.is_file() and name not in commands.shipped_topologies():
         raise TopologyError(document.fault(("topology",), f"{name!r} is neither a file nor a shipped topology"))
@@ -130,7 +131,9 @@ def _topology(document: Document, name: str, beside: Path) -> Topology:
 
 
 def _faults(document: Document) -> Iterator[tuple[KeyPath, str]]:
-    """(place, text) of what the schema cannot see: nothing asked, a key without values, a key asked twice, odd values."""
+    """(path, message) of faults that the schema cannot find: nothing varied, keys without values, keys varied twice, bad
+    values.
+    """
     value = document.value if isinstance(document.value, dict) else {}
     vary, scenarios = value.get("vary") or {}, value.get("scenarios") or []
     if not vary and not scenarios:
@@ -145,21 +148,22 @@ def _faults(document: Document) -> Iterator[tuple[KeyPath, str]]:
         for key, cell in scenario.items() if isinstance(scenario, dict) else ():
             yield from _cell_faults(("scenarios", index), key, cell)
             if key in vary:
-                yield ("scenarios", index, key), f"{key} is varied already, by vary"
+                yield ("scenarios", index, key), f"{key} is also in vary; give it in one place"
 
 
 def _cell_faults(at: KeyPath, key: object, value: object) -> Iterator[tuple[KeyPath, str]]:
+    """Faults of one key and value."""
     if not isinstance(key, str):
         yield (*at, str(key)), f"key {key!r} is not text; put it in quotes"
         return
     try:
         json.dumps(value)
     except (TypeError, ValueError):
-        yield (*at, key), f"{value!r} is neither text, number, list nor mapping; put it in quotes"
+        yield (*at, key), f"{value!r} is not text, a number, a list or a mapping; put it in quotes"
 
 
 def _study(document: Document, facts: StudyFacts, topology: Topology) -> Study:
-    """The scenarios of checked facts. Raises TopologyError for each value with which none of them can be made."""
+    """The study of checked facts. Raises TopologyError for each value with which no scenario can be made."""
     grid = [[Cell(("vary", key, index), key, value) for index, value in enumerate(facts.vary[key])] for key in facts.vary]
     listed = [
         [Cell(("scenarios", index, key), key, scenario[key]) for key in scenario]
@@ -180,21 +184,21 @@ def _study(document: Document, facts: StudyFacts, topology: Topology) -> Study:
 
 
 def _check_options(document: Document, cells: list[Cell]) -> None:
-    """Raise TopologyError for options of plans that are none, or have no such value, with the lines of the study."""
-    told: dict[str, None] = {}
+    """Raise TopologyError, with lines of the study, for unknown options of plans and values they do not allow."""
+    faults: dict[str, None] = {}
     for cell in cells:
         name, line = cell.key.removeprefix(PLAN), document.line(cell.place)
         part = Document(document.name, {name: cell.value}, functools.partial(dict, {(name,): line}), [], ("plan",))
         try:
             check(part, OptionFacts)
         except TopologyError as error:
-            told[str(error)] = None
-    if told:
-        raise TopologyError("\n".join(told))
+            faults[str(error)] = None
+    if faults:
+        raise TopologyError("\n".join(faults))
 
 
 def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario:
-    """A scenario of checked options; what is wrong with its machines is its fault."""
+    """A scenario with checked options; an error of its topology becomes its fault."""
     given = {key.removeprefix(PLAN): value for key, value in values.items() if key.startswith(PLAN)}
     options = OptionFacts(**plan.model_dump() | given)
     try:
@@ -209,13 +213,15 @@ def _scenario(topology: Topology, values: Values, plan: OptionFacts) -> Scenario
 
 
 def _check_values(document: Document, faults: Mapping[KeyPath, list[str]]) -> None:
-    """Raise TopologyError where no scenario with a value can be made: a fault of the file, told once for each cause.
+    """Raise TopologyError for values with which no scenario can be made, once for each cause.
 
-    It is told at the place whose key the cause names: of a key with one value, the others are in no scenario without it."""
-    lost = {place: told for place, told in faults.items() if all(told)}
+    The message has the line of the key that the cause names. Other keys of these scenarios may have no fault: a key with one
+    value is in all scenarios.
+    """
+    lost = {place: causes for place, causes in faults.items() if all(causes)}
     lines: dict[str, int] = {}
-    for cause in dict.fromkeys(cause for told in lost.values() for cause in told):
-        having = [place for place, told in lost.items() if cause in told]
+    for cause in dict.fromkeys(cause for causes in lost.values() for cause in causes):
+        having = [place for place, causes in lost.items() if cause in causes]
         place = next((place for place in having if _key(place) in cause), having[0])
         lines[document.fault(place, cause)] = document.line(place)
     if lines:
@@ -223,5 +229,5 @@ def _check_values(document: Document, faults: Mapping[KeyPath, list[str]]) -> No
 
 
 def _key(place: KeyPath) -> str:
-    """The key of a place of the study: behind `vary`, or behind the number of a scenario."""
+    """The key at a path of the study: after `vary`, or after the number of a scenario."""
     return str(place[1] if place[0] == "vary" else place[2])

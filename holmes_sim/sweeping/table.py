@@ -1,7 +1,7 @@
-"""The table of a sweep: a row for each scenario, a column for each varied key, then what came of it. Units stand in the names.
+"""Table of a sweep: one row per scenario, one column per varied key, then the results. Column names contain the units.
 
-A key whose values are quantities of one kind is a column of numbers in the unit of the first of them:
-`links[0].bandwidth (Gbit/s)`.
+A key whose values are quantities of one kind becomes a column of numbers in the unit of its first value: `links[0].bandwidth
+(Gbit/s)`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from typing import Any
 import pandas as pd
 
 from holmes_sim import files
-from holmes_sim.sweeping.answering import Row
 from holmes_sim.sweeping.study import Study
+from holmes_sim.sweeping.worker import Row
 from sim import units
 from sim.errors import HolmesError
 
 ENDINGS = ("csv", "parquet")
 FLOAT, WHOLE, TEXT, TRUTH = "float64", "Int64", "string", "boolean"
-ANSWER = {
+"""Types of pandas columns."""
+RESULT_COLUMNS = {
     "step_s": FLOAT, "samples_per_s": FLOAT, "tokens_per_s": FLOAT, "tflops_per_device": FLOAT, "mfu": FLOAT,
     "bubble_fraction": FLOAT, "exposed_communication_s": FLOAT, "upper_bound_fraction": FLOAT, "usd_per_token": FLOAT,
     "joules_per_token": FLOAT, "gap": FLOAT, "status": TEXT, "tp": WHOLE, "pp": WHOLE, "dp": WHOLE, "cp": WHOLE, "ep": WHOLE,
     "vpp": WHOLE, "microbatch_size": WHOLE, "schedule": TEXT, "recompute": TEXT, "zero_stage": WHOLE, "devices": WHOLE,
     "clusters": TEXT, "planning_s": FLOAT, "reason_if_none": TEXT,
 }  # fmt: skip
-"""Columns behind those of the varied keys, and what they hold."""
+"""Columns after those of the varied keys, and their types."""
 
 
 def ending(path: Path) -> str:
-    """The kind of table that a path names, one of `ENDINGS`. Raises HolmesError for any other, or for want of pyarrow."""
+    """The format of a table, one of `ENDINGS`, from its path. Raises HolmesError for other endings, or if pyarrow is
+    missing.
+    """
     found = path.suffix[1:].lower()
     if found not in ENDINGS:
         right = " or ".join(f".{known}" for known in ENDINGS)
@@ -45,7 +48,7 @@ def ending(path: Path) -> str:
 
 
 def varied(study: Study) -> dict[str, tuple[Any, ...]]:
-    """Column -> a cell for each scenario, of every varied key; None where a scenario leaves the key as it is."""
+    """Column -> one cell per scenario, for every varied key; None if a scenario does not change the key."""
     found: dict[str, tuple[Any, ...]] = {}
     for key in study.keys:
         cells = [scenario.values.get(key) for scenario in study.scenarios]
@@ -59,28 +62,30 @@ def varied(study: Study) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def rows(study: Study, answers: Sequence[Row | None]) -> list[Row]:
-    """Rows of the scenarios that have an answer, in the order of the study; what a row cannot have is None."""
+def rows(study: Study, results: Sequence[Row | None]) -> list[Row]:
+    """Rows of the scenarios that have a result, in the order of the study; missing values are None."""
     columns = varied(study)
     return [
-        {name: cells[index] for name, cells in columns.items()} | {name: answer.get(name) for name in ANSWER}
-        for index, answer in enumerate(answers)
-        if answer is not None
+        {name: cells[index] for name, cells in columns.items()} | {name: result.get(name) for name in RESULT_COLUMNS}
+        for index, result in enumerate(results)
+        if result is not None
     ]
 
 
-def frame(study: Study, answers: Sequence[Row | None]) -> pd.DataFrame:
+def frame(study: Study, results: Sequence[Row | None]) -> pd.DataFrame:
     """The rows as a pandas frame with typed columns."""
-    kinds = {name: _kind(cells) for name, cells in varied(study).items()} | ANSWER
-    found = rows(study, answers)
+    kinds = {name: _kind(cells) for name, cells in varied(study).items()} | RESULT_COLUMNS
+    found = rows(study, results)
     return pd.DataFrame({name: pd.Series([row[name] for row in found], dtype=kind) for name, kind in kinds.items()})
 
 
 def _text(cell: Any) -> str:
+    """A cell as text."""
     return cell if isinstance(cell, str) else json.dumps(cell)
 
 
 def _kind(cells: Sequence[Any]) -> str:
+    """Type of a column."""
     given = {type(cell) for cell in cells if cell is not None}
     if given == {bool}:
         return TRUTH
@@ -90,7 +95,7 @@ def _kind(cells: Sequence[Any]) -> str:
 
 
 def write(path: Path, content: pd.DataFrame) -> None:
-    """Write a table by the ending of its path, whole or not at all. Raises HolmesError where it cannot be written."""
+    """Write a table in the format of its ending, atomically. Raises HolmesError if it cannot be written."""
     if ending(path) == "csv":
         files.write(path, content.to_csv(index=False))
         return

@@ -1,7 +1,9 @@
-"""Executes a plan with torch.distributed: each rank builds the groups that the plan lists, its stages of a GPT of the plan's
-shape, and plays the program that the simulator plays; every action is timed, and what happened is a Timeline.
+"""Executes a plan with torch.distributed and measures it.
 
-torch's own pipelining runtime (torch.distributed.pipelining) plays lists of actions too. It is not used, because its actions
-cannot be cut at gradient buckets, its messages take the pipeline's default group, and it tells no time of an action: a
-measured step could not be held against the simulated one action by action.
+Each rank builds the process groups of the plan and its stages of a GPT with the plan's shape, and executes the same program
+that the simulator executes. Every action is timed; the result is a measured `Timeline`.
+
+torch's own pipelining runtime (torch.distributed.pipelining) also executes lists of actions. It is not used for three reasons:
+its actions cannot be split at gradient buckets, its messages use the pipeline's default group, and it does not report the time
+of an action, so that measured and simulated actions could not be compared one by one.
 """

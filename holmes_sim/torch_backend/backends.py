@@ -1,10 +1,12 @@
-"""Which of torch's backends a group is built with, and what each rank computes on; needs no torch.
+"""The torch.distributed backend of each process group. This module does not need torch.
 
-NCCL where all of a group's ranks have accelerators that torch calls cuda, of one vendor (NVIDIA's NCCL, or AMD's RCCL, which
-torch calls NCCL too). Gloo elsewhere: on CPUs, and across vendors, where it is HETHUB's unified communicator in torch's terms
-(arXiv 2405.16256, section 3.1). Messages between stages go over gloo everywhere. NCCL's have no tags and hold the device while
-they wait, and all of a pair go one after the other: a receive that is asked for ahead would stand before the message that its
-sender waits for. The group of all ranks is gloo's as well: it gathers objects, and there is then none of NCCL across fabrics.
+- NCCL joins ranks that all have accelerators of one vendor that torch calls `cuda`: NVIDIA's NCCL, or AMD's RCCL, which torch
+  also calls NCCL.
+- Gloo joins all others: CPUs, and devices of different vendors, where it corresponds to HETHUB's unified communicator (arXiv
+  2405.16256, section 3.1).
+- Pipeline messages always use gloo. NCCL's point-to-point messages have no tags, occupy the device while they wait, and are
+  executed in order for each pair of ranks: a receive that is posted early would block the message that its sender waits for.
+- The group of all ranks uses gloo. It gathers Python objects, and this avoids an NCCL group across fabrics.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from sim.plan.plan import Plan
 
 GLOO, NCCL = "gloo", "nccl"
 CPU, CUDA, ROCM = "cpu", "cuda", "rocm"
-"""What a rank computes on. Under ROCm torch has devices `cuda` too."""
+"""Kinds of device that a rank computes on. Under ROCm torch also names its devices `cuda`."""
 WORLD = GLOO
 """Backend of the group of all ranks."""
 
 
 def backend(plan: Plan, group: Group, on: Sequence[str]) -> str:
-    """The backend of a group of a plan, whose rank `r` computes on `on[r]`."""
+    """Backend of a group of the plan, where rank `r` computes on a device of kind `on[r]`."""
     kinds = {on[rank] for rank in group.ranks}
     accelerated = len(kinds) == 1 and CPU not in kinds
     return NCCL if accelerated and group.kind != "pp" and one_vendor(plan, group.ranks) else GLOO

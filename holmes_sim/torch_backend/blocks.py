@@ -1,9 +1,10 @@
-"""A GPT of the plan's shape, in blocks: embedding, layers, head. Each knows its part of every weight.
+"""A GPT of the plan's shape as blocks: embedding, layers and head. Each block holds this rank's shard of every weight.
 
-Weights are named and drawn one by one (`drawn`), so that a weight is the same however the model is cut. The family follows
-`sim.workload.model`: with `gelu` LayerNorm with a shift and biases on every product, else RMSNorm and no biases; learned
-positions where the model has them, else rotary ones (Su et al., arXiv 2104.09864). There is no dropout. Activations between
-blocks are (sequence, batch, hidden), of the sequence a slice of each tensor-parallel rank with sequence parallelism.
+The initial value of a weight depends on the seed and its name only (`initial_weight`), so that it is the same under every
+parallel layout. The architecture follows `sim.workload.model`: with mlp `gelu`, LayerNorm and biases in every linear layer;
+otherwise RMSNorm and no biases. Positions are learned where the model has learned positions, otherwise rotary (Su et al., arXiv
+2104.09864). There is no dropout. Activations between blocks have the shape (sequence, batch, hidden); with sequence parallelism
+each tensor-parallel rank holds a slice of the sequence.
 """
 
 from __future__ import annotations
@@ -16,129 +17,139 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from holmes_sim.torch_backend.products import Tensors, cross_entropy, enter, leave, product
+from holmes_sim.torch_backend.tensor_parallel import (
+    TensorParallel,
+    cross_entropy,
+    enter_parallel_region,
+    leave_parallel_region,
+    linear,
+)
 from sim.workload.model import Model
 
-SPREAD = 0.02
-"""Standard deviation of weights at the start (Shoeybi et al., arXiv 1909.08053, section 4.2)."""
+INITIAL_STD = 0.02
+"""Standard deviation of initial weights (Shoeybi et al., arXiv 1909.08053, section 4.2)."""
 ROTARY_BASE = 10_000.0
 
 
-def drawn(seed: int, name: str, shape: tuple[int, ...], center: float = 0.0) -> Tensor:
-    """A whole weight: from a stream of its own, told by seed and name. Norms and biases too, so that no two are alike."""
+def initial_weight(seed: int, name: str, shape: tuple[int, ...], center: float = 0.0) -> Tensor:
+    """An unsharded initial weight, drawn from a generator that is seeded by `seed` and `name`. Norms and biases are drawn too,
+    so that tests can distinguish any two weights."""
     stream = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-    return torch.empty(shape).normal_(center, SPREAD, generator=stream)
+    return torch.empty(shape).normal_(center, INITIAL_STD, generator=stream)
 
 
 class Block(nn.Module):
-    """A part of the model that a stage runs as one. `alike` names weights that tensor-parallel ranks hold whole."""
+    """A part of the model that a stage runs as a unit. `replicated` contains the names of weights that tensor-parallel ranks do
+    not shard."""
 
     words: Tensor
     positions: Tensor
     qkv: Tensor
     up: Tensor
 
-    def __init__(self, model: Model, tensors: Tensors, seed: int, name: str):
+    def __init__(self, model: Model, parallel: TensorParallel, seed: int, name: str):
         super().__init__()
-        self.model, self.tensors, self.seed, self.name = model, tensors, seed, name
-        self.alike: set[str] = set()
+        self.model, self.parallel, self.seed, self.name = model, parallel, seed, name
+        self.replicated: set[str] = set()
 
-    def hold(self, name: str, shapes: tuple[tuple[int, ...], ...], dim: int | None = None, center: float = 0.0) -> None:
-        """Make a weight: of each of `shapes`, side by side, this rank's part along `dim`; whole where that is None."""
+    def add_weight(self, name: str, shapes: tuple[tuple[int, ...], ...], dim: int | None = None, center: float = 0.0) -> None:
+        """Add a weight: for each of `shapes` this rank's shard along `dim` (all of it where `dim` is None), concatenated along
+        the first dimension."""
         parts = []
         for index, shape in enumerate(shapes):
-            whole = drawn(self.seed, f"{self.name}.{name}.{index}", shape, center)
-            parts.append(whole if dim is None else self.tensors.cut(whole, dim))
-        self.register_parameter(name, nn.Parameter(torch.cat(parts).to(self.tensors.device)))
+            whole = initial_weight(self.seed, f"{self.name}.{name}.{index}", shape, center)
+            parts.append(whole if dim is None else self.parallel.shard(whole, dim))
+        self.register_parameter(name, nn.Parameter(torch.cat(parts).to(self.parallel.device)))
         if dim is None:
-            self.alike.add(name)
+            self.replicated.add(name)
 
-    def hold_norm(self, name: str) -> None:
-        """Make the weights of a norm."""
-        self.hold(name, ((self.model.hidden,),), center=1.0)
+    def add_norm(self, name: str) -> None:
+        """Add the weights of a norm."""
+        self.add_weight(name, ((self.model.hidden,),), center=1.0)
         if self.model.mlp == "gelu":
-            self.hold(f"{name}_shift", ((self.model.hidden,),))
+            self.add_weight(f"{name}_shift", ((self.model.hidden,),))
 
     def normed(self, x: Tensor, name: str) -> Tensor:
-        """A norm over the hidden values."""
+        """LayerNorm or RMSNorm of `x` over the hidden dimension."""
         weight, width = getattr(self, name), (self.model.hidden,)
         if self.model.mlp == "gelu":
             return functional.layer_norm(x, width, weight, getattr(self, f"{name}_shift"))
         return functional.rms_norm(x, width, weight, 1e-5)
 
     def named(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """(name in the model, weight)."""
+        """Yield (name in the model, weight)."""
         for name, weight in self.named_parameters():
             yield f"{self.name}.{name}", weight
 
 
 class Embedding(Block):
-    """Words, and learned positions where the model has them. The vocabulary is cut over tensor-parallel ranks."""
+    """Word embedding, and learned positions where the model has them. The vocabulary is sharded over tensor-parallel ranks."""
 
-    def __init__(self, model: Model, tensors: Tensors, seed: int):
-        super().__init__(model, tensors, seed, "embedding")
-        self.hold("words", ((model.vocab, model.hidden),), 0)
+    def __init__(self, model: Model, parallel: TensorParallel, seed: int):
+        super().__init__(model, parallel, seed, "embedding")
+        self.add_weight("words", ((model.vocab, model.hidden),), 0)
         if model.learned_positions:
-            self.hold("positions", ((model.learned_positions, model.hidden),))
+            self.add_weight("positions", ((model.learned_positions, model.hidden),))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens (sequence, batch) -> activations."""
-        words, tensors = self.words, self.tensors
-        here = tokens - tensors.rank * words.shape[0]
+        """Activations of tokens (sequence, batch)."""
+        words, parallel = self.words, self.parallel
+        here = tokens - parallel.rank * words.shape[0]
         own = (here >= 0) & (here < words.shape[0])
         x = functional.embedding(here.clamp(0, words.shape[0] - 1), words) * own.unsqueeze(-1)
-        x = leave(x, tensors)
+        x = leave_parallel_region(x, parallel)
         if not self.model.learned_positions:
             return x
         places = torch.arange(tokens.shape[0], device=tokens.device) % self.model.learned_positions
-        if tensors.sequence:
-            places = tensors.cut(places, 0)
+        if parallel.sequence:
+            places = parallel.shard(places, 0)
         return x + functional.embedding(places, self.positions).unsqueeze(1)
 
 
 class Layer(Block):
-    """One transformer layer: attention and MLP, each behind a norm and beside a residual."""
+    """One transformer layer: attention and MLP, each after a norm and with a residual connection."""
 
-    def __init__(self, model: Model, tensors: Tensors, seed: int, index: int, recompute: str):
-        super().__init__(model, tensors, seed, f"layers.{index}")
+    def __init__(self, model: Model, parallel: TensorParallel, seed: int, index: int, recompute: str):
+        super().__init__(model, parallel, seed, f"layers.{index}")
         self.recompute = recompute
         q, kv, ups = model.query_size, model.kv_size, 2 if model.mlp == "swiglu" else 1
-        self.hold_norm("norm1")
-        self.hold("qkv", ((q, model.hidden), (kv, model.hidden), (kv, model.hidden)), 0)
-        self.hold("projection", ((model.hidden, q),), 1)
-        self.hold_norm("norm2")
-        self.hold("up", ((model.ffn_hidden, model.hidden),) * ups, 0)
-        self.hold("down", ((model.hidden, model.ffn_hidden),), 1)
+        self.add_norm("norm1")
+        self.add_weight("qkv", ((q, model.hidden), (kv, model.hidden), (kv, model.hidden)), 0)
+        self.add_weight("projection", ((model.hidden, q),), 1)
+        self.add_norm("norm2")
+        self.add_weight("up", ((model.ffn_hidden, model.hidden),) * ups, 0)
+        self.add_weight("down", ((model.hidden, model.ffn_hidden),), 1)
         if model.mlp == "gelu":
-            self.hold("qkv_bias", ((q,), (kv,), (kv,)), 0)
-            self.hold("projection_bias", ((model.hidden,),))
-            self.hold("up_bias", ((model.ffn_hidden,),), 0)
-            self.hold("down_bias", ((model.hidden,),))
+            self.add_weight("qkv_bias", ((q,), (kv,), (kv,)), 0)
+            self.add_weight("projection_bias", ((model.hidden,),))
+            self.add_weight("up_bias", ((model.ffn_hidden,),), 0)
+            self.add_weight("down_bias", ((model.hidden,),))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Activations -> activations."""
+        """Activations after the layer, from activations before it."""
         if self.recompute == "full" and torch.is_grad_enabled():
             return checkpoint(self._layer, x, use_reentrant=False)  # type: ignore[no-any-return]
         return self._layer(x)
 
     def _layer(self, x: Tensor) -> Tensor:
-        x = x + self._within(self._attend, self.normed(x, "norm1"), "projection")
-        return x + self._within(self._mlp, self.normed(x, "norm2"), "down")
+        x = x + self._parallel_region(self._attend, self.normed(x, "norm1"), "projection")
+        return x + self._parallel_region(self._mlp, self.normed(x, "norm2"), "down")
 
-    def _within(self, work: Callable[[Tensor], Tensor], x: Tensor, last: str) -> Tensor:
-        """A region that is cut over tensor-parallel ranks, up to and with its last product."""
-        x = work(enter(x, self.tensors))
-        x = leave(product(x, getattr(self, last), None, self.tensors), self.tensors)
+    def _parallel_region(self, work: Callable[[Tensor], Tensor], x: Tensor, last: str) -> Tensor:
+        """A region sharded over tensor-parallel ranks: `work`, then the linear layer named `last`, whose partial results are
+        summed."""
+        x = work(enter_parallel_region(x, self.parallel))
+        x = leave_parallel_region(linear(x, getattr(self, last), None, self.parallel), self.parallel)
         return x + getattr(self, f"{last}_bias") if self.model.mlp == "gelu" else x
 
     def _attend(self, x: Tensor) -> Tensor:
-        qkv = product(x, self.qkv, getattr(self, "qkv_bias", None), self.tensors)
+        qkv = linear(x, self.qkv, getattr(self, "qkv_bias", None), self.parallel)
         if self.recompute == "selective" and torch.is_grad_enabled():
             return checkpoint(self._core, qkv, use_reentrant=False)  # type: ignore[no-any-return]
         return self._core(qkv)
 
     def _core(self, qkv: Tensor) -> Tensor:
-        model, ranks = self.model, self.tensors.ranks
+        model, ranks = self.model, self.parallel.ranks
         sizes = [model.query_size // ranks, model.kv_size // ranks, model.kv_size // ranks]
         q, k, v = (part.unflatten(-1, (-1, model.head_dim)).permute(1, 2, 0, 3) for part in qkv.split(sizes, -1))
         if not model.learned_positions:
@@ -147,7 +158,7 @@ class Layer(Block):
         return out.permute(2, 0, 1, 3).flatten(2)
 
     def _mlp(self, x: Tensor) -> Tensor:
-        x = product(x, self.up, getattr(self, "up_bias", None), self.tensors)
+        x = linear(x, self.up, getattr(self, "up_bias", None), self.parallel)
         if self.model.mlp == "gelu":
             return functional.gelu(x)
         if self.model.mlp == "relu2":
@@ -157,7 +168,7 @@ class Layer(Block):
 
 
 def _rotated(x: Tensor) -> Tensor:
-    """Queries or keys (batch, heads, sequence, head_dim) with their positions turned in."""
+    """Queries or keys (batch, heads, sequence, head_dim) with the rotary position embedding applied."""
     half = x.shape[-1] // 2
     speeds = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
     angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32).unsqueeze(-1) * speeds
@@ -167,19 +178,19 @@ def _rotated(x: Tensor) -> Tensor:
 
 
 class Head(Block):
-    """Final norm, logits and loss: the sum over tokens of the cross entropy, divided by `tokens`."""
+    """Final norm, logits and loss: cross entropy summed over tokens and divided by `tokens`."""
 
-    def __init__(self, model: Model, tensors: Tensors, seed: int, tokens: int):
-        super().__init__(model, tensors, seed, "head")
+    def __init__(self, model: Model, parallel: TensorParallel, seed: int, tokens: int):
+        super().__init__(model, parallel, seed, "head")
         self.tokens = tokens
-        self.hold_norm("norm")
+        self.add_norm("norm")
         name = self.name
-        self.name = "embedding" if model.tied_embeddings else name  # a tied weight is drawn as the embedding's
-        self.hold("words", ((model.vocab, model.hidden),), 0)
+        self.name = "embedding" if model.tied_embeddings else name  # a tied weight has the initial values of the embedding
+        self.add_weight("words", ((model.vocab, model.hidden),), 0)
         self.name = name
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        """Activations and targets (sequence, batch) -> the microbatch's part of the loss of the whole batch."""
-        x = enter(self.normed(x, "norm"), self.tensors)
-        logits = product(x, self.words, None, self.tensors)
-        return cross_entropy(logits, targets, self.tensors) / self.tokens
+        """The microbatch's contribution to the loss of the whole batch, from activations and targets (sequence, batch)."""
+        x = enter_parallel_region(self.normed(x, "norm"), self.parallel)
+        logits = linear(x, self.words, None, self.parallel)
+        return cross_entropy(logits, targets, self.parallel) / self.tokens

@@ -1,8 +1,9 @@
-"""Clocks of ranks beside that of rank 0.
+"""Offsets between the clocks of ranks and the clock of rank 0.
 
-The offset of a rank is told from the quickest of some round trips to rank 0, half of whose time may lie wrong (Cristian,
-Probabilistic clock synchronization, Distributed Computing 3, 1989). It is asked before and after the steps; in between the
-clocks are taken to drift evenly."""
+The offset of a rank comes from the fastest of several round trips to rank 0; its error is at most half that round trip
+(Cristian, Probabilistic clock synchronization, Distributed Computing 3, 1989). It is measured before and after the steps, and
+the mean of both is used, assuming constant drift in between.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ ROUNDS = 20
 
 
 def offset(rank: int, ranks: int) -> Seconds:
-    """What to add to this rank's clock to have rank 0's; all ranks must ask together."""
+    """Seconds to add to this rank's clock to get the clock of rank 0. All ranks must call it together."""
     mine = torch.zeros(1, dtype=torch.float64)
     if rank == 0:
         for other in range(1, ranks):
@@ -28,9 +29,9 @@ def offset(rank: int, ranks: int) -> Seconds:
         return 0.0
     found: list[tuple[Seconds, Seconds]] = []
     for _ in range(ROUNDS):
-        asked = time.perf_counter()
+        sent = time.perf_counter()
         dist.send(mine, 0)
         dist.recv(mine, 0)
-        told = time.perf_counter()
-        found.append((told - asked, float(mine[0]) - (asked + told) / 2))
+        received = time.perf_counter()
+        found.append((received - sent, float(mine[0]) - (sent + received) / 2))
     return min(found)[1]

@@ -1,9 +1,9 @@
-"""The process groups of a rank, exactly those that the plan lists, each on the interface of its NIC.
+"""The process groups of a rank: exactly those of the plan, each on the network interface of its NIC.
 
-`new_group` sorts ranks unless told otherwise (torch 2.6 and later: `sort_ranks`); the plan's order is the ring's order. Only
-members build a group, so that a rank of a large plan builds a handful. Each has the backend that its ranks' devices allow
-(`holmes_sim.torch_backend.backends`), and one of NCCL the network of its NIC, as one across fabrics must be told
-(`holmes_sim.launching.nets`). Which interfaces NCCL goes over it reads once a process, from its own environment variables.
+`new_group` sorts ranks unless `sort_ranks` is False (torch 2.6 and later); the order of ranks in the plan is the order of the
+ring. Only members build a group, so that a rank of a large plan builds few groups. The backend follows from the devices of the
+ranks (`holmes_sim.torch_backend.backends`). An NCCL group gets the network of its NIC, which a group across fabrics needs
+(`holmes_sim.launching.nets`). NCCL reads the interfaces that it may use once per process, from environment variables.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 
 from holmes_sim.launching.nets import net_name
-from holmes_sim.torch_backend import exchanges
+from holmes_sim.torch_backend import communication
 from holmes_sim.torch_backend.backends import NCCL, backend
-from holmes_sim.torch_backend.devices import settle
+from holmes_sim.torch_backend.devices import synchronize
 from sim.errors import HolmesError
 from sim.plan.derived_groups import embedding_groups, gradient_groups
 from sim.plan.groups import Group
@@ -29,15 +29,16 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 
 INTERFACES = "HOLMES_SIM_INTERFACES"
-"""Names of this rank's network interfaces by NIC type, as JSON: {"infiniband": ["ib0"], "ethernet": ["eth0"]}."""
-GLOO = "GLOO_SOCKET_IFNAME"
-"""The interfaces that gloo uses for a group that is built."""
+"""Environment variable with the names of this rank's network interfaces by NIC type, as JSON: {"infiniband": ["ib0"],
+"ethernet": ["eth0"]}."""
+GLOO_INTERFACES = "GLOO_SOCKET_IFNAME"
+"""Environment variable with the interfaces that gloo uses for the next group."""
 
 
 def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
-    """The groups a rank is in: as the plan lists them, then those over which gradients and tied embeddings are summed.
+    """The groups of a rank: tp and pp groups of the plan, then the groups that reduce gradients and tied embeddings.
 
-    The order is the same on all ranks, so that no two wait for each other with different groups in hand.
+    The order is the same on all ranks. Otherwise two ranks could wait for each other in different groups.
     """
     config = plan.config
     listed = [group for group in plan.groups if group.kind in ("tp", "pp")]
@@ -49,7 +50,7 @@ def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
 
 
 def interfaces(environment: dict[str, str] | None = None) -> dict[str, list[str]]:
-    """Interfaces by NIC type, from the environment. Raises HolmesError."""
+    """Names of network interfaces by NIC type, from the environment. Raises HolmesError where the variable is malformed."""
     text = (os.environ if environment is None else environment).get(INTERFACES, "{}")
     try:
         found = json.loads(text)
@@ -64,52 +65,53 @@ def build(
     rank: int,
     device: torch.device,
     on: Sequence[str],
-    within: Seconds,
-    longest: Seconds,
-    late: Callable[[str], None],
+    connect_timeout: Seconds,
+    timeout: Seconds,
+    on_timeout: Callable[[str], None],
 ) -> dict[str, dist.ProcessGroup]:
-    """Process groups by kind, for a rank on its device, where rank `r` is on a device of kind `on[r]`. What they exchange may
-    take `longest`.
+    """Process groups of a rank by kind. `on[r]` is the kind of device of rank `r`; `timeout` limits each collective or message.
 
-    Raises HolmesError for one that does not connect. Where it has not `within` so long, `late` is told, which ends the rank:
-    where nobody answers, gloo's own timeout is that of each attempt, not of all of them."""
+    Raises HolmesError for a group that cannot connect. If a group has not connected after `connect_timeout` seconds,
+    `on_timeout` is called with a message and must end the rank: if no peer answers, gloo applies its own timeout to each
+    attempt, not to their sum.
+    """
     known, found = interfaces(), dict[str, dist.ProcessGroup]()
     for group in groups_of(plan, rank):
         what = f"the {group.kind} group of ranks {list(group.ranks)} on {group.nic}"
-        timer = threading.Timer(within, late, (f"{what} has not connected within {within:g} s",))
+        timer = threading.Timer(connect_timeout, on_timeout, (f"{what} has not connected within {connect_timeout:g} s",))
         timer.daemon = True
         timer.start()
         try:
-            made = _made(group, backend(plan, group, on), known.get(group.nic, []), timedelta(seconds=within))
-            exchanges.all_reduce(torch.zeros(1, device=device), made)  # before anything is timed
-            settle(device)
+            made = _new_group(group, backend(plan, group, on), known.get(group.nic, []), timedelta(seconds=connect_timeout))
+            communication.all_reduce(torch.zeros(1, device=device), made)  # connect before anything is timed
+            synchronize(device)
         except RuntimeError as error:
-            told = str(error).splitlines()[0].rsplit("] ", 1)[-1]
-            raise HolmesError(f"{what} cannot connect: {told}") from None
+            reason = str(error).splitlines()[0].rsplit("] ", 1)[-1]
+            raise HolmesError(f"{what} cannot connect: {reason}") from None
         finally:
             timer.cancel()
-        made.set_timeout(timedelta(seconds=longest))
+        made.set_timeout(timedelta(seconds=timeout))
         found[group.kind] = made
     return found
 
 
-def _made(group: Group, chosen: str, names: list[str], within: timedelta) -> dist.ProcessGroup:
-    with _over(names):
+def _new_group(group: Group, chosen: str, names: list[str], connect_timeout: timedelta) -> dist.ProcessGroup:
+    with _gloo_interfaces(names):
         made: dist.ProcessGroup | None = dist.new_group(
             list(group.ranks),
             backend=chosen,
-            timeout=within,
+            timeout=connect_timeout,
             use_local_synchronization=True,
             sort_ranks=False,
             group_desc=group.kind,
-            pg_options=_over_net(net_name(group)) if chosen == NCCL else None,
+            pg_options=_nccl_options(net_name(group)) if chosen == NCCL else None,
         )
         assert made is not None
     return made
 
 
-def _over_net(name: str | None) -> object:
-    """NCCL's options for a group over one of its networks; where there is no name NCCL chooses."""
+def _nccl_options(name: str | None) -> object:
+    """NCCL options of a group on the given NCCL network; with None NCCL chooses."""
     options = dist.ProcessGroupNCCL.Options()
     if name is not None:
         options.config.net_name = name  # type: ignore[attr-defined]
@@ -117,15 +119,16 @@ def _over_net(name: str | None) -> object:
 
 
 @contextmanager
-def _over(names: list[str]) -> Iterator[None]:
-    """Gloo goes over these interfaces, meanwhile. `new_group` hands it no options, so its environment variable tells it."""
-    before = os.environ.get(GLOO)
+def _gloo_interfaces(names: list[str]) -> Iterator[None]:
+    """A context in which gloo uses these interfaces. They are set by environment variable, as `new_group` passes gloo no
+    options."""
+    before = os.environ.get(GLOO_INTERFACES)
     if names:
-        os.environ[GLOO] = ",".join(names)
+        os.environ[GLOO_INTERFACES] = ",".join(names)
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(GLOO, None)
+            os.environ.pop(GLOO_INTERFACES, None)
         else:
-            os.environ[GLOO] = before
+            os.environ[GLOO_INTERFACES] = before

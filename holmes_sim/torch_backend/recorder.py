@@ -1,8 +1,9 @@
-"""What a rank notes as it plays, and the timeline that the notes of all ranks make.
+"""Recorded events of a rank, and the timeline that the events of all ranks form.
 
-A note is about this rank's clock (`time.perf_counter`). What a wait was for is told afterwards, from the notes of all: until
-the sender had sent, or the last of a collective's ranks had come, there was no work (a bubble); from then on the network was
-waited for (exposed), as the engine tells them apart.
+Event times are on the rank's own clock (`time.perf_counter`). The reason of a wait is derived afterwards from the events of all
+ranks: until the send has started, or a collective has started on its last rank, the wait is a bubble; from then on it is
+exposed communication. (The simulator counts a wait as exposed from the time of issue, which may be earlier: a message or
+collective starts after the earlier ones of its thread.)
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from sim.plan.program import Action
 from sim.units import Seconds
 
 Key: TypeAlias = tuple[str | int, ...]
-"""What tells a message or a collective from all others of a step: kind of group, first rank, turn; or the message's ends."""
+"""Identifies a message or collective within a step. Message: its ends and what it carries; collective: group, lane, first rank,
+count."""
 
 
-class Note(NamedTuple):
-    """`what` is compute, comm or wait. Of comm `start` is when this rank came to it; of wait, when it began to wait for it."""
+class Event(NamedTuple):
+    """A recorded interval; `what` is compute, comm or wait. `start` of comm: when it started on this rank, after earlier jobs
+    of its thread; of wait: when the wait began."""
 
     what: str
     lane: str
@@ -36,72 +39,76 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class Recorder:
-    """Notes of one rank's step; compute is cut where tensor-parallel ranks exchange something within it."""
+    """Events of one rank's step. Compute is split where tensor-parallel collectives interrupt it."""
 
-    notes: list[Note] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     _action: Action | None = None
     _since: Seconds = 0.0
 
     def begin(self, action: Action) -> None:
-        """Compute begins."""
+        """Record the begin of compute."""
         self._action, self._since = action, time.perf_counter()
 
     def end(self) -> None:
-        """Compute ends."""
-        self._piece(time.perf_counter())
+        """Record the end of compute."""
+        self._end_compute(time.perf_counter())
         self._action = None
 
-    def _piece(self, now: Seconds) -> None:
+    def _end_compute(self, now: Seconds) -> None:
         action = self._action
         if action is not None and now > self._since:
             microbatch = action.microbatch if action.kind in ("F", "B", "W") else -1
             stage = action.stage if microbatch >= 0 else -1
-            self.notes.append(Note("compute", "compute", str(action), action.kind, self._since, now, stage, microbatch, "", ()))
+            self.events.append(
+                Event("compute", "compute", str(action), action.kind, self._since, now, stage, microbatch, "", ())
+            )
 
-    def within(self, name: str, start: Seconds, end: Seconds, key: Key) -> None:
-        """An exchange of tensor-parallel ranks, in the midst of compute or beside it."""
+    def tp_collective(self, name: str, start: Seconds, end: Seconds, key: Key) -> None:
+        """Record a tensor-parallel collective, inside compute or beside it."""
         action = self._action
         if action is not None:
-            self._piece(start)
+            self._end_compute(start)
             self._since = end
         stage, microbatch = (action.stage, action.microbatch) if action is not None else (-1, -1)
-        self.notes.append(Note("comm", "tp", f"tp {name}", "collective", start, end, stage, microbatch, "tp", key))
-        self.notes.append(Note("wait", "wait", f"tp {name}", "exposed", start, end, -1, -1, "tp", key))
+        self.events.append(Event("comm", "tp", f"tp {name}", "collective", start, end, stage, microbatch, "tp", key))
+        self.events.append(Event("wait", "wait", f"tp {name}", "exposed", start, end, -1, -1, "tp", key))
 
     def comm(self, lane: str, kind: str, action: Action, group: str, start: Seconds, end: Seconds, key: Key) -> None:
-        """A message or collective, from when this rank came to it."""
+        """Record a message or collective, from its start on this rank."""
         stage, microbatch = (action.stage, action.microbatch) if kind == "send" else (-1, -1)
-        self.notes.append(Note("comm", lane, str(action), kind, start, end, stage, microbatch, group, key))
+        self.events.append(Event("comm", lane, str(action), kind, start, end, stage, microbatch, group, key))
 
     def wait(self, action: Action, group: str, start: Seconds, end: Seconds, key: Key) -> None:
-        """This rank waited."""
+        """Record a wait of this rank."""
         stage, microbatch = (action.stage, action.microbatch) if group == "pp" else (-1, -1)
-        self.notes.append(Note("wait", "wait", str(action), "exposed", start, end, stage, microbatch, group, key))
+        self.events.append(Event("wait", "wait", str(action), "exposed", start, end, stage, microbatch, group, key))
 
 
-def spans(notes: list[list[Note]], offsets: list[Seconds], begin: Seconds, end: Seconds) -> tuple[Span, ...]:
-    """Spans of a step from the notes of all ranks; `offsets` bring their clocks to that of rank 0, by which the step began and
-    ended."""
-    come: dict[Key, Seconds] = {}
-    arrived: dict[Key, Seconds] = {}
-    for rank, own in enumerate(notes):
-        for note in own:
-            if note.what == "comm":
-                at, until = note.start + offsets[rank], note.end + offsets[rank]
-                if note.kind == "recv":
-                    arrived[note.key] = until
+def spans(events: list[list[Event]], offsets: list[Seconds], begin: Seconds, end: Seconds) -> tuple[Span, ...]:
+    """Spans of a step from the events of all ranks.
+
+    `offsets` convert each rank's clock to the clock of rank 0; `begin` and `end` of the step are on the clock of rank 0.
+    """
+    last_start: dict[Key, Seconds] = {}
+    received: dict[Key, Seconds] = {}
+    for rank, own in enumerate(events):
+        for event in own:
+            if event.what == "comm":
+                at, until = event.start + offsets[rank], event.end + offsets[rank]
+                if event.kind == "recv":
+                    received[event.key] = until
                 else:
-                    come[note.key] = max(at, come.get(note.key, at))
+                    last_start[event.key] = max(at, last_start.get(event.key, at))
     found: list[Span] = []
-    for rank, own in enumerate(notes):
+    for rank, own in enumerate(events):
         last = begin
-        for note in own:
-            if note.kind == "recv":
+        for event in own:
+            if event.kind == "recv":
                 continue
-            at, until = note.start + offsets[rank], note.end + offsets[rank]
-            if note.what != "comm" or note.kind == "collective":
+            at, until = event.start + offsets[rank], event.end + offsets[rank]
+            if event.what != "comm" or event.kind == "collective":
                 last = max(last, until)
-            found += _spans(rank, note, at, until, come, arrived)
+            found += _spans(rank, event, at, until, last_start, received)
         if last < end:
             found.append(Span(rank, "wait", "end of step", "bubble", last, end))
     moved = (span._replace(start=max(span.start - begin, 0.0), end=span.end - begin) for span in found)
@@ -109,18 +116,18 @@ def spans(notes: list[list[Note]], offsets: list[Seconds], begin: Seconds, end: 
 
 
 def _spans(
-    rank: int, note: Note, at: Seconds, until: Seconds, come: dict[Key, Seconds], arrived: dict[Key, Seconds]
+    rank: int, event: Event, at: Seconds, until: Seconds, last_start: dict[Key, Seconds], received: dict[Key, Seconds]
 ) -> list[Span]:
-    """The spans of a note, by the common clock."""
-    whose = note.stage, note.microbatch, note.group
-    if note.what == "compute":
-        return [Span(rank, note.lane, note.name, note.kind, at, until, *whose)]
-    met = come.get(note.key, at)
-    if note.what == "comm":
-        begun = min(max(at, met), until)
-        return [Span(rank, note.lane, note.name, note.kind, begun, max(arrived.get(note.key, until), begun), *whose)]
-    begun = min(max(at, met), until)
+    """The spans of one event, on the common clock."""
+    labels = event.stage, event.microbatch, event.group
+    if event.what == "compute":
+        return [Span(rank, event.lane, event.name, event.kind, at, until, *labels)]
+    all_started = last_start.get(event.key, at)
+    if event.what == "comm":
+        begun = min(max(at, all_started), until)
+        return [Span(rank, event.lane, event.name, event.kind, begun, max(received.get(event.key, until), begun), *labels)]
+    begun = min(max(at, all_started), until)
     return [
-        Span(rank, "wait", f"wait {note.name}", "bubble", at, begun, *whose),
-        Span(rank, "wait", note.name, "exposed", begun, until, *whose),
+        Span(rank, "wait", f"wait {event.name}", "bubble", at, begun, *labels),
+        Span(rank, "wait", event.name, "exposed", begun, until, *labels),
     ]

@@ -1,3 +1,3 @@
 """Lower bounds that no plan can beat: relaxations, the deadline test, total work, cost and energy.
 
-`quick_estimate` is no bound: it orders shapes by the same closed forms."""
+`quick_estimate` is not a bound; it estimates the step of a shape, to order the search."""

@@ -3,26 +3,28 @@
 A negative answer is a proof, so a search over T yields a lower bound on the step time (`deadline_bound`). The test is a
 conjunction of necessary conditions. Take a stage of k layers with b layers before it, in a step of m microbatches:
 
-    max(fill(b), begin(k)) + m slot(k) + tail(k)                                                        <= T   (its own end)
-    max(fill(b), begin(k)) + max(m busy(k) - owed weight(k), m lane(k)) + drain(b) + least first tail   <= T   (the way back)
+    (1) stage end     max(fill(b), begin(k)) + m cycle(k) + tail(k)                                            <= T
+    (2) drain end     max(fill(b), begin(k)) + max(m busy(k) - d weight(k), m lane(k)) + drain(b) + first tail <= T
 
-fill(b)    forwards and messages of the first microbatch through the b layers before, on the classes where they take least.
-begin(k)   when the weight gathers of the stage let its first forward begin.
-slot(k)    what one microbatch takes of the stage's most loaded resource: rank time, gradient network or message lane.
-busy(k)    what one microbatch takes of the stage's rank time; lane(k): of its message lane.
-owed       weight gradients (W) that a zero-bubble schedule may run after the last backward (B).
-tail(k)    what follows the last backward on the stage itself: gradient reduction, optimizer, tied embedding.
-drain(b)   gradients of inputs and messages of the last microbatch on its way back through these layers.
+fill(b)      forwards and messages of the first microbatch through the b layers before, on the classes where they take least
+begin(k)     time before which the parameter gathers of the stage do not let its first forward begin
+cycle(k)     seconds of one microbatch on the stage's most loaded resource: ranks, data-parallel network or message lane
+busy(k)      seconds of one microbatch on the stage's ranks; lane(k): on its message lane, if the schedule overlaps messages
+d weight(k)  seconds of the d weight gradients (W) that a zero-bubble schedule may defer until after the last backward (B)
+tail(k)      seconds from the end of the stage's last backward to its own end: gradient reduction, optimizer, tied embedding
+first tail   the least tail of the first stage
+drain(b)     gradients of inputs and messages of the last microbatch, back through the b layers before
 
-Why the first holds: the stage cannot begin before the first microbatch arrives, its slots do not overlap, and its tail follows
-them. Why the second holds: after the last backward of this stage, the last microbatch still passes all stages before it, and
-then the first stage still has its own tail. If the stage starts after fill, one division of the layers gives both fill and
-drain, so the least sum of forwards and gradients of inputs counts. If it starts after begin, fill is not counted, and drain is
-the least of the gradients of inputs alone. Where a message holds its sender, the send of the last gradient is part of drain,
-not of busy.
+Why (1) is necessary: the stage cannot begin before the first microbatch arrives, its cycles do not overlap, and its tail
+follows them. Why (2) is necessary: after the last backward of this stage, the last microbatch still passes all stages before
+it, and then the first stage runs its tail. Fill and drain pass the same b layers on the same classes, so fill + drain is one
+least sum: the b layers go to the classes where forward plus gradients of inputs takes least. If begin is later than fill, begin
++ drain is tested, too: then fill does not count, and drain is the least sum of the gradients of inputs alone. Where a rank
+waits for its messages to leave, the send of the last gradient is part of drain, not of busy.
 
-Three relaxations of a pipeline are tested: the sum over classes (`AnyOrder`), the greedy filling of stages with layers
-(`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the busiest link (`planner.bounds.link_load`).
+Three relaxations of a pipeline are tested: the sum of the layers that all classes can hold (`AnyOrder`), the greedy filling of
+stages with layers (`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the messages on the busiest link
+(`planner.bounds.link_load`). The test passes (True) where none of them excludes T.
 """
 
 from __future__ import annotations
@@ -41,19 +43,20 @@ from planner.placement.leaves import oversubscribed
 PRECISE = 1e-3
 """Relative width of the interval at which the bisection for a bound stops (a guess). A larger one loosens bounds."""
 CLASSES = 4
-"""Number of classes up to which every order of every subset is tested (a guess); with more, `AnyOrder` has to do."""
+"""Number of classes up to which every order of every subset is tested (a guess). With more, only `AnyOrder` is tested."""
 COUNTS = 200
-"""Numbers of stages per class that are tested one by one for a schedule that needs a certain number of stages in all (a guess);
-if there are more, the largest number of each class is tested, all at once, which is quicker and weaker."""
+"""Maximum number of splits of pp stages over the classes that are tested one by one (a guess), for a schedule that is not
+defined for every pp. If there are more splits, one test takes the most stages of each class, which is quicker and weaker."""
 
 Orders = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None means all of them."""
 
 
 def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float) -> float:
-    """A lower bound in seconds on the step of all pipelines of the tests, at least `least` and at most `cutoff`.
+    """A lower bound in seconds on the step of all pipelines of the tests.
 
-    Bisection on a logarithmic scale. Invariant: no test passes at `low` (or it is `least`), and some test passes at `high`."""
+    `least`: a known lower bound. The result is at least `least`, and at most the larger of `least` and `cutoff`. Bisection on a
+    logarithmic scale; invariant: `low` is `least` or no test passes at it, and some test passes at `high`."""
     low, high = least, cutoff
     if low >= high or not any(test.within(high) for test in tests):
         return max(low, high)
@@ -69,9 +72,10 @@ def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutof
 def deadline_tests(
     context: PlanningContext, classes: Sequence[NodeClass], seconds: float, either: bool = False, among: Orders = None
 ) -> list[DeadlineTest | AnyOrder]:
-    """Tests that do not rule out a step of `seconds`, which together cover all pipelines of two or more stages on the classes.
+    """Deadline tests, one for each order of classes that may have a step of `seconds`; one for all orders of many classes.
 
-    `either` as in `OrderedStages`; `among`: the orders of classes that are not ruled out already."""
+    All pipelines of two or more stages that no returned test covers take longer. either: as in `OrderedStages`; among: the
+    orders of classes that are not ruled out already."""
     whole = AnyOrder(classes)
     if not whole.within(seconds):
         return []
@@ -103,11 +107,11 @@ def orders_within(
 
 
 def _ordered(classes: Sequence[NodeClass], seconds: float, among: Orders) -> Iterator[tuple[NodeClass, ...]]:
-    """Every order of every subset of the classes whose stages can compute all layers within `seconds`."""
+    """Every order, if in `among`, of every subset of the classes whose stages can compute all layers within `seconds`."""
     able = [option for option in classes if option.microbatches * option.layer_seconds <= seconds]
     for size in range(1, len(able) + 1):
         for some in combinations(able, size):
-            if sum(option.capacity * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
+            if sum(option.max_stages * most_by_compute(option, seconds) for option in some) >= some[0].workload.model.layers:
                 yield from (order for order in permutations(some) if among is None or _names(order) in among)
 
 
@@ -118,8 +122,8 @@ def _names(order: Sequence[NodeClass]) -> tuple[str, ...]:
 class AnyOrder:
     """The deadline test of all pipelines on some classes in any order: by compute and memory, without fill and drain.
 
-    It holds because each stage of a class has at most the layers that it computes for all m microbatches within T and that fit
-    beside the activations of one microbatch; all stages together must hold the model's layers."""
+    A stage has at most the layers that it computes for all m microbatches within T and that fit beside the activations of one
+    microbatch. All stages together must hold the model's layers."""
 
     exact = False
 
@@ -128,7 +132,7 @@ class AnyOrder:
 
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
-        return sum(option.capacity * self._most(option, seconds) for option in self.order) >= self._layers
+        return sum(option.max_stages * self._most(option, seconds) for option in self.order) >= self._layers
 
     @property
     def _layers(self) -> int:
@@ -140,7 +144,7 @@ class AnyOrder:
         return min(option.memory.most_layers("middle", one), most_by_compute(option, seconds))
 
     def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
-        """None: pipelines in any order are not listed."""
+        """None, because pipelines in any order are too many to list."""
         return None
 
 
@@ -150,21 +154,21 @@ class DeadlineTest:
     def __init__(self, stages: OrderedStages):
         self.stages, self.order, self._links = stages, stages.order, LinkLoad(stages)
         self.exact = not any(oversubscribed(cluster) for cluster in stages.clusters)
-        """Whether the evaluator's seconds are a bound: on an oversubscribed fabric, a better placement than the default may
-        exist."""
+        """Whether no choice of nodes makes a pipeline faster than the evaluator says. On an oversubscribed fabric, another
+        choice may."""
 
     def within(self, seconds: float) -> bool:
         """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
         stages = self.stages
         if not stages.possible or any(option.layer_seconds * stages.m > seconds for option in self.order):
             return False
-        if not self._fill(stages.capacities, seconds):
+        if not self._fill(stages.max_stages, seconds):
             return False
         counts = self._links.most_stages(seconds)
-        return counts == stages.capacities or self._fill(counts, seconds)
+        return counts == stages.max_stages or self._fill(counts, seconds)
 
     def _fill(self, counts: list[int], seconds: float) -> bool:
-        """Whether all layers find a stage in time, with at most `counts` stages of each class."""
+        """Whether the stages can hold all layers within `seconds`, with at most `counts` stages of each class."""
         if not self._computable(counts, seconds) or not all(counts):
             return False
         if not Filling(self.stages, seconds, counts, None).succeeds():
@@ -177,7 +181,7 @@ class DeadlineTest:
         )
 
     def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
-        """All pipelines that are not ruled out to finish within `seconds`; None where there are more than `most`."""
+        """All pipelines that might finish within `seconds`; None where there are more than `most`."""
         stages = self.stages
         found: list[Pipeline] = []
         counts = self._links.most_stages(seconds) if stages.possible else [0]
@@ -186,7 +190,7 @@ class DeadlineTest:
         for some in product(*(range(1, count + 1) for count in counts)):
             pp = sum(some)
             able = stages.pinned in (None, pp) and 2 <= pp <= stages.layers // stages.shape.vpp
-            if not able or stages.shape.places(stages.m, pp) != pp:
+            if not able or not stages.shape.is_defined(stages.m, pp):
                 continue
             if self._computable(some, seconds) and self._links.carries(some, pp, seconds):
                 found += Filling(stages, seconds, list(some), pp).pipelines(most + 1 - len(found))
@@ -197,11 +201,11 @@ class DeadlineTest:
     def _lengths(self, most: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:
         """(pp, stages of each class) for every number of stages pp that the schedule is defined for.
 
-        Where pp can be split over the classes in more than `COUNTS` ways: pp with the most stages of each class."""
+        If pp has more than `COUNTS` splits over the classes: pp with the most stages of each class."""
         stages = self.stages
         fewest = math.ceil(stages.layers / max(stages.most_by_compute(seconds)))
         for pp in range(max(2, fewest, len(most)), min(sum(most), stages.layers // stages.shape.vpp) + 1):
-            if stages.pinned in (None, pp) and stages.shape.places(stages.m, pp) == pp:
+            if stages.pinned in (None, pp) and stages.shape.is_defined(stages.m, pp):
                 limits = [min(one, pp - len(most) + 1) for one in most]
                 splits = (
                     some for some in product(*(range(1, one + 1) for one in limits[1:])) if 0 < pp - sum(some) <= limits[0]

@@ -1,18 +1,20 @@
-"""Greedy filling: layers are put on the stages of a pipeline from the last stage to the first, as many as a deadline allows.
+"""Greedy filling: assigns layers to the stages of a pipeline, from the last stage to the first, as many as a deadline allows.
 
 Idea. A stage of k layers with b layers before it is feasible for a deadline T if both inequalities of
 `planner.bounds.deadline_test` hold and k layers fit its memory. The filling visits the stages from the last to the first, gives
 each the most layers that are feasible, and succeeds if no layer is left over. If it fails, no pipeline finishes within T.
 
-Why greedy is optimal (exchange argument). For fixed b, begin and own end are replaced by their least values over k and
-all larger sizes, and the rest grows with k (`StageSizes.envelope`), so if k layers are feasible, fewer are. Let r(n) be the
-fewest layers that a stage can leave to the stages before it when n layers are left. For n' <= n the stage can also leave r(n)
-of n': it then holds fewer layers with as many before it. So r is monotone, and by induction over the stages, taking the most at
-each stage leaves the fewest layers in the end. The invariant: whenever the filling leaves a class, no feasible pipeline has
-fewer layers left for the earlier classes.
+Why greedy is optimal (exchange argument). For fixed b, feasibility is monotone in k: if k layers are feasible, fewer are. To
+make it so, the terms that may fall with k (begin and the stage end) are replaced by their least values over k and all larger
+sizes (`StageSizes.envelope`); all other terms never fall with k. Take a stage that shares n layers with the stages before it,
+and let r(n) be the fewest layers that it can leave to them. Of n' <= n layers, with n' >= r(n), it can leave r(n), too: it then
+holds fewer layers, with equally many before it. So r(n') <= r(n), and by induction over the stages, the most layers at each
+stage leave the fewest layers at the end. Invariant: when the filling has passed a class, no feasible pipeline has fewer layers
+left for the earlier classes.
 
-Memory counts only the stages that are certainly behind: all stages of the same class that are filled already, and one of each
-later class (all of them, where the counts are exact). Fewer stages behind means fewer microbatches in flight."""
+A stage holds more microbatches in flight the more stages are behind it. Memory therefore counts only the stages that are
+certainly behind: all filled stages of the same class, and one stage of each later class (all its stages if the counts are
+exact)."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ Pipeline = tuple[tuple[int, int], ...]
 class Filling:
     """Layers on the stages of a pipeline within `seconds`, from the last stage to the first.
 
-    counts: most stages of each class. pp: the number of stages, if given; if the counts add up to it, they are exact."""
+    counts: most stages of each class. pp: the number of stages, if known; if the counts add up to it, they are exact, not upper
+    limits. A class is given by its index in the order."""
 
     def __init__(self, stages: OrderedStages, seconds: float, counts: list[int], pp: int | None):
         self.stages, self.seconds, self.counts, self.pp = stages, seconds, counts, pp
@@ -36,10 +39,10 @@ class Filling:
         self.borders = [sum(stages.borders[:i]) for i in classes]
         self.hop = [min(stages.messages[: i + 1]) for i in classes]
         self.longest = [max(1, *self.most[: i + 1]) for i in classes]
-        self.by_rate = [[sorted((stages.rates[c][way], c) for c in range(i + 1)) for i in classes] for way in (0, 1, 2)]
+        self.by_rate = [[sorted((stages.rates[c][which], c) for c in range(i + 1)) for i in classes] for which in (0, 1, 2)]
 
     def succeeds(self) -> bool:
-        """Whether all layers find a stage."""
+        """Whether the stages can hold all layers."""
         left = self.stages.layers
         for i in reversed(range(len(self.counts))):
             behind = sum(self.counts[i + 1 :]) if self.exact else len(self.counts) - 1 - i
@@ -53,10 +56,10 @@ class Filling:
         return False
 
     def pipelines(self, most: int) -> list[Pipeline]:
-        """All pipelines of exactly these counts that may finish in time, up to `most` of them.
+        """All pipelines with exactly `counts` stages that may finish in time; once there are `most`, it returns.
 
         Depth-first enumeration from the last stage, pruned by the most layers that the stages before can take. It uses the
-        exact seconds, not the envelope: a size may be feasible although a smaller one is not."""
+        exact seconds, not the envelope, so a size may be feasible although a smaller one is not."""
         classes = [i for i, count in enumerate(self.counts) for _ in range(count)]
         largest = self._largest(classes)
         found: list[Pipeline] = []
@@ -104,7 +107,7 @@ class Filling:
         return k
 
     def _limit(self, i: int, role: str) -> int:
-        """Most layers of a stage by its own end alone, with nothing before it."""
+        """Most layers of a stage by inequality (1) alone, with no layers before it."""
         if (i, role) not in self._limits:
             k, sizes = self.most[i], self.stages.sizes(i, role)
             while k > 0 and sizes.envelope(k).both > self.seconds:
@@ -131,24 +134,25 @@ class Filling:
             return False
         if not before:
             return True
-        send = stages.back(i) if stages.waits else 0.0  # the last gradient's message is part of the drain, not of busy
-        owed = self._owed(i, before, after) * size.weight if stages.splits else 0.0
-        work = max(size.busy - owed - send, size.lane)
+        send = stages.back(i) if stages.waits else 0.0  # the last gradient's message counts in drain, not in busy
+        deferred = self._deferred(i, before, after) * size.weight if stages.splits else 0.0
+        work = max(size.busy - deferred - send, size.lane)
         back = fill + work + both - forward + messages
         if size.begin > fill:
             back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
         return back <= self.seconds and back + stages.first_tail <= self.seconds  # the tail takes long to compute
 
-    def _owed(self, i: int, before: int, after: int) -> int:
+    def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""
         stage = min(before, sum(self.counts[: i + 1]) - 1)
-        return self.stages.owed(stage, stage + 1 + after)
+        return self.stages.deferred(stage, stage + 1 + after)
 
     def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:
-        """What one microbatch takes at least through the `layers` layers before a stage of class i.
+        """Least costs of one microbatch in the `layers` layers before a stage of class i, with `after` stages behind it.
 
-        Returns the seconds of forwards, those of forwards and gradients of inputs, and the number of messages (stages before).
-        With virtual stages only the first one of each stage is passed: k // vpp layers of k, at least (k - vpp + 1) / vpp."""
+        Returns (seconds of forwards, seconds of forwards and gradients of inputs, fewest stages before, each of which sends a
+        message). With virtual stages, fill and drain pass only the first virtual stage of each stage: k // vpp of k layers,
+        which is at least (k - vpp + 1) / vpp."""
         if not layers:
             return 0.0, 0.0, 0
         vpp = self.stages.shape.vpp
@@ -160,7 +164,7 @@ class Filling:
         return chunks * self.by_rate[0][i][0][0], chunks * self.by_rate[1][i][0][0], fewest
 
     def _least_inputs(self, i: int, layers: int, after: int) -> float:
-        """Least seconds of the gradients of inputs of one microbatch, on its way back through the `layers` layers before."""
+        """Least seconds of the gradients of inputs of one microbatch, back through the `layers` layers before a stage."""
         if self.stages.shape.vpp == 1:
             return self._least(i, layers, 2)
         forward, _, _ = self._before(i, layers, after)

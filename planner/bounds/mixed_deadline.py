@@ -1,23 +1,22 @@
-"""The deadline test of plans with mixed stages: a lower bound on the step of the plans that `planner.search.mixed` can lay out.
+"""The deadline test of plans with mixed stages: a lower bound on the step of the plans that `planner.search.mixed` can build.
 
-A mixed stage has replicas on several clusters. A layout fixes where every replica of every stage is placed, but not the layers
-of a stage, the microbatches of a replica, or the schedule. A replica of group g whose stage i has k layers has time for at
-most floor((T - fill - tail) / (s + k c)) microbatches in T seconds, where s + k c are its seconds for one microbatch. The
+A mixed stage has replicas on several clusters. A placement fixes the slots of every replica of every stage. The layers of a
+stage, the microbatches of a replica and the schedule are free. In T seconds, a replica processes at most
+floor((T - fill - tail) / (s + k c)) microbatches on a stage of k layers, where s + k c are its seconds for one microbatch. The
 replicas of a stage together must process all microbatches, which bounds k from above. As in `planner.bounds.greedy_filling`,
-stages are filled from the last to the first; if layers are left over, no plan of the layout finishes within T. That is a proof
-because the tail is the least of this and all larger sizes that compute in time: with as many layers before it, a stage that can
-hold k layers can hold fewer, so where fewer layers are left, it can leave as few to the stages before it.
+stages are filled from the last to the first; if layers are left over, no plan of the placement finishes within T. The exchange
+argument given there needs feasibility that is monotone in k, so the tail is the least one of this and all larger sizes that
+compute in time.
 
-Every simplification is a relaxation: messages count only where those of a node's replicas, in both directions, leave the node
-more slowly than the stage computes; latency and the all-to-all of experts do not count; and each stage may distribute the
-microbatches over its replicas independently.
+Every simplification is a relaxation. Messages count only as a limit on the microbatches of a replica: in T seconds, no more can
+leave a node, in both directions, than its links carry. Latency and the all-to-all of experts do not count. Each stage may
+distribute the microbatches over its replicas independently.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,71 +25,73 @@ from planner.bounds.deadline_test import PRECISE
 from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
-from planner.space.device_slots import Run, StageSlots, replicas, unlike
-from planner.space.shapes import Shape, slots, splitting
+from planner.space.device_slots import Run, StageSlots, distinct_offsets, replica_groups
+from planner.space.shapes import Shape, slots, split_backward
+from planner.time_limit import TimeLimit
 from sim.errors import NoRoute, NotModelled
 from sim.units import Seconds
 
 
 def mixed_bound(
-    context: PlanningContext, layouts: Iterable[tuple[Shape, tuple[StageSlots, ...]]], cutoff: float, deadline: float = math.inf
+    context: PlanningContext, placements: Iterable[tuple[Shape, tuple[StageSlots, ...]]], cutoff: float, limit: TimeLimit
 ) -> float | None:
-    """A lower bound in seconds on the step of all plans of the layouts, at most `cutoff`; None where `deadline` passes first.
+    """A lower bound in seconds on the step of all plans of the placements, at most `cutoff`; None where the time is up first.
 
-    The least over the layouts; each is a bisection to the relative width `PRECISE`."""
+    It is the least over the placements; each is a bisection to the relative width `PRECISE`."""
     costs, bound, shares, work = MixedStageCosts(context), cutoff, dict[Shape, float](), Work(context)
-    for shape, stands in layouts:
-        if time.monotonic() > deadline:
+    for shape, placed in placements:
+        if limit.is_up():
             return None
         if work.bound(shape) >= bound:
             continue
-        one = splitting(shape)
-        with suppress(NoRoute, NotModelled):  # such layouts are not laid out either (planner.search.mixed)
-            layout = _Layout(costs, one, stands)
-            if not layout.within(bound, 0.0):
+        one = split_backward(shape)
+        with suppress(NoRoute, NotModelled):  # planner.search.mixed builds no plan of these either
+            stages = _PlacedStages(costs, one, placed)
+            if not stages.within(bound, 0.0):
                 continue
             if one not in shares:
                 shares[one] = min(
                     forward / (forward + backward)
                     for cluster in context.request.clusters()
                     if slots(cluster, one.tp) >= one.cp
-                    for run in unlike(Run(cluster, 0, slots(cluster, one.tp)), one.tp, one.cp)
+                    for run in distinct_offsets(Run(cluster, 0, slots(cluster, one.tp)), one.tp, one.cp)
                     for (_, forward), (_, backward) in [costs.own_passes(one, run, (False, False))]
                 )
             low, high = 0.0, bound
-            if layout.within(bound, shares[one]):
+            if stages.within(bound, shares[one]):
                 while high - low > PRECISE * high:
                     middle = (low + high) / 2
-                    low, high = (low, middle) if layout.within(middle, shares[one]) else (middle, high)
+                    low, high = (low, middle) if stages.within(middle, shares[one]) else (middle, high)
                 bound = low
     return bound
 
 
-class _Layout:
+class _PlacedStages:
     """Placed stages, and the speed of each group of identically placed replicas on each stage.
 
-    Raises NoRoute or NotModelled where the layout cannot be a plan."""
+    Raises NoRoute or NotModelled where no plan has this placement."""
 
-    def __init__(self, costs: MixedStageCosts, shape: Shape, stands: tuple[StageSlots, ...]):
-        self.costs, self.shape, self.stands = costs, shape, stands
+    def __init__(self, costs: MixedStageCosts, shape: Shape, placed: tuple[StageSlots, ...]):
+        self.costs, self.shape, self.placed = costs, shape, placed
         self.layers = costs.workload.model.layers
         self.total = costs.workload.global_batch_size // shape.microbatch_size
-        self.ends = [(place == 0, place == len(stands) - 1) for place in range(len(stands))]
-        groups = replicas(stands, shape.cp)
+        self.ends = [(stage == 0, stage == len(placed) - 1) for stage in range(len(placed))]
+        groups = replica_groups(placed, shape.cp)
         self.counts = [group[0].count // shape.cp for group in groups]
-        ahead, back = ([self._leaves(groups, place, step) for place in range(len(stands))] for step in (1, -1))
+        ahead, back = ([self._leaves(groups, stage, step) for stage in range(len(placed))] for step in (1, -1))
         self.lanes = [[a + b for a, b in zip(*both, strict=True)] for both in zip(ahead, back, strict=True)]
         self.seconds_of = [
-            [costs.least_seconds(shape, group[place], end) for group in groups] for place, end in enumerate(self.ends)
+            [costs.least_seconds(shape, group[stage], end) for group in groups] for stage, end in enumerate(self.ends)
         ]
 
     def within(self, seconds: float, forward: float) -> bool:
-        """Whether some plan of the layout might finish within `seconds` (False is a proof that none does).
+        """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
 
-        forward: least share of a layer's work that is forward; 0 leaves out fill, tails, memory and messages (quick)."""
+        forward: least fraction of a layer's seconds that is its forward; 0 leaves out fill, tails, memory and messages
+        (quick)."""
         left = self.layers
-        for place in reversed(range(len(self.stands))):
-            held = self._most_layers(place, left, seconds, forward)
+        for stage in reversed(range(len(self.placed))):
+            held = self._most_layers(stage, left, seconds, forward)
             if not held:
                 return False
             left -= held
@@ -98,43 +99,43 @@ class _Layout:
                 return True
         return False
 
-    def _most_layers(self, place: int, left: int, seconds: float, forward: float) -> int:
+    def _most_layers(self, stage: int, left: int, seconds: float, forward: float) -> int:
         """Most layers of a stage, with `left` layers in it and before it; 0 where it cannot hold one."""
         sizes = range(1, self.layers + 1)
-        by_compute = bisect.bisect_left(sizes, True, key=lambda k: not self._holds(place, k, 0, seconds, seconds, 0.0))
+        by_compute = bisect.bisect_left(sizes, True, key=lambda k: not self._holds(stage, k, 0, seconds, seconds, 0.0))
         if not forward:
             return min(by_compute, left)
-        most, tail = min(left, self._most_by_memory(place)), math.inf
+        most, tail = min(left, self._most_by_memory(stage)), math.inf
         for k in range(by_compute, 0, -1):
-            tail = min(tail, self._tail(place, k))
-            if k <= most and self._holds(place, k, left - k, seconds, seconds - tail, forward):
+            tail = min(tail, self._tail(stage, k))
+            if k <= most and self._holds(stage, k, left - k, seconds, seconds - tail, forward):
                 return k
         return 0
 
-    def _most_by_memory(self, place: int) -> int:
+    def _most_by_memory(self, stage: int) -> int:
         shape = replace(self.shape, schedule="1f1b")
-        return self.costs.most(shape, self.stands[place], place, len(self.stands), 1)
+        return self.costs.most(shape, self.placed[stage], stage, len(self.placed), 1)
 
-    def _holds(self, place: int, k: int, before: int, seconds: float, until: float, forward: float) -> bool:
+    def _holds(self, stage: int, k: int, before: int, seconds: float, until: float, forward: float) -> bool:
         """Whether the replicas of a stage of k layers, with `before` layers before it, have time for all microbatches.
 
-        The last backward ends by `until`, and the lanes have `seconds`."""
+        The last backward ends by `until`; the messages have `seconds`."""
         done = 0
-        for group, (count, (start, each)) in enumerate(zip(self.counts, self.seconds_of[place], strict=True)):
-            fill = forward * before * min((seconds_of[group][1] for seconds_of in self.seconds_of[:place]), default=0.0)
+        for group, (count, (start, each)) in enumerate(zip(self.counts, self.seconds_of[stage], strict=True)):
+            fill = forward * before * min((seconds_of[group][1] for seconds_of in self.seconds_of[:stage]), default=0.0)
             times = math.floor((until - fill) / (start + k * each))
-            if forward and self.lanes[place][group]:
-                times = min(times, math.floor(seconds / self.lanes[place][group]))
+            if forward and self.lanes[stage][group]:
+                times = min(times, math.floor(seconds / self.lanes[stage][group]))
             done += count * max(times, 0)
         return done >= self.total
 
-    def _tail(self, place: int, k: int) -> Seconds:
-        """Seconds of a stage of k layers behind its last backward."""
-        cost = self.costs.cost(self.shape, self.stands[place], k, self.ends[place])
-        return cost.tail(self.costs.config(self.shape, len(self.stands)))
+    def _tail(self, stage: int, k: int) -> Seconds:
+        """Seconds of a stage of k layers after its last backward."""
+        cost = self.costs.cost(self.shape, self.placed[stage], k, self.ends[stage])
+        return cost.tail(self.costs.config(self.shape, len(self.placed)))
 
-    def _leaves(self, groups: tuple[tuple[Run, ...], ...], place: int, step: int) -> list[float]:
+    def _leaves(self, groups: tuple[tuple[Run, ...], ...], stage: int, step: int) -> list[float]:
         """Seconds that one microbatch's messages to the next (or previous) stage take to leave a node, by group."""
-        if not 0 <= place + step < len(self.stands):
+        if not 0 <= stage + step < len(self.placed):
             return [0.0] * len(groups)
-        return [self.costs.leaves(self.shape, group[place], group[place + step]) for group in groups]
+        return [self.costs.leaves(self.shape, group[stage], group[stage + step]) for group in groups]

@@ -1,15 +1,14 @@
-"""Objectives of a plan beside step time, cost and energy per token (`sim.results.cost_energy`), and lower bounds on them.
+"""Objectives of a plan, which are step time, cost and energy per token (`sim.results.cost_energy`), and lower bounds on them.
 
-The bounds hold for every plan. A step computes W = layers x microbatches pairs of a layer and a microbatch. A replica of
-tp x cp devices on cluster c takes at least t_c seconds for one pair (t_c as in `planner.bounds.total_work`), so a pair costs at
-least tp x cp x price_c x t_c; and in those t_c seconds each device computes for e_c seconds at its watts. Hence
+The bounds hold for every plan. A step computes W = layers x microbatches units of work; a unit is one layer of one microbatch.
+A replica of tp x cp devices on cluster c takes at least t_c seconds for one unit (t_c as in `planner.bounds.total_work`), so a
+unit costs at least tp x cp x price_c x t_c. In these t_c seconds, each device computes for e_c seconds at its watts. Hence
 
     cost   >= W x min over c of (tp x cp x price_c x t_c)
     energy >= W x min over c of (tp x cp x watts_c x e_c)
 
-and the least over all shapes (tp, cp, ep, microbatch size, recomputation). Waiting, gradient synchronisation and embeddings are
-left out.
-"""
+The bound is the least value over all shapes (tp, cp, ep, microbatch size, recomputation). Waiting, gradient synchronisation and
+embeddings are left out."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.request import Request
 from planner.space.device_slots import Run
-from planner.space.shapes import Shape, searched, slots, splitting
-from sim.errors import PlanError
+from planner.space.shapes import Shape, searched, slots, split_backward
+from sim.errors import OptionError
 from sim.hardware.cluster import Cluster
 from sim.kernels import compute
 from sim.plan.plan import Plan
@@ -46,15 +45,15 @@ def known(request: Request) -> tuple[str, ...]:
 
 
 def check(request: Request, objective: str) -> None:
-    """Raise PlanError for an unknown objective, or where a usable device does not state the attribute it needs."""
+    """Raise OptionError for an unknown objective, or where a usable device does not state the attribute it needs."""
     if objective not in OBJECTIVES:
-        raise PlanError(f"objective {objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
+        raise OptionError(f"objective {objective!r} is unknown; known: {', '.join(OBJECTIVES)}")
     lacking = _lacking(request, objective)
     if lacking:
         fact, example = NEEDS[objective]
         devices = ", ".join(f"{cluster.node.device.name} of cluster {cluster.name}" for cluster in lacking)
         where = f"clusters.{lacking[0].name}.node.devices" + (".type" if objective == "energy" else "")
-        raise PlanError(f"objective {objective}: no {fact} known of {devices}; give it in the topology, {where}.{example}")
+        raise OptionError(f"objective {objective}: no {fact} known of {devices}; give it in the topology, {where}.{example}")
 
 
 def _lacking(request: Request, objective: str) -> list[Cluster]:
@@ -81,7 +80,7 @@ def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float,
     request, seen, costs = context.request, set[Shape](), MixedStageCosts(context)
     best = dict.fromkeys(("cost", "energy"), math.inf)
     for shape in searched(request, across=True):
-        one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
+        one = split_backward(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one in seen:
             continue
         seen.add(one)
@@ -95,7 +94,8 @@ def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float,
 
 
 def _per_layer(costs: MixedStageCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
-    """(USD, joules) of one layer and microbatch on a replica that never waits; 0 where its devices state no price or watts."""
+    """(USD, joules) of one layer of one microbatch on a replica that never waits; 0 where its devices state no price or
+    watts."""
     device = cluster.node.device
     _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False))
     busy = sum(compute.layer_seconds(device, costs.workload, costs.config(shape, 2)))

@@ -28,11 +28,11 @@ class OrderedStages:
     Every number is a lower bound (for memory an upper bound on layers) over all pipelines of this shape and order. A subclass
     (`planner.bounds.shape_families`) relaxes them further, to hold for a family of shapes.
 
-    horizon: longest time in seconds that tests ask about. either: numbers hold whether weights are gathered ahead of the next
-    step's forwards (as in the shape) or after the optimizer; then neither the first forward nor the tail waits for gathers."""
+    horizon: largest number of seconds that is tested. either: the numbers hold for parameter gathers before the forwards and
+    after the optimizer (`planner.space.shapes.overlaps`); then neither the first forward nor the tail waits for one."""
 
     whole_chunks = True
-    """Whether the first virtual stage of a stage of k layers has at least k // vpp layers, and not only one."""
+    """Whether the first virtual stage of a stage of k layers is known to have k // vpp layers; else it is known to have one."""
 
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], horizon: float = math.inf, either: bool = False):
         self.either = either
@@ -46,9 +46,9 @@ class OrderedStages:
             self.nic = context.fleets.nic_of(self.clusters)
         self.messages = [self._inside(option) for option in order]
         self.borders = [self._message(a, b) for a, b in pairwise(self.clusters)]
-        most = min(order[-1].capacity, self.pinned or self.layers, self.layers)
+        most = min(order[-1].max_stages, self.pinned or self.layers, self.layers)
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
-        self.capacities = [min(option.capacity, self.pinned or option.capacity) for option in order]
+        self.max_stages = [min(option.max_stages, self.pinned or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str], StageSizes] = {}
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
@@ -60,7 +60,7 @@ class OrderedStages:
 
     def _inside(self, option: NodeClass) -> float:
         """Least seconds of a message between neighbouring stages of one class; 0 where the class holds a single stage."""
-        seconds = self._message(option.cluster, option.cluster) if option.capacity > 1 else 0.0
+        seconds = self._message(option.cluster, option.cluster) if option.max_stages > 1 else 0.0
         return seconds if math.isfinite(seconds) else 0.0
 
     def cost(self, i: int, role: str, layers: int) -> StageCost:
@@ -77,7 +77,7 @@ class OrderedStages:
         return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)
 
     def _inner(self, i: int) -> list[float]:
-        return [self.messages[i]] if self.order[i].capacity > 1 else []
+        return [self.messages[i]] if self.order[i].max_stages > 1 else []
 
     def tail(self, cost: StageCost, role: str) -> float:
         """Seconds of a stage after its last backward."""
@@ -89,24 +89,24 @@ class OrderedStages:
 
     def _most_by_memory(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> int:
         shape, stages = self.shape, pp or after + 1
-        if self.chunked and pp is None:
+        if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
             return self.holders[i].memory.most_layers(role, ((shape.vpp, 0),))
-        held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.enough(self.m, stages), shape.vpp)
+        held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.representative(self.m, stages), shape.vpp)
         return self.holders[i].memory.most_layers(role, held)
 
     def most_by_compute(self, seconds: float) -> list[int]:
         """Most layers of a stage of each class by the work of its layers alone."""
         return [most_by_compute(option, seconds) for option in self.order]
 
-    def owed(self, stage: int, stages: int) -> int:
-        """Most weight gradients (W) that a stage may run after its last backward."""
-        return self._owed(self.shape.schedule, stage, stages)
+    def deferred(self, stage: int, stages: int) -> int:
+        """Most weight gradients (W) that a stage may defer until after its last backward."""
+        return self._deferred(self.shape.schedule, stage, stages)
 
-    def _owed(self, schedule: str, stage: int, stages: int) -> int:
-        return schedules.weights_behind(schedule, stage, stages, self.shape.enough(self.m, stages), self.shape.vpp)
+    def _deferred(self, schedule: str, stage: int, stages: int) -> int:
+        return schedules.weights_behind(schedule, stage, stages, self.shape.representative(self.m, stages), self.shape.vpp)
 
     def sizes(self, i: int, role: str) -> StageSizes:
-        """Seconds of the stages of class i in a role by layers; orders in which its messages are equal share them."""
+        """Seconds of the stages of class i in a role by layers; shared by all orders in which its messages are equal."""
         if (i, role) not in self._sizes:
             kind = type(self).__name__, self.either, self.horizon
             key = *kind, role, *self.sends(i, role), self.tied if role != "middle" else 0.0
@@ -121,7 +121,7 @@ class OrderedStages:
         m, cost = self.m, self.cost(i, role, layers)
         begin = cost.begin(-math.inf, self.config) if not self.either else -math.inf
         tail = self.tail(cost, role)
-        own = m * cost.slot + tail
+        own = m * cost.cycle + tail
         return StageSeconds(begin, own, max(begin, 0.0) + own, m * cost.busy, m * cost.lane, cost.weight, tail)
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class OrderedStages:
 
     @functools.cached_property
     def rates(self) -> list[tuple[float, float, float]]:
-        """By class, seconds of one layer for one microbatch: forward, forward and gradients of inputs, gradients of inputs."""
+        """By class, seconds of one layer for one microbatch: (forward, forward + gradients of inputs, gradients of inputs)."""
         pairs = [(self.cost(i, "middle", 1), self.cost(i, "middle", 2)) for i in range(len(self.order))]
         seconds = [(two.forward - one.forward, two.inputs - one.inputs) for one, two in pairs]
         return [(forward, forward + inputs, inputs) for forward, inputs in seconds]

@@ -16,10 +16,11 @@ from sim.plan import schedules
 def quick_estimate(
     context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool = True, messages: bool = True
 ) -> float:
-    """An estimate of the step of a shape in seconds, to search promising shapes first: on all classes, or on the best one.
+    """An estimate of the step of a shape in seconds: the least over the pipeline on all classes and those on one class each.
 
-    tails: include the longest tail, which takes longest to compute. messages: include messages; without them and without tails
-    the estimate is never larger, and quick. Infinite where stages of that size do not fit in memory."""
+    tails: add the longest tail (a stage's seconds after its last backward), which is slow to compute. messages: add messages.
+    The estimate without both is quick, and never larger than the one with them. Infinite where stages of the estimated size do
+    not fit in memory."""
     sets = [[option] for option in classes] + ([classes] if len(classes) > 1 else [])
     return min((estimate_over(context, shape, some, tails, messages) for some in sets), default=math.inf)
 
@@ -27,12 +28,12 @@ def quick_estimate(
 def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClass], tails: bool, messages: bool) -> float:
     """The estimate for a pipeline over all of these classes, with layers in proportion to the speed of the stages.
 
-    It adds the slowest stage once for every microbatch but one (with a message over its costliest border), each stage once, and
-    the longest tail."""
+    It is the sum of m - 1 microbatches on the slowest stage (with a message over its costliest border), one microbatch on every
+    stage, and the longest tail."""
     layers, m = context.request.workload.model.layers, shape.microbatches(context.request.workload)
-    speed = sum(option.capacity / option.layer_seconds for option in classes)
-    stages = shape.places(m, min(sum(option.capacity for option in classes), max(layers // shape.vpp, 1)))
-    in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.enough(m, stages), shape.vpp)
+    speed = sum(option.max_stages / option.layer_seconds for option in classes)
+    stages = shape.longest(m, min(sum(option.max_stages for option in classes), max(layers // shape.vpp, 1)))
+    in_flight = schedules.in_flight(shape.schedule, 0, stages, shape.representative(m, stages), shape.vpp)
     slowest = fill = tail = 0.0
     busiest = _busiest_link(context, shape, classes) if messages else 0.0
     crossed: list[float] = []
@@ -44,23 +45,23 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
         others = (other.cluster for other in classes if other is not option and messages)
         border = max((context.messages.least(option.cluster, other, shape, in_step=True) for other in others), default=0.0)
         crossed.append(border)
-        per_slot = max(border, busiest) if option.waits else max(border, busiest) * shape.vpp
+        on_link = max(border, busiest) if option.waits else max(border, busiest) * shape.vpp
         both = forward + backward
-        slot = both + max(2 * option.message if messages else 0.0, per_slot) if option.waits else max(both, per_slot)
-        slowest = max(slowest, slot)
-        fill += min(option.capacity, stages) * (2 * forward if option.splits else both) / shape.vpp
+        cycle = both + max(2 * option.message if messages else 0.0, on_link) if option.waits else max(both, on_link)
+        slowest = max(slowest, cycle)
+        fill += min(option.max_stages, stages) * (2 * forward if option.splits else both) / shape.vpp
         if tails:
             tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
     fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch ahead and the gradients of the last one back
     if messages and len(classes) > 1:
-        tail += min(context.tied.least(a.cluster, b.cluster, shape, b.capacity) for a, b in permutations(classes, 2))
+        tail += min(context.tied.least(a.cluster, b.cluster, shape, b.max_stages) for a, b in permutations(classes, 2))
     return (m - 1) * slowest + fill + tail
 
 
 def _busiest_link(context: PlanningContext, shape: Shape, classes: list[NodeClass]) -> float:
     """Seconds of one microbatch's messages on the busiest link of a pipeline over all stages of these classes."""
     layers = context.request.workload.model.layers
-    runs = tuple((option.cluster, min(option.capacity, layers)) for option in classes)
+    runs = tuple((option.cluster, min(option.max_stages, layers)) for option in classes)
     if sum(count for _, count in runs) < 2:
         return 0.0
     with suppress(NoRoute):

@@ -1,4 +1,4 @@
-"""Lower bounds on the step of a shape in closed form: layers are divided at will, stages never wait more than they must."""
+"""Lower bounds on the step of a shape in closed form: relaxations in which layers are divisible."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from sim.plan import schedules
 from sim.units import Seconds
 
 ONE_MICROBATCH = ((1, 0),)
-"""Activations that the last stage of 1F1B holds, as (microbatches, deferred weight gradients) (`schedules.in_flight`)."""
+"""Activations in flight on the last stage of 1F1B, as (microbatches, deferred weight gradients) (`schedules.in_flight`)."""
 
 
 def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass], any_schedule: bool = False) -> float:
     """A lower bound in seconds on the step of a shape, with fractional layers; infinite where no pipeline exists.
 
     A pipeline of L layers and m microbatches either stays in one class, where it must also fill and drain (`_equal_stages`),
-    or it crosses to another class. A crossing pipeline has stages of t_i seconds a layer; the two stages at a border also spend
-    x seconds on each message, unless the schedule overlaps messages. In T / m seconds a stage completes at most
-    (T / m - x_i) / t_i layers of one microbatch, all stages together at least L, so
+    or it crosses to another class. A crossing pipeline has stages of t_i seconds a layer. Of these, the two stages at a border
+    also spend x_i = x seconds on one message of each microbatch, unless the schedule overlaps messages; x_i = 0 for the others.
+    In T seconds a stage completes m microbatches, so it has at most (T / m - x_i) / t_i layers. All stages together have L, so
 
         T >= m (L + sum of x_i / t_i) / (sum of 1 / t_i)
 
-    which is least on the fastest stages, as many as there are layers. A border stage also has one layer at least:
-    T >= m (x + t). Finally, one microbatch passes all layers forward and backward, which takes L times the fastest layer.
+    which is least for the L (or pinned pp) fastest stages, with the border at the slowest of these. A border stage has at least
+    one layer, so T >= m (x + t). In either case, one microbatch passes all layers forward and backward, without weight
+    gradients, which takes at least L times the fastest layer.
 
-    any_schedule: the bound holds under every schedule that is searched, not only the shape's; then the last condition is left
-    out."""
+    any_schedule: the bound holds under every schedule that is searched, not only the shape's; then x is 0, and the last
+    condition is left out."""
     request = context.request
     layers, m, pinned = request.workload.model.layers, shape.microbatches(request.workload), request.wishes.pp
     bound = math.inf
     for option in classes:
-        most = min(option.capacity, pinned or layers, layers)
+        most = min(option.max_stages, pinned or layers, layers)
         if pinned in (None, most):
             share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
-    alike = ([1 / option.layer_seconds] * min(option.capacity, layers) for option in classes)
+    alike = ([1 / option.layer_seconds] * min(option.max_stages, layers) for option in classes)
     speeds = sorted(itertools.chain(*alike), reverse=True)[: pinned or layers]
     if len(classes) > 1 and len(speeds) >= (pinned or 2):
         waits = not any_schedule and not schedules.get(shape.schedule).OVERLAPS_SENDS
@@ -53,28 +54,31 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
 
 
 def relaxed_bound(request: Request, context: PlanningContext, usual: bool = False) -> Seconds:
-    """The stage model (`planner.models.stage_programme`) without its integrality: the least quick bound, under any schedule, of
-    all shapes whose layers fit in memory beside the activations of one microbatch. Infinite where no shape fits.
+    """The least quick bound, under any schedule, of all shapes whose layers fit in memory beside the activations of one
+    microbatch. Infinite where no shape fits.
 
-    The fall of this bound when devices, memory or work change is the value of that change: a shadow price, for the whole change
-    and not a marginal one. Links are no constraint of the relaxation and have no price. With only the `usual` microbatch sizes
-    the result is a price and no bound: the largest sizes leave so few microbatches that the relaxation ignores the devices."""
+    The amount by which this bound falls when devices, memory or work change is the value of that change: a shadow price, but of
+    the whole change, not of a marginal one. Links between stages do not occur in the bound and have no price. usual: only the
+    usual microbatch sizes. The result is then no bound, but gives better prices, because the largest sizes leave so few
+    microbatches that devices hardly matter."""
     every = searched(request, every_size=not usual)
     layers, found = request.workload.model.layers, [node_classes(context, shape) for shape in every]
     bounds = ((quick_bound(context, classes[0].shape, classes, True), index) for index, classes in enumerate(found) if classes)
     capacities = (
-        (bound, sum(option.capacity * option.memory.most_layers("middle", ONE_MICROBATCH) for option in found[index]))
+        (bound, sum(option.max_stages * option.memory.most_layers("middle", ONE_MICROBATCH) for option in found[index]))
         for bound, index in sorted(bounds)
     )
     return next((bound for bound, capacity in capacities if capacity >= layers), math.inf)
 
 
 def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
-    """Least step of a pipeline of equal stages, in seconds of one layer and microbatch, with fractional layers.
+    """Least step of a pipeline on p = `stages` equal sets of devices, in seconds of one layer and microbatch, with fractional
+    layers.
 
-    With x layers on the last stage, the largest other stage has at least (L - x) / (p - 1) layers and takes m times that. The
-    last stage waits once for a share `waits` of the other layers, and takes m x. The first value falls and the second grows
-    with x, so the larger of the two is least where they are equal."""
+    With x of the L layers on the last stage, the largest other stage has at least (L - x) / (p - 1) layers, so the step takes
+    at least m times that. The last stage computes for m x, and waits, while the pipeline fills and drains, for a fraction
+    `waits` of the other L - x layers. The first bound falls with x and the second grows, so their maximum is least where they
+    are equal."""
     if stages == 1:
         return float(m * layers)
     share = m / (stages - 1)

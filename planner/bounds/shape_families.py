@@ -1,6 +1,7 @@
-"""Stages of whole families of shapes: numbers that hold for every member, so that one deadline test rules out all of them.
+"""Stages of families of shapes: lower bounds that hold for every member, so that one deadline test rules out the whole family.
 
-A family test is sound if each number it uses is no larger (memory in layers: no smaller) than for any member of the family."""
+A test of a family is sound if each cost is at most that of any member, and each limit on layers by memory at least that of any
+member."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from sim.analytic.stage_costs import StageCost
 
 
 class AnyZeroStage(OrderedStages):
-    """Stages under every searched ZeRO stage, however weights are gathered. `order` are the classes under the first ZeRO stage.
+    """Stages under every searched ZeRO stage, and with parameter gathers before the forwards or after the optimizer.
 
-    ZeRO 2 and 3 only add reductions and gathers of every microbatch to ZeRO 1, which are left out here. ZeRO 3, with one bucket
-    for each layer, has the shortest tail and needs the least memory (`holders`)."""
+    `order` are the classes under the first ZeRO stage.
+
+    ZeRO 2 and 3 add reductions and gathers of every microbatch to ZeRO 1; they are left out here. ZeRO 3, with one bucket for
+    each layer, has the shortest tail and needs the least memory; `holders` are the classes under it."""
 
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float):
         super().__init__(context, order, horizon, True)
@@ -44,8 +47,8 @@ class AnyChunks(AnyZeroStage):
 class AnySchedule(AnyZeroStage):
     """`AnyZeroStage` for each of several schedules without virtual stages; the shape's own schedule splits the backward.
 
-    No rank waits for its messages to leave. Each stage may hold as few activations, and run as many weight gradients after its
-    last backward, as under whichever of the schedules `names` allows most."""
+    No rank waits for its messages to leave. A stage holds the fewest activations, and defers the most weight
+    gradients, of all the schedules `names`."""
 
     def __init__(
         self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float,
@@ -64,14 +67,14 @@ class AnySchedule(AnyZeroStage):
         return super().tail(cost.sending(0.0, 0.0, 0.0, 0.0), role)
 
     def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
-        """The most layers under any of the schedules."""
+        """Most layers under any of the schedules."""
         key = i, role, after, pp
         if key not in self._most:
             self._most[key] = max(self._most_by_memory(name, i, role, after, pp) for name in self._names)
         return self._most[key]
 
-    def owed(self, stage: int, stages: int) -> int:
-        """The most weight gradients under any of the schedules."""
+    def deferred(self, stage: int, stages: int) -> int:
+        """Most deferred weight gradients under any of the schedules."""
         if (stage, stages) not in self._most:
-            self._most[stage, stages] = max(self._owed(name, stage, stages) for name in self._names)
+            self._most[stage, stages] = max(self._deferred(name, stage, stages) for name in self._names)
         return self._most[stage, stages]

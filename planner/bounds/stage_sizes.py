@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class StageSeconds:
     """Seconds of a stage of a given number of layers, for all m microbatches of a step.
 
-    begin: when its weight gathers let the first forward begin; own: m slots and the tail; both: `begin` (at least 0) and `own`;
-    busy: rank time of m microbatches; lane: m messages on their lane; weight: one weight gradient (W); tail: what follows the
-    last backward (gradient reduction, optimizer, tied embedding)."""
+    begin: earliest begin of the first forward by its parameter gathers, -inf if they do not count; own: m cycles plus the
+    tail; both: `begin` (at least 0) plus `own`; busy: rank time of m microbatches; lane: m microbatches on the message lane;
+    weight: one weight gradient (W); tail: what follows the last backward (gradient reduction, optimizer, tied embedding)."""
 
     begin: float
     own: float
@@ -26,10 +26,10 @@ class StageSeconds:
 class StageSizes:
     """Seconds of the stages of one class in one role for 1 to `largest` layers, and their monotone envelope.
 
-    A larger stage can have a smaller `begin` or `own`: more gradient buckets hide more of the reduction. The envelope of a size
-    replaces `begin`, `own` and `both` by the least value over this size and all larger ones. So the envelope never exceeds the
-    exact value, and never falls as layers are added; `busy`, `lane` and `weight` never fall by themselves. Sizes are computed
-    from the largest down, as far as they are asked for."""
+    A larger stage can have a smaller `begin` or `own`, because more gradient buckets hide more of the reduction. The envelope
+    of a size replaces `begin`, `own` and `both` by the least value over this size and all larger ones. So the envelope never
+    exceeds the exact value, and never falls as layers are added. `busy`, `lane` and `weight` never fall as layers are added
+    anyway. Sizes are computed on demand, from the largest down."""
 
     def __init__(self, seconds: Callable[[int], StageSeconds], largest: int):
         self._seconds, self._largest = seconds, largest

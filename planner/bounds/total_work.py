@@ -1,6 +1,6 @@
 """The total-work bound: a lower bound on the step of every plan, as if no device ever waited.
 
-A slot (tensor-parallel group) that takes t seconds for one layer of one microbatch computes at most T / t of them in T seconds.
+A slot (tensor-parallel group) that takes t seconds for one layer of one microbatch computes at most T / t layers in T seconds.
 All slots together must compute every layer of every microbatch, so T >= (layers x microbatches) / (sum of 1 / t over slots).
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run
-from planner.space.shapes import Shape, searched, slots, splitting
+from planner.space.shapes import Shape, searched, slots, split_backward
 
 
 class Work:
@@ -26,7 +26,7 @@ class Work:
         """A lower bound in seconds on all plans with the shape's tp, cp, ep, microbatch size and recomputation.
 
         Infinite where no cluster has the slots."""
-        one = splitting(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
+        one = split_backward(replace(shape, dp=shape.ep // math.gcd(shape.ep, shape.cp), zero_shard_size=None))
         if one not in self._bounds:
             rate = 0.0
             for cluster in self._request.clusters():

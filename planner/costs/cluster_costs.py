@@ -1,4 +1,4 @@
-"""Costs of the stages of one cluster: collectives and compute, one entry for each position on the nodes."""
+"""Costs of the stages of one cluster: collectives and compute, one entry for each position of a stage on its nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import period
 from planner.space.device_slots import Run, rows
-from planner.space.shapes import Shape, slots, splitting, spread, uneven
+from planner.space.shapes import Shape, slots, split_backward, spread, uneven
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
 from sim.network.collective_costs import CollectiveCosts
@@ -17,9 +17,9 @@ from sim.workload.workload import Workload
 
 
 @functools.lru_cache(maxsize=4096)
-def single(shape: Shape) -> Shape:
+def single_replica(shape: Shape) -> Shape:
     """The shape with one replica, under a schedule that splits the backward."""
-    return replace(splitting(shape), dp=1, zero_stage=1, zero_shard_size=None)
+    return replace(split_backward(shape), dp=1, zero_stage=1, zero_shard_size=None)
 
 
 class ClusterCosts:
@@ -47,7 +47,7 @@ class ClusterCosts:
 
     def stages(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
         """Costs of the stages of a cluster, one for each position on its nodes; the backward is split."""
-        key = cluster.name, splitting(shape)
+        key = cluster.name, split_backward(shape)
         if key not in self._stages:
             config = key[1].config(self._workload, 2)
             every = self.collectives(cluster, shape)
@@ -55,10 +55,11 @@ class ClusterCosts:
         return self._stages[key]
 
     def spread(self, cluster: Cluster, shape: Shape) -> StageCosts | None:
-        """Costs of a single stage spread evenly over its nodes; None where this equals filling node after node."""
+        """Costs of a pipeline of one stage that is spread evenly over its nodes; None where this equals filling node after
+        node."""
         if not uneven(cluster, shape, 1):
             return None
-        config = splitting(shape).config(self._workload, 2)
+        config = split_backward(shape).config(self._workload, 2)
         key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
         if key not in self._collectives:
             placed = ReplicaRows.of(self._fleets.fleet, spread(cluster, shape.tp, shape.slots))
@@ -66,15 +67,15 @@ class ClusterCosts:
         return StageCosts(self._workload, config, *self._collectives[key])
 
     def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
-        """(forward, backward) seconds of one microbatch on one layer; without cp and ep independent of the replicas."""
-        one = single(shape)
+        """(forward, backward) seconds of one microbatch on one layer, without cp and ep, where replicas do not matter."""
+        one = single_replica(shape)
         key = cluster.name, one
         if key not in self._layers:
             ones, twos = ([costs.work(k, False, False) for costs in self.stages(cluster, one)] for k in (1, 2))
-            forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
+            forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
             self._layers[key] = forward, backward
         return self._layers[key]
 
     def least(self, cluster: Cluster, shape: Shape) -> dict[tuple[str, int], StageCost]:
         """The cache of the least costs of a cluster's stages by (role, layers), shared by all schedules."""
-        return self._least.setdefault((cluster.name, splitting(shape)), {})
+        return self._least.setdefault((cluster.name, split_backward(shape)), {})

@@ -1,8 +1,7 @@
-"""The planning context: what all shapes and strategies of one request share, so that nothing is computed twice."""
+"""The planning context: the caches that all shapes and strategies of one request share."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,10 @@ from planner.costs.tied_embedding import TiedEmbeddingCosts
 from planner.placement.simulation import FastestTimeline
 from planner.request import Request
 from planner.space.shapes import Shape
+from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import StageRows
 from sim.errors import HolmesError, Infeasible
 from sim.plan.plan import Plan
-
-SOON = 5.0
-"""Seconds that a quick strategy has in any case (a guess). A larger value may exceed the request's time limit further."""
 
 
 class PlanningContext:
@@ -27,7 +24,7 @@ class PlanningContext:
 
     def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
         self.request, self.progress = request, progress
-        self.deadline = time.monotonic() + request.time_limit
+        self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time
         self.timelines = FastestTimeline()
@@ -37,23 +34,20 @@ class PlanningContext:
         self.messages = MessageCosts(request, self.fleets)
         self.loads = MessageLoads(request.workload, self.fleets, self.cluster_costs)
         self.tied = TiedEmbeddingCosts(request.workload, self.fleets)
-        self.options: dict[Shape, list[Any]] = {}  # node classes of the latest shapes (planner.costs.node_classes)
-        self.stage_rows: StageRows = {}  # of the evaluator's tables: the classes of a shape come in several orders
+        self.options: dict[Shape, list[Any]] = {}  # cache of planner.costs.node_classes: the latest shapes
+        self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape
         # caches of planner.costs.node_classes, shared by shapes: seconds and bytes of stages of 1 and 2 layers, by role
         self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}
         self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}
         self.deferred: dict[tuple[Shape, int, str], tuple[float, ...]] = {}
 
-    def until(self) -> float:
-        """When a quick strategy that begins now should end: at the deadline, but not sooner than `SOON` seconds from now."""
-        return max(self.deadline, time.monotonic() + SOON)
-
-    def answer(self, strategy: str, think: Callable[[], Plan]) -> Plan:
-        """The plan of a strategy, computed once by `think`; raises again the Infeasible that it raised."""
+    def answer(self, strategy: str, compute: Callable[[], Plan]) -> Plan:
+        """The plan of a strategy, cached. `compute` computes it; an Infeasible that it raises is cached, too, and raised
+        again."""
         if strategy not in self._answers:
             self.progress(f"strategy {strategy}")
             try:
-                self._answers[strategy] = think()
+                self._answers[strategy] = compute()
             except Infeasible as error:
                 self._answers[strategy] = error
         found = self._answers[strategy]

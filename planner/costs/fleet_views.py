@@ -11,9 +11,9 @@ from sim.network.paths import Capacities
 
 
 class FleetViews:
-    """`fleet` as it is, and `open`, the same without oversubscribed fabrics; the capacities of the links of both.
+    """`fleet`, as in the topology, and `open`, the same fleet without leaf switches; the capacities of the links of both.
 
-    Bounds on messages use `open`: a placement may choose nodes such that no message crosses the spine."""
+    Bounds on messages use `open`, because a placement may choose nodes such that no message crosses the spine."""
 
     def __init__(self, fleet: Fleet):
         self.fleet, self.capacities = fleet, Capacities(fleet)

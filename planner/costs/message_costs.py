@@ -21,7 +21,7 @@ from sim.network.routes import message_route
 
 
 class MessageCosts:
-    """Seconds of messages between stages: least ones, wherever the stages are (`least`), and of given stages (`hop`)."""
+    """Seconds of messages between stages: of given stages (`hop`), and the least for any position of the stages (`least`)."""
 
     def __init__(self, request: Request, fleets: FleetViews):
         self._request, self._fleets = request, fleets
@@ -32,8 +32,8 @@ class MessageCosts:
     def in_step(self, clusters: Iterable[Cluster], shape: Shape) -> bool:
         """Whether the replicas of a pipeline on these clusters keep step, because their stages have equal positions on nodes.
 
-        Each stage fills whole nodes or a whole part of one. Only then do the messages of all replicas always travel together
-        and share links; elsewhere one replica may run ahead of the others and find its links free."""
+        That is so where each stage fills whole nodes, or a node is filled by whole stages. Then the messages of all replicas
+        are sent at the same time and share links. Otherwise one replica may run ahead of the others and find its links free."""
         widths = {cluster.node.count // shape.tp for cluster in clusters}
         return not any(shape.slots % width and width % shape.slots for width in widths if width)
 
@@ -47,9 +47,9 @@ class MessageCosts:
     ) -> float:  # fmt: skip
         """Least seconds of a message between neighbouring stages on two clusters, whatever their positions on nodes.
 
-        It goes over NIC type `nic`, or over the best of all that join the two; infinite where none does. It is the message of
-        the first rank of the first replica (`hop`) in a pipeline on `clusters`, or on any clusters, which is a lower bound.
-        With `in_step`, replicas are assumed to keep step in any case, which makes it an estimate."""
+        The message is that of the first rank of the first replica (`hop`). nic: its NIC type, or the fastest one that joins the
+        two clusters; infinite where none does. clusters: those of the pipeline; if empty, any clusters. in_step: assume that
+        replicas keep step. The result is a lower bound, but with `in_step` it is an estimate."""
         in_step = in_step or self.in_step(clusters or self._able(shape), shape)
         link = source.name, target.name, shape.tp, shape.dp, shape.cp, nic, in_step
         key = *link, shape.microbatch_size
@@ -63,7 +63,7 @@ class MessageCosts:
     def _every(self, source: Cluster, target: Cluster, shape: Shape, nic: str, in_step: bool) -> Iterator[AlphaBeta]:
         """Message costs between neighbouring stages in every position, over every NIC type that can join them.
 
-        A pipeline uses one type, which its other clusters may decide, so it need not be the fastest of these two."""
+        A pipeline uses one NIC type. Its other clusters may exclude the fastest type of these two."""
         fleet, stages = self._fleets.open, slots(source, shape.tp) // shape.slots
         a, b = fleet.cluster(source.name), fleet.cluster(target.name)
         last = stages - 1 if source == target else stages
@@ -75,8 +75,8 @@ class MessageCosts:
     def hop(self, source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str, in_step: bool = True) -> float:
         """Seconds of the message of the first rank from stage i of a cluster to stage j of a cluster.
 
-        It goes over a NIC type where it leaves a node. Replicas in step share the links (`in_step`). A step takes no less than
-        its first replica does, so the first replica's wait is a bound; where all have equal positions, each waits as long."""
+        nic: the NIC type of messages between nodes. in_step: replicas keep step and share links. A step takes at least as long
+        as its first replica, so this is a lower bound for the message; where all replicas have equal positions, it is exact."""
         i, j = self._nearest(source, i, target, j, shape)
         key = source.name, i, target.name, j, shape.tp, shape.dp, shape.cp, nic, in_step
         if key not in self._hops:
@@ -110,7 +110,7 @@ class MessageCosts:
 
 
 def _first(fleet: Fleet, between: list[Hop], capacities: Capacities, in_step: bool) -> AlphaBeta:
-    """AlphaBeta of the first of some messages; where they keep step, on links that it shares with the others, else alone."""
+    """AlphaBeta of the first message: on links that it shares with the others where replicas keep step, else alone."""
     some = between if in_step else between[:1]
     routes = [
         message_route(fleet, a, b, "intra_node" if (a.cluster, a.node) == (b.cluster, b.node) else nic) for a, b, nic, _ in some

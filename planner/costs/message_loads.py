@@ -1,4 +1,4 @@
-"""Seconds of the busiest link for all point-to-point messages of one microbatch, both ways."""
+"""Seconds of the busiest link for all point-to-point messages of one microbatch, in both directions."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from sim.workload.workload import Workload
 class MessageLoads:
     """Loads of the busiest link by the messages of pipelines; each is computed once for a request.
 
-    A link cannot carry the messages of m microbatches in less than m times its load, however late it begins, so loads leave out
-    latency."""
+    A link carries the messages of m microbatches in m times its load or more. Loads leave out latency, because messages may
+    overlap."""
 
     def __init__(self, workload: Workload, fleets: FleetViews, costs: ClusterCosts):
         self._workload, self._fleets, self._costs = workload, fleets, costs
         self._loads: dict[tuple[object, ...], AlphaBeta | None] = {}
 
     def load(self, runs: tuple[Stages, ...], shape: Shape, nic: str, fleet: Fleet, whole: bool = False) -> float:
-        """Seconds of one microbatch's messages, both ways, on the busiest link between neighbouring stages of a pipeline.
+        """Seconds of one microbatch's messages, in both directions, on the busiest link between neighbouring stages of a
+        pipeline.
 
         runs: the stages in pipeline order. A node inside the pipeline sends activations to one side and gradients to the other.
-        Of many stages of a run only those at both ends are computed; the others repeat them. whole: the runs are the whole
-        pipeline, which with virtual stages also sends from its last stage to its first."""
+        Of a long run, only the stages at both ends are computed, because the others repeat their positions. whole: the runs are
+        the whole pipeline, which with virtual stages also sends from its last stage to its first."""
         key = *((cluster.name, first, count) for cluster, first, count in runs), shape.tp, shape.dp, shape.cp, shape.vpp, nic
         key = *key, whole, fleet is self._fleets.open
         if key not in self._loads:
             found: list[Hop] = []
-            for place, (cluster, first, count) in enumerate(runs):
+            for index, (cluster, first, count) in enumerate(runs):
                 near = 2 * len(self._costs.stages(cluster, shape))
                 for i in range(first, first + count - 1):
                     if i < first + near or i >= first + count - 1 - near:
                         found += hops(cluster, i, cluster, i + 1, shape, nic)
-                if place + 1 < len(runs):
-                    found += hops(cluster, first + count - 1, runs[place + 1][0], runs[place + 1][1], shape, nic)
+                if index + 1 < len(runs):
+                    found += hops(cluster, first + count - 1, runs[index + 1][0], runs[index + 1][1], shape, nic)
             found *= shape.vpp
             if whole:
                 (head, first, _), (cluster, last, count) = runs[0], runs[-1]
@@ -59,7 +60,8 @@ class MessageLoads:
     def node_loads(self, cluster: Cluster, others: list[Cluster], shape: Shape) -> tuple[float, float]:
         """Least loads of a node of a cluster that has stages before and behind it, with one virtual stage each.
 
-        Returns that of a pipeline inside the cluster, and that of one that leaves it; 0 where there is no such node."""
+        Returns (least load in a pipeline inside the cluster, least load in one that leaves it); 0 where there is no such
+        node."""
         positions = len(self._costs.stages(cluster, shape))
         stages = slots(cluster, shape.tp) // shape.slots
         if stages <= positions:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
-from planner.space.device_slots import Run, StageSlots, borders, rows, unlike
+from planner.space.device_slots import Run, StageSlots, borders, distinct_offsets, rows
 from planner.space.shapes import Shape, slot
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
@@ -35,7 +35,7 @@ class MixedStageCosts:
         self.context, self.fleet, self.workload = context, context.request.topology.fleet, context.request.workload
         self._collective_costs: dict[tuple[object, ...], CollectiveCosts] = {}
         self._costs: dict[tuple[object, ...], StageCost] = {}
-        self._lines: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._linear: dict[tuple[object, ...], tuple[float, float]] = {}
         self._own: dict[tuple[object, ...], tuple[tuple[float, float], tuple[float, float]]] = {}
         self._pairs: dict[tuple[str, str, bool], AlphaBeta] = {}
         self._lanes: dict[tuple[object, ...], float] = {}
@@ -48,103 +48,105 @@ class MixedStageCosts:
         return self._configs[shape, pp]
 
     def cost(
-        self, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+        self, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> StageCost:
         """Costs of a stage. ends: whether it is the (first, last) of the pipeline.
 
-        They are those of its slowest devices, or of its devices of one type (`spec`). Raises PlanError where nothing joins its
-        devices."""
-        key = shape, _geometry(stand, shape.tp), layers, ends, spec and spec.name
+        The costs are those of its slowest devices, or with `spec` of its devices of that type. Raises NoRoute where no link
+        joins its devices."""
+        key = shape, _geometry(stage, shape.tp), layers, ends, spec and spec.name
         if key not in self._costs:
-            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stand, spec))
+            costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stage, spec))
             self._costs[key] = costs.of(layers, *ends, (spec,) if spec else ())
         return self._costs[key]
 
-    def _collectives(self, shape: Shape, stand: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
+    def _collectives(self, shape: Shape, stage: StageSlots, spec: DeviceSpec | None) -> CollectiveCosts:
         groups = shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.zero_shard_size
-        key = _geometry(stand, shape.tp), groups, spec and spec.name
+        key = _geometry(stage, shape.tp), groups, spec and spec.name
         if key not in self._collective_costs:
             if spec is None:
                 self._collective_costs[key] = CollectiveCosts(
-                    self.fleet, self.config(shape, 1), rows(stand, shape.tp), self.context.fleets.capacities
+                    self.fleet, self.config(shape, 1), rows(stage, shape.tp), self.context.fleets.capacities
                 )
             else:
-                own = tuple(row for row, kind in enumerate(_types(stand)) if kind == spec.name)
-                self._collective_costs[key] = self._collectives(shape, stand, None).among(own)
+                own = tuple(row for row, kind in enumerate(_types(stage)) if kind == spec.name)
+                self._collective_costs[key] = self._collectives(shape, stage, None).among(own)
         return self._collective_costs[key]
 
-    def line_seconds(
-        self, shape: Shape, stand: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
+    def linear_seconds(
+        self, shape: Shape, stage: StageSlots, ends: tuple[bool, bool], spec: DeviceSpec | None = None
     ) -> tuple[float, float]:
-        """(s, c): a stage of k layers takes s + k c seconds for one microbatch, forward and backward."""
-        kept: object = _geometry(stand, shape.tp), shape.dp, shape.cp, shape.ep
+        """(s, c) of a stage: with k layers it takes s + k c seconds for one microbatch, forward and backward."""
+        kept: object = _geometry(stage, shape.tp), shape.dp, shape.cp, shape.ep
         if max(shape.cp, shape.ep) == 1:  # positions and number of its replicas do not matter
-            kept = tuple(dict.fromkeys(run.cluster.name for run in stand))
+            kept = tuple(dict.fromkeys(run.cluster.name for run in stage))
         degrees = shape.tp, shape.vpp, shape.microbatch_size, shape.recompute, shape.schedule, shape.zero_stage
         key = kept, degrees, shape.zero_shard_size, ends, spec and spec.name
-        if key not in self._lines:
-            one, two = (self._both(shape, stand, layers, ends, spec) for layers in (1, 2))
-            self._lines[key] = 2 * one - two, two - one
-        return self._lines[key]
+        if key not in self._linear:
+            one, two = (self._both(shape, stage, layers, ends, spec) for layers in (1, 2))
+            self._linear[key] = 2 * one - two, two - one
+        return self._linear[key]
 
-    def _both(self, shape: Shape, stand: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
+    def _both(self, shape: Shape, stage: StageSlots, layers: int, ends: tuple[bool, bool], spec: DeviceSpec | None) -> float:
         """Seconds of one microbatch, forward and backward; gradient groups do not matter."""
-        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stand, spec))
+        costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stage, spec))
         return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
 
     def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
-        """`line_seconds` of one replica, on the first slots of a run, wherever the other replicas and their experts are."""
+        """`linear_seconds` of one replica alone, on the first slots of a run; other replicas and their experts do not
+        matter."""
         forward, backward = self.own_passes(shape, run, ends)
         return forward[0] + backward[0], forward[1] + backward[1]
 
     def least_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
         """(s, c) of `own_seconds`, each the least over all replicas of a run."""
-        every = [self.own_seconds(shape, one, ends) for one in unlike(run, shape.tp, shape.cp)]
+        every = [self.own_seconds(shape, one, ends) for one in distinct_offsets(run, shape.tp, shape.cp)]
         return min(start for start, _ in every), min(each for _, each in every)
 
     def own_passes(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[tuple[float, float], tuple[float, float]]:
         """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up."""
         width = _narrow(shape) if shape.ep == 1 else shape
-        stand = (Run(run.cluster, run.first, shape.cp),)
-        key = width, _geometry(stand, shape.tp), ends
+        stage = (Run(run.cluster, run.first, shape.cp),)
+        key = width, _geometry(stage, shape.tp), ends
         if key not in self._own:
-            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._collectives(width, stand, None))
+            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._collectives(width, stage, None))
             ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
             forward, backward = ((2 * one - two, two - one) for one, two in zip(ones, twos, strict=True))
             self._own[key] = forward, backward
         return self._own[key]
 
     def bytes_at(
-        self, shape: Shape, stand: StageSlots, layers: int, place: int, pp: int, microbatches: int
+        self, shape: Shape, stage: StageSlots, layers: int, index: int, pp: int, microbatches: int
     ) -> tuple[float, float]:
-        """(bytes of the fullest rank of a stage, memory of its smallest device). Raises PlanError."""
+        """(bytes of the fullest rank of a stage, memory of its smallest device). Raises NotDefined (`schedules.in_flight`)."""
         config = self.config(shape, pp)
-        pairs = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
-        ends = place == 0, place == pp - 1
-        inside = max(memory.place_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
-        return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stand)
+        pairs = schedules.in_flight(shape.schedule, index, pp, microbatches, shape.vpp)
+        ends = index == 0, index == pp - 1
+        inside = max(memory.rank_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
+        return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stage)
 
-    def most(self, shape: Shape, stand: StageSlots, place: int, pp: int, microbatches: int) -> int:
+    def most(self, shape: Shape, stage: StageSlots, index: int, pp: int, microbatches: int) -> int:
         """Most layers that fit in the memory of a stage; 0 where none fits. Bytes are linear in the layers."""
-        (one, limit), (two, _) = (self.bytes_at(shape, stand, k, place, pp, microbatches) for k in (1, 2))
+        (one, limit), (two, _) = (self.bytes_at(shape, stage, k, index, pp, microbatches) for k in (1, 2))
         return max(0, 1 + math.floor((limit - one) / (two - one) * (1 + 1e-12)))
 
     def per_byte(self, pairs: Iterable[tuple[Device, Device]]) -> float:
-        """Seconds per byte over the slowest link between pairs of devices, each used alone. Raises PlanError for no link."""
+        """Seconds per byte over the slowest link between pairs of devices, each used alone. Raises NoRoute for no link."""
         return max((self._pair(a, b).per_byte for a, b in pairs), default=0.0)
 
-    def messages(self, shape: Shape, stands: Sequence[StageSlots]) -> list[float]:
-        """By border between stages, seconds of one microbatch's activations and their gradients back over its slowest link."""
+    def messages(self, shape: Shape, stages: Sequence[StageSlots]) -> list[float]:
+        """For each border between stages, seconds of one microbatch's activations and of their gradients over its slowest
+        link."""
         nbytes = message_bytes(self.workload, self.config(shape, 2))
         return [
             2 * max(self._pair(*pair).seconds(nbytes) for pair in borders(a, b, shape.tp))
-            for a, b in itertools.pairwise(stands)
+            for a, b in itertools.pairwise(stages)
         ]
 
     def leaves(self, shape: Shape, run: Run, other: Run) -> float:
-        """Least seconds in which the messages of all replicas on a run's first node leave it for another run, side by side.
+        """Least seconds in which the concurrent messages of all replicas on a run's first node leave the node for another run.
 
-        0 where they stay in the node. Raises PlanError where nothing joins them."""
+        0 where they stay inside the node. Raises NoRoute where no link joins the two runs."""
         per_node, peers = (one.cluster.node.count // shape.tp for one in (run, other))
         ahead = other.first // peers - run.first // per_node if run.cluster == other.cluster else None
         key = run.cluster.name, run.first % per_node, other.cluster.name, other.first % peers, ahead, run.count, shape.tp
@@ -161,7 +163,7 @@ class MixedStageCosts:
         return self._lanes[key] * message_bytes(self.workload, self.config(shape, 2))
 
     def _pair(self, a: Device, b: Device) -> AlphaBeta:
-        """AlphaBeta of one message between two devices. Raises PlanError where nothing joins them."""
+        """AlphaBeta of one message between two devices. Raises NoRoute where no link joins them."""
         key = a.cluster, b.cluster, (a.cluster, a.node) == (b.cluster, b.node)
         if key not in self._pairs:
             nic, _ = common_transport(self.fleet, (a, b))
@@ -175,12 +177,12 @@ def _narrow(shape: Shape) -> Shape:
     return replace(shape, dp=1, zero_shard_size=None)
 
 
-def _geometry(stand: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
+def _geometry(stage: StageSlots, tp: int) -> tuple[tuple[str, int, int], ...]:
     """Positions of a stage on the nodes of its clusters: (cluster, first slot on its node, slots) of every run."""
-    return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stand)
+    return tuple((run.cluster.name, run.first % (run.cluster.node.count // tp), run.count) for run in stage)
 
 
-def _types(stand: StageSlots) -> Iterator[str]:
+def _types(stage: StageSlots) -> Iterator[str]:
     """The device type of every replica."""
-    for run in stand:
+    for run in stage:
         yield from itertools.repeat(run.cluster.node.device.name, run.count)

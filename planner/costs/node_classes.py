@@ -1,4 +1,4 @@
-"""Node classes: the nodes of one cluster, which are identical, and what they offer to a shape: stages, costs and memory.
+"""Node classes: the equal nodes of one cluster under one shape, with the number, costs and memory of their stages.
 
 Costs are closed forms of `sim.analytic.stage_costs` for stages that fill one node after the other."""
 
@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.costs.cluster_costs import single
+from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
-from planner.costs.stage_memory import StageMemory, shape_alone
+from planner.costs.stage_memory import StageMemory, single_stage_config
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
-from planner.space.shapes import Shape, slots, splitting
+from planner.space.shapes import Shape, slots, split_backward
+from sim.analytic.pipeline_step import PipelineStage, stage_ends
 from sim.analytic.stage_costs import StageCost, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
@@ -29,13 +30,14 @@ KEPT = 256
 class NodeClass:
     """Costs and memory of the stages of one class under one shape, by role (first, middle, last, only) and layers.
 
-    capacity: most stages of the class in a pipeline; costs: one entry for each position of a stage on its nodes; memory: what
-    fits; waits: ranks wait for their messages to leave; splits: the schedule splits the backward."""
+    max_stages: most stages of the class in a pipeline; costs: one entry for each position of a stage on its nodes; memory: how
+    many layers and microbatches fit; waits: ranks wait for their messages to leave; splits: the schedule splits the
+    backward."""
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
         request = context.request
         self.cluster, self.shape, self.workload = cluster, shape, request.workload
-        self.capacity = slots(cluster, shape.tp) // shape.slots
+        self.max_stages = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
         self.costs = context.cluster_costs.stages(cluster, shape)
@@ -51,7 +53,7 @@ class NodeClass:
 
     @functools.cached_property
     def plain(self) -> ParallelConfig:
-        """The configuration without virtual stages, with which begin and tail are estimates and not bounds."""
+        """The configuration without virtual stages. Begin and tail computed with it are estimates, not bounds."""
         return replace(self.config, vpp=1, schedule="1f1b")
 
     @functools.cached_property
@@ -63,7 +65,7 @@ class NodeClass:
     def message(self) -> float:
         """An estimate of the least seconds of a message between neighbouring stages; 0 where there are none."""
         one = self.cluster, self.cluster, self.shape
-        inside = self._context.messages.least(*one, in_step=True) if self.capacity > 1 else math.inf
+        inside = self._context.messages.least(*one, in_step=True) if self.max_stages > 1 else math.inf
         least = min(inside, self.crossing)
         return least if math.isfinite(least) else 0.0
 
@@ -73,23 +75,25 @@ class NodeClass:
         return self.crossing - self.message if math.isfinite(self.crossing) else 0.0
 
     @functools.cached_property
-    def throughs(self) -> tuple[float, float]:
-        """Least seconds of one microbatch's messages at a node inside a pipeline: within the cluster, and leaving it."""
+    def node_loads(self) -> tuple[float, float]:
+        """Least seconds of one microbatch's messages at a node with stages before and after it (`MessageLoads.node_loads`).
+
+        Returns (in a pipeline inside the cluster, in a pipeline that leaves the cluster)."""
         return self._context.loads.node_loads(self.cluster, self._others, self.shape)
 
     @property
-    def through(self) -> float:
-        """`throughs` of a pipeline within the cluster."""
-        return self.throughs[0]
+    def node_load_inside(self) -> float:
+        """`node_loads` in a pipeline inside the cluster."""
+        return self.node_loads[0]
 
     @property
-    def through_crossing(self) -> float:
-        """`throughs` of a pipeline that leaves the cluster."""
-        return self.throughs[1]
+    def node_load_crossing(self) -> float:
+        """`node_loads` in a pipeline that leaves the cluster."""
+        return self.node_loads[1]
 
     @functools.cached_property
-    def alone(self) -> tuple[NodeClass, ...]:
-        """Variants of the class for a pipeline of one stage: filling node after node and, where it differs, spread evenly."""
+    def as_single_stage(self) -> tuple[NodeClass, ...]:
+        """The class for a pipeline of one stage: filling node after node and, where that differs, spread evenly over nodes."""
         spread = self._context.cluster_costs.spread(self.cluster, self.shape)
         if spread is None:
             return (self,)
@@ -121,7 +125,7 @@ class NodeClass:
         """(forward, backward) seconds of a microbatch, linear in the layers; None with cp or ep, where other ranks matter."""
         if max(self.shape.cp, self.shape.ep) > 1:
             return None
-        key = self.cluster.name, single(self.shape), role
+        key = self.cluster.name, single_replica(self.shape), role
         if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
             self._context.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
@@ -130,17 +134,18 @@ class NodeClass:
 
     def single_seconds(self) -> float:
         """Closed form of the step of a pipeline of one stage: a lower bound on the evaluator's result."""
-        cost, config = self.cost("only", self.workload.model.layers), shape_alone(self.config)
-        closed = cost.begin(0.0, config) + self.microbatches * cost.slot + cost.tail(config)
-        return max(closed, self.single_bound)
+        cost, config = self.cost("only", self.workload.model.layers), single_stage_config(self.config)
+        (end,) = stage_ends((PipelineStage(cost, cost.forward, cost.inputs),), config, self.microbatches, 0.0, (0,))
+        return max(end.seconds, self.single_bound)
 
     @property
     def single_bound(self) -> float:
-        """A lower bound on the step of a pipeline of one stage under any schedule and any ZeRO stage but 0 (unless it is 0).
+        """A lower bound on the step of a pipeline of one stage, under any schedule and under ZeRO 1, 2 and 3 (ZeRO 0 if
+        pinned).
 
-        The virtual stages of a microbatch run one after the other. So gathers ahead of forwards hide behind at most the first
-        microbatch's forward, and reductions behind at most the last microbatch's backward. ZeRO 2 and 3 reduce and gather at
-        least as much."""
+        The virtual stages of a microbatch run one after the other. So at most the first microbatch's forward hides gathers
+        ahead of the forwards, and at most the last microbatch's backward hides reductions. ZeRO 2 and 3 reduce and gather at
+        least as much as ZeRO 1."""
         cost = self.cost("only", self.workload.model.layers)
         gathers = max(cost.gather - cost.forward, 0.0) if self.config.gathers_ahead else cost.gather
         reductions = max(cost.reduce - cost.backward, 0.0) if self.config.reduces_behind else cost.reduce
@@ -148,13 +153,13 @@ class NodeClass:
 
     @property
     def least_held(self) -> int:
-        """Microbatches whose activations any stage must hold: one under 1F1B, all under GPipe."""
-        return self.microbatches if self.shape.schedule == "gpipe" else 1
+        """Microbatches whose activations every stage must hold: all where all forwards come first, as in GPipe, else one."""
+        return self.microbatches if schedules.forwards_first(self.shape.schedule) else 1
 
     def entry(self, role: str, layers: int) -> tuple[float, float]:
-        """(forward, backward) seconds of the virtual stage that work enters first; the whole stage where vpp is 1.
+        """(forward, backward) seconds of the first virtual stage of a stage; of the whole stage where vpp is 1.
 
-        Of a split backward only the gradients of inputs count, for which the stage before waits."""
+        Of a split backward only the gradients of inputs (B) count, because the stage before waits for them only."""
         share = (layers // self.shape.vpp) / layers
         cost = self.cost(role, layers)
         return cost.forward * share, cost.inputs * share
@@ -165,17 +170,17 @@ class NodeClass:
         if max(self.shape.cp, self.shape.ep) == 1:
             return self._context.cluster_costs.layer(self.cluster, self.shape)
         ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
-        forward, backward = (min(two[way] - one[way] for one, two in zip(ones, twos, strict=True)) for way in (0, 1))
+        forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
         return forward, backward
 
     @functools.cached_property
     def passed(self) -> float:
-        """Seconds in which a microbatch passes a layer both ways: its forward and the gradients of its inputs."""
+        """Seconds of one microbatch on one layer without weight gradients: its forward and the gradients of its inputs."""
         return self.layer_seconds - weight_seconds(self.cluster.node.device, self.workload, self._splitting, 1, False)
 
     @functools.cached_property
     def _splitting(self) -> ParallelConfig:
-        return splitting(self.shape).config(self.workload, 2)
+        return split_backward(self.shape).config(self.workload, 2)
 
     @property
     def layer_seconds(self) -> float:
@@ -186,7 +191,8 @@ class NodeClass:
     def waited_for(self) -> float:
         """Least fraction of a stage's work on a microbatch for which other stages wait while the pipeline fills and drains.
 
-        With virtual stages it is that of the first one, which has k // vpp of k layers: at worst 1 of 2 vpp - 1."""
+        With virtual stages, other stages wait for the first one, which has k // vpp of k layers: at least a fraction 1 / (2 vpp
+        - 1)."""
         return self.forward_share if self.splits else 1 / (2 * self.shape.vpp - 1)
 
     @property
@@ -195,17 +201,17 @@ class NodeClass:
         return self.layer[0] / self.layer_seconds
 
     def layers(self, role: str, cutoff: float) -> list[int]:
-        """Sizes (layers) of a stage that fit in memory and whose slots of all microbatches do not exceed `cutoff` seconds."""
+        """Sizes (layers) of a stage that fit in memory and whose cycles for all microbatches do not exceed `cutoff` seconds."""
         found = []
         for layers in range(1, self.workload.model.layers + 1):
-            if self.memory.held(role, layers) < self.least_held or self.microbatches * self.cost(role, layers).slot > cutoff:
+            if self.memory.held(role, layers) < self.least_held or self.microbatches * self.cost(role, layers).cycle > cutoff:
                 break
             found.append(layers)
         return found
 
 
 def _least(costs: list[StageCost]) -> StageCost:
-    """The least of every cost over the positions of a stage on its nodes: a lower bound for all of them."""
+    """The least value of each cost over all positions of a stage on its nodes."""
     if len(costs) == 1:
         return costs[0]
     least = {
@@ -231,9 +237,10 @@ def under(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) 
 
 
 def holds(request: Request, cluster: Cluster, shape: Shape) -> bool:
-    """Whether a cluster has the slots for a stage of a shape, with equal positions of all cp and ep groups that are not pinned.
+    """Whether a cluster has the slots for a stage of a shape, and all its cp and ep groups have equal positions on the nodes.
 
-    Positions are equal if whole groups fill a node, or each group fills whole nodes without an oversubscribed spine."""
+    Positions are equal if whole groups fill a node, or each group fills whole nodes without an oversubscribed spine. A pinned
+    cp or ep is accepted at any positions."""
     if cluster.node.count < shape.tp or slots(cluster, shape.tp) < shape.slots:
         return False
     per_node, wishes = cluster.node.count // shape.tp, request.wishes

@@ -1,4 +1,4 @@
-"""Memory of the stages of one node class under one shape: how many layers and how many microbatches fit."""
+"""Memory of the stages of one node class under one shape: the layers and the microbatches that fit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
-from planner.space.shapes import Shape, splitting
+from planner.space.shapes import Shape, split_backward
 from sim.hardware.cluster import Cluster
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 
 
-def shape_alone(config: ParallelConfig) -> ParallelConfig:
+def single_stage_config(config: ParallelConfig) -> ParallelConfig:
     """The configuration of a pipeline of one stage."""
     return replace(config, pp=1)
 
@@ -33,12 +33,13 @@ class StageMemory:
     def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
         """Bytes of a rank of a stage that holds the activations of `held` microbatches."""
         ends = role in ("first", "only"), role in ("last", "only")
-        config = shape_alone(self._config) if role == "only" else self._config
-        inside = memory.place_bytes(self._workload, config, layers, held * config.vpp, *ends)
+        config = single_stage_config(self._config) if role == "only" else self._config
+        inside = memory.rank_bytes(self._workload, config, layers, held * config.vpp, *ends)
         return inside + memory.outside_torch(config)
 
     def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...]) -> int:
-        """Most layers of a stage that fit beside what it holds in flight (`schedules.in_flight`), up to the model's."""
+        """Most layers of a stage that fit beside its microbatches in flight (`schedules.in_flight`), at most the model's
+        layers."""
         if (role, in_flight) not in self._most:
             left = self._device_bytes - memory.outside_torch(self._config)
             most = self._workload.model.layers
@@ -53,24 +54,24 @@ class StageMemory:
     def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
         """(bytes without activations, bytes for each microbatch in flight) of stages of one and of two layers.
 
-        `sim.kernels.memory.place_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
+        `sim.kernels.memory.rank_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
         those whose weight gradients are deferred."""
-        key = splitting(self._shape), self._shape.vpp, role
+        key = split_backward(self._shape), self._shape.vpp, role
         if key not in self._context.bytes:
-            none, held = ([self._place_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
+            none, held = ([self._rank_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
             self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
         return self._context.bytes[key]
 
     def _deferred(self, role: str) -> tuple[float, ...]:
         """Bytes for each microbatch whose weight gradients are deferred, of stages of one and of two layers."""
-        key = splitting(self._shape), self._shape.vpp, role
+        key = split_backward(self._shape), self._shape.vpp, role
         if key not in self._context.deferred:
             self._context.deferred[key] = tuple(
-                self._place_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
+                self._rank_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
             )
         return self._context.deferred[key]
 
-    def _place_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
+    def _rank_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
         ends = role in ("first", "only"), role in ("last", "only")
-        config = shape_alone(self._config) if role == "only" else self._config
-        return memory.place_bytes(self._workload, config, layers, held, *ends, deferred)
+        config = single_stage_config(self._config) if role == "only" else self._config
+        return memory.rank_bytes(self._workload, config, layers, held, *ends, deferred)

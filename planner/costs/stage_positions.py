@@ -1,7 +1,7 @@
-"""Where the stages of a cluster are by default: slots fill one node after the other, stage i takes slots i n to (i + 1) n - 1.
+"""Default positions of the stages of a cluster: slots fill one node after the other, stage i takes slots i n to (i + 1) n - 1.
 
-n are the slots (tensor-parallel groups) of a stage. The pattern in which stages share nodes repeats after `period` stages, so
-costs of stages and of messages are computed once for each position in the pattern."""
+n is the number of slots (tensor-parallel groups) of a stage. The pattern in which stages share nodes repeats after `period`
+stages, so costs of stages and of messages are computed once for each position of a stage in this pattern."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def nic_kinds(fleet: Fleet, source: Cluster, target: Cluster) -> list[str]:
 def hops(source: Cluster, i: int, target: Cluster, j: int, shape: Shape, nic: str) -> list[Hop]:
     """The messages from stage i of a cluster to stage j of a cluster: each device sends to its peer.
 
-    Without leaf switches the first nodes represent all: other replicas have the same positions, and share only trunks with
-    them."""
+    Without leaf switches the first nodes represent all nodes: the messages of other nodes are equal, and share only trunks with
+    those of the first nodes."""
     whole = source.fabric or target.fabric  # nodes of a leaf share its uplinks
     widths = {cluster.node.count // shape.tp for cluster in (source, target)}
     even = len(widths) == 1 and shape.slots % max(widths) == 0  # every stage begins with a node, so one node represents all

@@ -23,23 +23,23 @@ class TiedEmbeddingCosts:
 
     def __init__(self, workload: Workload, fleets: FleetViews):
         self._workload, self._fleets = workload, fleets
-        self._variants: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
+        self._costs: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
 
     def seconds(self, first: Cluster, last: Cluster, index: int, shape: Shape, nic: str) -> float:
         """Seconds between stage 0 of cluster `first` and stage `index` of cluster `last`, the last stage.
 
-        Over a NIC type where the two are on different nodes. Raises NoRoute."""
+        nic: the NIC type where the two stages are on different nodes. Raises NoRoute."""
         nbytes = self._bytes(shape)
         return min(one.seconds(nbytes) for one in self._protocols(first, last, index, shape, nic)) if nbytes else 0.0
 
     def least(self, first: Cluster, last: Cluster, shape: Shape, most: int, nic: str = "") -> float:
         """The least `seconds` over all positions of the last stage, with up to `most` stages on its cluster.
 
-        Over any NIC type where none is given; infinite where nothing joins the two clusters."""
+        nic: the NIC type; if empty, the fastest one. Infinite where no NIC type joins the two clusters."""
         least, nbytes = math.inf, self._bytes(shape)
         if not nbytes:
             return 0.0
-        fewest = 1 if first == last else 0  # a pipeline of one stage has no sum
+        fewest = 1 if first == last else 0  # a pipeline of one stage needs no all-reduce
         indices = range(fewest, min(most, first_apart(first, shape) + period(last, shape)))
         for index, kind in product(indices, [nic] if nic else nic_kinds(self._fleets.fleet, first, last)):
             with suppress(NoRoute):
@@ -53,12 +53,14 @@ class TiedEmbeddingCosts:
         """AlphaBeta of the all-reduce under each protocol that its links offer."""
         index = same_position(index, last, shape, first_apart(first, shape) if first == last else 0)
         key = first.name, last.name, index, shape.tp, shape.dp, shape.cp, nic
-        if key not in self._variants:
+        if key not in self._costs:
             fleet = self._fleets.open
             a, b = (fleet.cluster(cluster.name) for cluster in (first, last))
             pairs = hops(a, 0, b, index, shape, nic)
             ends = tuple(member((x, y), nic, "ring") for x, y, *_ in pairs)
             times = tuple(many for *_, many in pairs)
             found = protocol_costs(fleet, ends, "all_reduce", self._fleets.open_capacities, times)
-            self._variants[key] = tuple(replace(way.cost, latency=min(route.latency for route in way.routes)) for way in found)
-        return self._variants[key]
+            self._costs[key] = tuple(
+                replace(protocol.cost, latency=min(route.latency for route in protocol.routes)) for protocol in found
+            )
+        return self._costs[key]

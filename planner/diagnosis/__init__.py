@@ -1,1 +1,1 @@
-"""Why a layout lost or does not fit, and what would help."""
+"""Reasons why a layout is slower or does not fit memory, and remedies."""

@@ -1,6 +1,6 @@
-"""Why the other shapes lost: for each its best pipeline and what the slowest stage spends the step on, or the memory it lacks.
+"""Reasons why the other shapes were not chosen: the bottleneck of their best pipeline, or the memory that they lack.
 
-Seconds are the estimates of `planner.search.candidates` on an idle network; the search simulates the winners before it
+Seconds are the estimates of `planner.search.candidates` on an idle network. The search simulates the best plans before it
 predicts a step time.
 """
 
@@ -13,7 +13,7 @@ from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.search.candidates import Estimate, estimates
-from planner.space.shapes import Shape, searched, splitting, variants
+from planner.space.shapes import Shape, searched, split_backward, variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Verdict:
 def verdicts(context: PlanningContext, most: int) -> list[Verdict]:
     """A verdict on the `most` shapes with the least quick estimates and on all that lack memory, the fastest first."""
     every = [
-        (quick_estimate(context, splitting(s), node_classes(context, splitting(s)), False), s)
+        (quick_estimate(context, split_backward(s), node_classes(context, split_backward(s)), False), s)
         for s in searched(context.request)
     ]
     promising = [shape for _, shape in sorted(every, key=lambda pair: pair[0])[:most]]
@@ -52,14 +52,15 @@ def _verdict(context: PlanningContext, shape: Shape) -> Verdict:
 def _lacking_memory(context: PlanningContext, shape: Shape) -> str:
     """Which stages lack memory: those of the node class that can hold most of the model."""
     layers = context.request.workload.model.layers
-    rooms = [
-        (option.capacity * option.memory.most_layers("middle", ((1, 0),)), option)
-        for option in node_classes(context, splitting(shape))
+    held = [
+        (option.max_stages * option.memory.most_layers("middle", ((1, 0),)), option)
+        for option in node_classes(context, split_backward(shape))
     ]
-    if not rooms:
-        return "no cluster holds one of its stages"
-    _, option = max(rooms, key=lambda room: room[0])
+    if not held:
+        return "no cluster has the devices for one of its stages"
+    _, option = max(held, key=lambda pair: pair[0])
     most = option.memory.most_layers("middle", ((1, 0),))
     return (
-        f"memory: {option.capacity} stages of {option.cluster.name} hold {most} of {layers} layers each beside one microbatch"
+        f"memory: {option.cluster.name} has devices for up to {option.max_stages} stages, and each holds up to {most} of "
+        f"the model's {layers} layers beside one microbatch"
     )

@@ -1,10 +1,10 @@
-"""Why no plan fits, and remedies: the smallest changes with which a plan exists, each checked before it is reported.
+"""Reasons why no plan fits, and remedies: the smallest changes with which a plan exists, each checked before it is reported.
 
-Changes are tried in the order of their cost. First changes of the request, which cost nothing but time: another value of one
-pinned dimension, the nearest first; pinning a cp that is not searched; no pins at all; another global batch size. Then changes
-of the machines: the fewest more nodes of one cluster or, where no number of nodes helps, the least more memory of its devices.
-A change is a remedy where `planner.search.fitting` finds a plan with it; then `planner.strategies.certified` finds one, too.
-"""
+Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: another value of
+one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at all; another global batch size. Then come
+changes of the machines: the fewest additional nodes of one cluster or, where no number of nodes helps, the least additional
+memory of its devices. A change is a remedy where `planner.search.fitting` finds a plan with it; then
+`planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ ORDER = (
 )  # fmt: skip
 """Pinned dimensions in the order in which their change is tried, the least disruptive first (a guess)."""
 MOST_NODES = 4096
-"""Maximum number of nodes added to a cluster (a guess: more than anybody would add). A larger one costs search time."""
+"""Maximum number of nodes added to a cluster (a guess). A larger number takes longer."""
 MOST_MEMORY = 128
-"""Maximum number of GiB added to a device (a guess from the catalogue: more than its successors add)."""
+"""Maximum number of GiB added to a device (a guess from the catalogue: newer devices add less). A larger number takes
+longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change in words that follow `by`, and the changed request."""
+    """A change as text that follows the word "by", and the changed request."""
 
     words: str
     request: Request
 
 
 def why_none(request: Request) -> str:
-    """Which demand fails and by how much, in the layout that comes nearest. Raises Infeasible where there is no shape."""
+    """The requirement that fails and by how much, in the layout that exceeds memory least, as text. Raises Infeasible for no
+    shape."""
     model, wishes = request.workload.model, request.wishes
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
@@ -57,10 +59,11 @@ def why_none(request: Request) -> str:
     shape, device = short.shape, short.pipeline[short.stage].node.device
     more = "".join(f", {name} {getattr(shape, name)}" for name in ("cp", "ep") if getattr(shape, name) > 1)
     return (
-        f"memory: {model.name} does not fit {request.topology.name}: {size_text(short.nbytes)} too much on stage "
-        f"{short.stage} of the nearest layout (tp {shape.tp}, pp {len(short.pipeline)}, dp {shape.dp}{more}, microbatch size "
-        f"{shape.microbatch_size}, recompute {shape.recompute}), {short.layers[short.stage]} layers on device {device.name} "
-        f"with {size_text(device.memory)}"
+        f"memory: {model.name} does not fit {request.topology.name}: stage {short.stage} of the nearest layout "
+        f"(tp {shape.tp}, pp {len(short.pipeline)}, dp {shape.dp}{more}, microbatch size {shape.microbatch_size}, "
+        f"recompute {shape.recompute}), "
+        f"with {short.layers[short.stage]} layers, exceeds the {size_text(device.memory)} of device {device.name} by "
+        f"{size_text(short.nbytes)}"
     )
 
 
@@ -70,14 +73,14 @@ def remedies(request: Request) -> tuple[Remedy, ...]:
 
     Cached, so that all strategies share the result for a request.
     """
-    asked = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
+    by_request = next((remedy for remedy in _request_changes(request) if fitting(remedy.request) is not None), None)
     nodes = _nodes(request)
-    found = asked, nodes if nodes is not None else _memory(request)
+    found = by_request, nodes if nodes is not None else _memory(request)
     return tuple(remedy for remedy in found if remedy is not None)
 
 
 def in_words(request: Request) -> str:
-    """The remedies in words that follow `by`; empty where none is known."""
+    """The remedies as text that follows the word "by"; empty where none is known."""
     return ", or by ".join(remedy.words for remedy in remedies(request))
 
 
@@ -135,7 +138,7 @@ def _others(request: Request, name: str) -> list[Any]:
 
 
 def _nodes(request: Request) -> Remedy | None:
-    """The remedy with the fewest more nodes of one cluster."""
+    """The remedy with the fewest additional nodes of one cluster."""
     number, cluster = _fewest(request, _with_nodes, MOST_NODES)
     words = f"{number} more {'nodes' if number > 1 else 'node'} in cluster {cluster.name}"
     return Remedy(words, _with_nodes(request, cluster, number)) if number else None
@@ -146,7 +149,7 @@ def _with_nodes(request: Request, cluster: Cluster, number: int) -> Request:
 
 
 def _memory(request: Request) -> Remedy | None:
-    """The remedy with the least more memory of the devices of one cluster, in whole GiB."""
+    """The remedy with the least additional memory on the devices of one cluster, in whole GiB."""
     number, cluster = _fewest(request, _with_memory, MOST_MEMORY)
     words = f"{number} GiB more memory on each {cluster.node.device.name} of cluster {cluster.name}"
     return Remedy(words, _with_memory(request, cluster, number)) if number else None
@@ -158,7 +161,7 @@ def _with_memory(request: Request, cluster: Cluster, number: int) -> Request:
 
 
 def _fewest(request: Request, changed: Callable[[Request, Cluster, int], Request], most: int) -> tuple[int, Cluster]:
-    """(least number up to `most` with which a plan exists, its cluster), the first of equals; number 0 if there is none."""
+    """(least number up to `most` with which a plan exists, its cluster), the first of equal ones; number 0 if there is none."""
     best = 0, request.topology.fleet.clusters[0]
     for cluster in request.clusters():
         number = _least(functools.partial(changed, request, cluster), best[0] - 1 if best[0] else most)

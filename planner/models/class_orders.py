@@ -15,7 +15,8 @@ EXACT_PATH = 7
 
 
 def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[NodeClass, ...]]:
-    """All orders of up to `EVERY_ORDER` classes; of more, the path with the cheapest messages over its borders, both ways."""
+    """All orders of up to `EVERY_ORDER` classes; of more classes, the order with the cheapest messages over its borders, and
+    its reverse."""
     if len(classes) <= EVERY_ORDER:
         return list(permutations(classes))
     shape = classes[0].shape
@@ -28,7 +29,8 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
 
 
 def _greedy_order(classes: list[NodeClass], price: Callable[[tuple[NodeClass, ...]], float]) -> tuple[NodeClass, ...]:
-    """A short path by cheapest insertion (as for the travelling salesman): each class where it lengthens the path least."""
+    """A short path by cheapest insertion (Rosenkrantz, Stearns and Lewis, SIAM Journal on Computing 6(3), 1977): each class is
+    inserted where it lengthens the path least."""
     path: tuple[NodeClass, ...] = ()
     for option in classes:
         path = min(((*path[:i], option, *path[i:]) for i in range(len(path) + 1)), key=price)

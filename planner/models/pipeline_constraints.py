@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from planner.models.solver import Variable, total
 from planner.models.stage_variables import StageVariables
+from sim.plan import schedules
 
 
 def require_pipeline(stages: StageVariables, pp: int | None) -> None:
-    """Add all constraints that do not speak of time: layers, capacity, order, borders, chain and memory."""
+    """Add all constraints except those on the step: layers, capacity, order, borders, chain and memory."""
     _layers_and_capacity(stages, pp)
     _order(stages)
     _borders(stages)
@@ -23,22 +24,22 @@ def _layers_and_capacity(stages: StageVariables, pp: int | None) -> None:
     p.require("layers", total((v, k) for group in every for (_, k), v in group.items()) == layers)
     for i, option in enumerate(stages.order):
         used = total((v, 1) for group in every for (c, _), v in group.items() if c == i)
-        p.require(f"capacity[{names[i]}]", used <= option.capacity)
+        p.require(f"capacity[{names[i]}]", used <= option.max_stages)
     if pp is not None:
         p.require("pp", total((v, 1) for group in (stages.middle, stages.border) for v in group.values()) == pp - 2)
 
 
 def _order(stages: StageVariables) -> None:
-    """No stage is in a class before the first stage's class or behind the last stage's class."""
+    """No stage is in a class before the first stage's class or after the last stage's class."""
     p, names = stages.programme, stages.names
     for i, option in enumerate(stages.order):
         middle = [(v, 1.0) for group in (stages.middle, stages.border) for (c, _), v in group.items() if c == i]
-        later_first = [(v, float(option.capacity)) for (c, _), v in stages.first.items() if c > i]
-        earlier_last = [(v, float(option.capacity)) for (c, _), v in stages.last.items() if c < i]
+        later_first = [(v, float(option.max_stages)) for (c, _), v in stages.first.items() if c > i]
+        earlier_last = [(v, float(option.max_stages)) for (c, _), v in stages.last.items() if c < i]
         if middle and later_first:
-            p.require(f"order_first[{names[i]}]", total(middle + later_first) <= option.capacity)
+            p.require(f"order_first[{names[i]}]", total(middle + later_first) <= option.max_stages)
         if middle and earlier_last:
-            p.require(f"order_last[{names[i]}]", total(middle + earlier_last) <= option.capacity)
+            p.require(f"order_last[{names[i]}]", total(middle + earlier_last) <= option.max_stages)
         here_last = [(v, 1.0) for (c, _), v in stages.last.items() if c == i]
         behind = [(v, 1.0) for (c, _), v in stages.first.items() if c > i]
         if here_last and behind:
@@ -46,14 +47,15 @@ def _order(stages: StageVariables) -> None:
 
 
 def _borders(stages: StageVariables) -> None:
-    """A class ends in a border stage where the pipeline goes on behind it, unless the first stage is its only stage."""
+    """The last stage of a class is a border stage if the pipeline continues after it, unless the first stage is its only
+    stage."""
     for i, option in enumerate(stages.order):
         here = [(v, 1.0) for (c, _), v in stages.border.items() if c == i]
         if here:
-            stages.programme.require(f"border[{stages.names[i]}]", total([*here, *stages.goes_on(i)]) <= 0)
+            stages.programme.require(f"border[{stages.names[i]}]", total([*here, *stages.continues(i)]) <= 0)
             middle = [(v, 1.0) for (c, _), v in stages.middle.items() if c == i]
-            most = float(option.capacity)
-            needed = [(v, -most * factor) for v, factor in [*here, *stages.goes_on(i)]]
+            most = float(option.max_stages)
+            needed = [(v, -most * factor) for v, factor in [*here, *stages.continues(i)]]
             stages.programme.require(f"ends_at_border[{stages.names[i]}]", total([*middle, *needed]) <= most)
 
 
@@ -62,7 +64,7 @@ def _chain(stages: StageVariables) -> None:
     p, names = stages.programme, stages.names
     for (i, k), z in stages.chain.items():
         at_least = [(v, 1.0) for (c, j), v in stages.middle.items() if c == i and j >= k]
-        bound = total([*at_least, (z, -float(stages.order[i].capacity))])
+        bound = total([*at_least, (z, -float(stages.order[i].max_stages))])
         p.require(f"at_least[{names[i]},{k}]", bound <= 0)
         p.require(f"used[{names[i]},{k}]", total([*at_least, (z, -1.0)]) >= 0)
         if (i, k + 1) in stages.chain:
@@ -70,14 +72,14 @@ def _chain(stages: StageVariables) -> None:
 
 
 def _memory(stages: StageVariables) -> None:
-    """Activations fit: a stage holds one microbatch for each stage from itself to the end, at most m.
+    """Activations fit under 1F1B: a stage holds one microbatch for each stage from itself to the end, at most m.
 
-    Required of the largest stages of every class, which are last within their class. GPipe holds all microbatches on every
-    stage, which `stage_sizes` has checked already."""
+    The constraints are on the largest stages of each class, which are the last of the class. Where all forwards come first
+    (GPipe), a stage holds all microbatches, and `stage_sizes` has checked that they fit."""
     p, names, m = stages.programme, stages.names, stages.m
-    if stages.order[0].shape.schedule == "gpipe":
+    if schedules.forwards_first(stages.order[0].shape.schedule):
         return
-    most = float(sum(option.capacity for option in stages.order) + 2)
+    most = float(sum(option.max_stages for option in stages.order) + 2)
     behind: list[tuple[Variable, float]] = []
     for i in reversed(range(len(stages.order))):
         for k in [k for c, k in stages.border if c == i]:

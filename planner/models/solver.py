@@ -1,6 +1,6 @@
 """Mixed-integer linear programmes: the only file that imports PuLP. Builds and solves them, and reports status and bound.
 
-HiGHS solves; CBC is the fallback where HiGHS is not installed. PuLP calls a solution "Optimal" also when a time limit stopped
+HiGHS solves; CBC is the fallback where HiGHS is not installed. PuLP calls a solution "Optimal" also when a limit stopped
 the search, so status and bound are read from the solver itself (HiGHS) or from PuLP's solution status (CBC, which reports no
 bound).
 """
@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 import pulp
 
+from planner.time_limit import TimeLimit
+
 Expression: TypeAlias = pulp.LpAffineExpression
 Variable: TypeAlias = pulp.LpVariable
 Constraint: TypeAlias = pulp.LpConstraint
@@ -28,6 +30,10 @@ class Solution:
     bound: float
     proved: bool
     solver: str
+
+
+class NothingFound(Exception):
+    """A solver's budget ended before it found a first solution."""
 
 
 class Programme:
@@ -56,16 +62,21 @@ class Programme:
         """Set the objective."""
         self._problem.setObjective(expression)
 
-    def solve(self, time_limit: float) -> Solution | None:
-        """The best solution found within `time_limit` seconds, or None where the programme is infeasible.
+    def solve(self, nodes: int, limit: TimeLimit) -> Solution | None:
+        """The best solution found in `nodes` nodes of the branch-and-bound tree, or None where the programme is infeasible.
 
-        Raises TimeoutError where the time ran out before a first solution was found: then nothing is proved."""
-        settings = {"msg": False, "timeLimit": max(time_limit, 0.1), "threads": 1}
-        highs = pulp.HiGHS(**settings)
-        if not highs.available():
-            return self._cbc(time_limit)
-        # presolve of highspy 1.14 to 1.15.1 calls some feasible programmes infeasible (as HiGHS issue 3296): solve without
-        return self._highs(highs) or self._highs(pulp.HiGHS(**settings, presolve="off"))
+        The time limit is a safeguard. Raises NothingFound where either ended the search before a first solution was found: then
+        nothing is proved."""
+        seconds = max(limit.seconds_left, 0.1)
+        settings = {"msg": False, "timeLimit": seconds, "threads": 1, "mip_max_nodes": nodes}
+        highs = _HiGHS(**settings)
+        try:
+            if not highs.available():
+                return self._cbc(nodes, seconds)
+            # presolve of highspy 1.14 to 1.15.1 calls some feasible programmes infeasible (as HiGHS issue 3296): solve without
+            return self._highs(highs) or self._highs(_HiGHS(**settings, presolve="off"))
+        finally:
+            limit.is_up()  # records that the limit, and not the nodes, may have ended the search
 
     def _highs(self, solver: pulp.HiGHS) -> Solution | None:
         self._problem.solve(solver)
@@ -81,18 +92,34 @@ class Programme:
             return True
         if self._problem.sol_status == pulp.LpSolutionInfeasible:
             return False
-        raise TimeoutError("no solution found in time")
+        raise NothingFound
 
-    def _cbc(self, time_limit: float) -> Solution | None:
+    def _cbc(self, nodes: int, seconds: float) -> Solution | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces that 4.0 ships no CBC; we pin below 4
-            solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=max(time_limit, 0.1), threads=1)
+            solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=seconds, threads=1, maxNodes=nodes)
         self._problem.solve(solver)
         if not self._found():
             return None
         objective = float(pulp.value(self._problem.objective))
         proved = self._problem.sol_status == pulp.LpSolutionOptimal
         return Solution(objective, objective if proved else -math.inf, proved, "CBC")
+
+
+class _HiGHS(pulp.HiGHS):  # type: ignore[misc]  # PuLP has no types
+    """HiGHS with a limit of nodes, for whose status PuLP 3.3 has no name: its table raises KeyError."""
+
+    def findSolutionValues(self, lp: pulp.LpProblem) -> tuple[int, int]:  # noqa: N802 (PuLP's name)
+        """PuLP's status of the problem and of its solution; variables have their values when it returns."""
+        try:
+            status, solution = super().findSolutionValues(lp)
+        except KeyError as error:
+            if getattr(error.args[0], "name", "") != "kSolutionLimit":
+                raise
+            if not math.isfinite(lp.solverModel.getInfo().objective_function_value):
+                return pulp.LpStatusNotSolved, pulp.LpSolutionNoSolutionFound
+            return pulp.LpStatusOptimal, pulp.LpSolutionIntegerFeasible
+        return status, solution
 
 
 _FOUND = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)

@@ -18,15 +18,15 @@ Terms: TypeAlias = list[tuple[Variable, float]]
 
 
 def stage_sizes(order: tuple[NodeClass, ...], cutoff: float) -> Sizes:
-    """Sizes of stages that fit in memory and whose slots alone do not exceed `cutoff` seconds."""
+    """Sizes of stages that fit in memory and whose cycles alone do not exceed `cutoff` seconds."""
     return {(role, i): option.layers(role, cutoff) for i, option in enumerate(order) for role in ("first", "middle", "last")}
 
 
 class StageVariables:
-    """Variables of the stage programme for one order of classes, and terms in seconds over them.
+    """Variables of the stage programme for one order of classes, and linear terms of them in seconds.
 
-    `unit`: seconds that one unit of the variable `step` stands for. The tolerances of solvers are absolute (1e-6), so the step
-    is measured in m times the fastest layer, which makes its value about the layers of a stage."""
+    `unit`: seconds that one unit of the variables `step` and `tied` stands for. The tolerances of solvers are absolute (1e-6),
+    so the unit is m times the seconds of the fastest layer; then `step` is about the number of layers of a stage."""
 
     def __init__(self, order: tuple[NodeClass, ...], sizes: Sizes, cutoff: float):
         self.order, self.sizes, self.programme = order, sizes, Programme("stages")
@@ -36,7 +36,7 @@ class StageVariables:
         self.first: Stages = {(i, k): p.binary(f"first[{names[i]},{k}]") for i in classes for k in sizes["first", i]}
         self.last: Stages = {(i, k): p.binary(f"last[{names[i]},{k}]") for i in classes for k in sizes["last", i]}
         self.middle: Stages = {
-            (i, k): p.integer(f"n[{names[i]},{k}]", 0, order[i].capacity) for i in classes for k in sizes["middle", i]
+            (i, k): p.integer(f"n[{names[i]},{k}]", 0, order[i].max_stages) for i in classes for k in sizes["middle", i]
         }
         self.border: Stages = {(i, k): p.binary(f"border[{names[i]},{k}]") for i, k in self.middle if i + 1 < len(order)}
         self.chain: Stages = {(i, k): p.binary(f"z[{names[i]},{k}]") for i, k in self.middle}
@@ -48,8 +48,8 @@ class StageVariables:
         """Variables of all stages: first, other middle, border and last ones."""
         return self.first, self.middle, self.border, self.last
 
-    def goes_on(self, i: int) -> Terms:
-        """-1 if the pipeline goes on behind class i."""
+    def continues(self, i: int) -> Terms:
+        """A term of value -1 if the pipeline continues after class i."""
         return [(v, -1.0) for (c, _), v in self.last.items() if c > i]
 
     def of_first(self, value: Callable[[StageCost], float]) -> Terms:
@@ -60,17 +60,11 @@ class StageVariables:
         """Seconds that the first (direction 0) or last (1) microbatch takes through stages and the messages behind them."""
         return [(v, self.order[i].entry(role, k)[direction] + self.order[i].message) for (i, k), v in stages.items()]
 
-    def after_last_b(self, stages: Stages, role: str) -> Terms:
-        """Seconds of a stage's slots that may come after its last B: its message, and all its weight gradients."""
-        terms = []
-        for (i, k), v in stages.items():
-            option = self.order[i]
-            weights = option.microbatches * option.cost(role, k).weight
-            terms.append((v, weights + (option.message if option.waits else 0.0)))
-        return terms
-
     def of_largest(self, i: int, value: Callable[[int], float]) -> Terms:
-        """A value of the largest middle stage of a class, as increments along the chain; 0 where the class has none."""
+        """A value of the largest middle stage of a class; 0 where the class has none.
+
+        It is a sum of increments: chain[i, k] is 1 for all k up to the largest stage, and adds value(k) less the value of the
+        size before."""
         terms, before = [], 0.0
         for k in self.sizes["middle", i]:
             now = value(k)

@@ -9,7 +9,6 @@ programme over (stages to the end, layers left, submeshes left) finds the least 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,11 +16,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.time_limit import TimeLimit
 from sim.units import Seconds
 
 CELLS = 150_000_000
-"""Maximum number of table cells that the programmes of one request fill, a few seconds on any machine (a guess). More gives
-better answers for large models and fleets, later."""
+"""Maximum number of table cells that the programmes of one request fill, a few seconds on any machine (a guess). A larger
+number gives better plans for large models and fleets, and takes longer."""
 
 Stages: TypeAlias = tuple[tuple[int, int], ...]
 """Stages in pipeline order as (index of the cluster in `offers`, layers)."""
@@ -30,43 +30,43 @@ Table: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Submeshes:
-    """The `capacity` submeshes of a cluster and the seconds of stages on them.
+    """The submeshes of a cluster (`number` of them) and the seconds of stages on them.
 
     `first[s, k]` and `other[s, k]` are the seconds t of k layers on the stage that is s-th from the end of the pipeline (the
     last stage has s = 1), as first stage and as any other; infinite where s microbatches in flight do not fit the memory.
     """
 
-    capacity: int
+    number: int
     first: Table
     other: Table
 
     def under(self, bound: Seconds) -> Submeshes:
         """The submeshes without stages that take longer than a bound."""
-        return Submeshes(self.capacity, *(np.where(t <= bound, t, np.inf) for t in (self.first, self.other)))
+        return Submeshes(self.number, *(np.where(t <= bound, t, np.inf) for t in (self.first, self.other)))
 
 
 @dataclass(slots=True)
 class Work:
-    """Number of table cells filled so far, and the deadline, a time of `time.monotonic`."""
+    """Number of table cells filled so far, and the time limit."""
 
-    deadline: float
+    limit: TimeLimit
     cells: int = 0
 
     @property
     def is_over(self) -> bool:
         """Whether the allowed number of cells or the time is used up."""
-        return self.cells > CELLS or time.monotonic() > self.deadline
+        return self.cells > CELLS or self.limit.is_up()
 
 
 def divide(
     offers: Sequence[Submeshes], layers: int, microbatches: int, lengths: Sequence[int], vpp: int, work: Work
 ) -> tuple[Seconds, Stages] | None:
-    """(T, stages) of the least T over all bounds t_max; None where nothing fits. The sum is divided by vpp.
+    """(T, stages) of the least T over all bounds t_max; None where nothing fits. In T, the sum of t_i is divided by vpp.
 
-    `lengths` are the allowed numbers of stages. A larger t_max never has a larger least sum. So the least feasible t_max comes
-    by binary search, and the range above it is halved again and again; a half is pruned where its least t_max together with the
-    least sum at its upper end cannot improve on the best division so far. When `work` is over, the best so far is the answer.
-    """
+    `lengths` are the allowed numbers of stages. A larger t_max never has a larger least sum. So binary search finds the least
+    feasible t_max, and the range above it is halved recursively (branch and bound). A half is pruned if its least t_max with
+    the least sum at its upper end is no better than the best division so far. When `work` is over, the best division so far is
+    returned."""
     bounds = sorted({float(t) for offer in offers for table in (offer.first, offer.other) for t in table[np.isfinite(table)]})
     known: dict[int, tuple[Seconds, Stages] | None] = {}
 
@@ -109,9 +109,9 @@ def _better(
 def cheapest(offers: Sequence[Submeshes], layers: int, lengths: Sequence[int], work: Work) -> tuple[Seconds, Stages] | None:
     """(sum of t, stages) of the least sum over pipelines that hold all layers and visit the clusters in the order of `offers`.
 
-    Dynamic programme from the end of the pipeline to its begin. Invariant: before cluster c (in reverse order) is considered,
+    Dynamic programme from the end of the pipeline to its start. Invariant: before cluster c (in reverse order) is considered,
     behind[s, k] is the least sum of s stages on the clusters after c that hold the last k layers, none of them the first stage.
-    Stages of c are added in front one by one, up to its capacity; each table is also tried with a first stage in front of it.
+    Stages of c are added in front one by one, up to its number; each table is also tried with a first stage in front of it.
     `taken` and `steps` record the choices, and `_walk` follows them back. None where no pipeline has finite seconds."""
     depth = max(lengths)
     behind = np.full((depth + 1, layers + 1), np.inf)
@@ -121,17 +121,17 @@ def cheapest(offers: Sequence[Submeshes], layers: int, lengths: Sequence[int], w
     taken = [np.zeros((depth + 1, layers + 1), np.int32) for _ in offers]
     for at in reversed(range(len(offers))):
         offer, now = offers[at], behind
-        for count in range(offer.capacity + 1):
-            if count < offer.capacity:
+        for count in range(offer.number + 1):
+            if count < offer.number:
                 whole = now[:-1, ::-1] + offer.first[1 : depth + 1]  # [s - 1, k]: k layers first, the rest behind
                 whole[~allowed[1:]] = np.inf
-                place = int(np.argmin(whole))
-                if whole.flat[place] < best:
-                    best, begin = float(whole.flat[place]), (at, count, *divmod(place, layers + 1))
+                index = int(np.argmin(whole))
+                if whole.flat[index] < best:
+                    best, begin = float(whole.flat[index]), (at, count, *divmod(index, layers + 1))
             better = now < behind
             behind = np.where(better, now, behind)
             taken[at][better] = count
-            if count == offer.capacity:
+            if count == offer.number:
                 break
             now, sizes = _longer(now, offer.other[: depth + 1], work)
             if not np.isfinite(now).any():

@@ -9,7 +9,7 @@ PipelineP  the shortest open path over all groups, where going from group to gro
            perfect matching of their devices: 2 (a_ij + A / b_ij), A the activations of a replica's whole batch
 
 The paper searches groups by a genetic algorithm with moves after Kernighan and Lin. Here, where links differ by node and by
-cluster only, the least costly of three layouts is used: groups of neighbours inside clusters, where units that do not fill a
+cluster only, the least costly of three divisions is used: groups of neighbours inside clusters, where units that do not fill a
 group are divided by Kernighan-Lin bisection; groups dealt over the nodes of their cluster, so that messages stay in the nodes;
 groups dealt over all clusters. Matchings are flows between the clusters of two groups; the path orders groups of the same kind.
 a and b are the latency and bandwidth of messages on our network, all units of two nodes sending at once. What the paper calls a
@@ -29,7 +29,7 @@ import networkx as nx
 from planner.request import Request
 from planner.space.shapes import Shape, slot
 from sim.analytic.plan_costs import messages_alpha_beta
-from sim.errors import PlanError
+from sim.errors import NoRoute
 from sim.hardware.transport import common_transport
 from sim.kernels.payloads import gradient_bytes, message_bytes
 from sim.network.alpha_beta import AlphaBeta
@@ -49,7 +49,7 @@ Flow: TypeAlias = Mapping[tuple[int, int], int]
 
 
 class CommunicationModel:
-    """DT-FM's communication costs of units under a shape with pp stages, and the division of least cost."""
+    """DT-FM's communication costs of units under a shape with pp stages, and the division with the least cost."""
 
     def __init__(self, request: Request, capacities: Capacities, shape: Shape, pp: int):
         self.fleet, self.capacities, self.shape, self.pp = request.topology.fleet, capacities, shape, pp
@@ -58,20 +58,21 @@ class CommunicationModel:
         largest = math.ceil(workload.model.layers / pp)
         self.gradients = sum(nbytes for _, nbytes in gradient_bytes(workload, config, largest, False, False))
         self.activations = message_bytes(workload, config) * shape.microbatches(workload)
-        self._paces: dict[tuple[int, int, bool], AlphaBeta | None] = {}
+        self._links: dict[tuple[int, int, bool], AlphaBeta | None] = {}
         self._matchings: dict[object, tuple[Seconds, Flow]] = {}
 
     def division(self) -> tuple[Seconds, tuple[Group, ...]]:
-        """(DataP + PipelineP, groups in pipeline order, units of one replica at one position) of the layout of least cost."""
+        """(DataP + PipelineP, groups in pipeline order, units of one replica at one position) of the division with the least
+        cost."""
         found = []
-        for groups in self._layouts():
+        for groups in self._divisions():
             ordered, path = in_order(groups, lambda a, b: self.matching(a, b)[0])
             found.append((max(map(self.exchange, groups)) + path, ordered))
         cost, ordered = min(found, key=lambda item: item[0])
-        lines = [ordered[0]]
+        aligned = [ordered[0]]
         for group in ordered[1:]:
-            lines.append(in_line(lines[-1], group, self.matching(lines[-1], group)[1]))
-        return cost, tuple(lines)
+            aligned.append(matched(aligned[-1], group, self.matching(aligned[-1], group)[1]))
+        return cost, tuple(aligned)
 
     def exchange(self, group: Group) -> Seconds:
         """DataP of a group: the longest any unit takes to exchange its share of the gradients with all others."""
@@ -105,12 +106,12 @@ class CommunicationModel:
     def link(self, source: int, target: int, inside: bool, nbytes: float) -> Seconds:
         """Seconds 2 (a + nbytes / b) between units of two clusters, or inside a node; infinite where nothing joins them."""
         key = source, target, inside
-        if key not in self._paces:
-            self._paces[key] = self._pace(*key)
-        found = self._paces[key]
+        if key not in self._links:
+            self._links[key] = self._alpha_beta(*key)
+        found = self._links[key]
         return math.inf if found is None else 2 * found.seconds(nbytes)
 
-    def _pace(self, source: int, target: int, inside: bool) -> AlphaBeta | None:
+    def _alpha_beta(self, source: int, target: int, inside: bool) -> AlphaBeta | None:
         """Latency and bandwidth between two units of a node alone, or between two nodes, all of whose units send at once."""
         tp, here, there = self.shape.tp, self.clusters[source], self.clusters[target]
         width = here.node.count // tp
@@ -122,10 +123,10 @@ class CommunicationModel:
         try:
             chosen = tuple((a, b, common_transport(self.fleet, (a, b))[0]) for a, b in pairs)
             return messages_alpha_beta(self.fleet, chosen, self.capacities)
-        except PlanError:
+        except NoRoute:
             return None
 
-    def _layouts(self) -> Iterator[tuple[Group, ...]]:
+    def _divisions(self) -> Iterator[tuple[Group, ...]]:
         """Three divisions: groups of neighbours, dealt over the nodes of their cluster, and dealt over all clusters."""
         size, listed = self.shape.slots, [self._units(index) for index in range(len(self.clusters))]
         for key in ((1, 2), (2, 1)):
@@ -138,11 +139,11 @@ class CommunicationModel:
                 rest += units[full:]
             yield (*whole, *self._divided(rest[: len(rest) - len(rest) % size]))[: self.pp]
         every = list(itertools.chain.from_iterable(listed))
-        yield tuple(tuple(every[place : self.pp * size : self.pp]) for place in range(self.pp))
+        yield tuple(tuple(every[stage : self.pp * size : self.pp]) for stage in range(self.pp))
 
     def _units(self, index: int) -> list[Unit]:
         cluster = self.clusters[index]
-        return [(index, node, place) for node in range(cluster.nodes) for place in range(cluster.node.count // self.shape.tp)]
+        return [(index, node, i) for node in range(cluster.nodes) for i in range(cluster.node.count // self.shape.tp)]
 
     def _divided(self, units: list[Unit]) -> tuple[Group, ...]:
         """Units that fill no group in their cluster, in groups with little communication (`refined`)."""
@@ -232,7 +233,7 @@ def in_order(groups: tuple[Group, ...], price: Callable[[Group, Group], Seconds]
     return ordered, sum(price(a, b) for a, b in itertools.pairwise(ordered))
 
 
-def in_line(before: Group, group: Group, flow: Flow) -> Group:
+def matched(before: Group, group: Group, flow: Flow) -> Group:
     """The units of a group, each at the position of its match in the group `before`, inside the same node if possible.
 
     `flow` is the number of matches between each two clusters."""
@@ -244,11 +245,11 @@ def in_line(before: Group, group: Group, flow: Flow) -> Group:
         for other in reversed(group):
             if other not in taken:
                 free.setdefault(other[:width], []).append(other)
-        for place, unit in enumerate(before):
+        for i, unit in enumerate(before):
             keys = [unit[:2]] if width == 2 else [(cluster,) for cluster in clusters]
             key = next((key for key in keys if free.get(key) and left[unit[0], key[0]]), None)
-            if found[place] is None and key is not None:
-                found[place] = target = free[key].pop()
+            if found[i] is None and key is not None:
+                found[i] = target = free[key].pop()
                 left[unit[0], target[0]] -= 1
                 taken.add(target)
     return tuple(unit for unit in found if unit is not None)

@@ -1,14 +1,13 @@
 """Assign the nodes of a plan to leaf switches, where the spine is oversubscribed.
 
-A plan in order fills one node after the other, leaf by leaf. Nodes of a cluster differ in their leaf only, so the choice is a
-partition of the plan's nodes over the leaves. The objective is not the bytes over the spine, because a message delays every
-microbatch, a ring mostly overlaps with a backward, and two rings on one uplink do not. It is the step time of
-`planner.placement.oversubscription`; of equal step times the least time on the uplinks decides, then the first candidate. The
-plan in order is the first candidate, so it is kept unless another is better.
+By default a plan fills one node after the other, leaf by leaf. Nodes of a cluster differ in their leaf only, so an assignment
+is a partition of the plan's nodes over the leaves. The objective is the step time of `planner.placement.oversubscription`. It
+is not the number of bytes over the spine, because bytes delay a step differently: a message delays every microbatch, a ring
+mostly overlaps with a backward, and two rings on one uplink slow each other. Of equal step times, the least time on the uplinks
+decides, then the first candidate, which is the default.
 
-Small clusters are searched exhaustively. Larger ones are searched over tilings: a fixed number of nodes of each stage's ring
-under a leaf, stage by stage. A ring follows the order of ranks, so in a tiling it enters each leaf once.
-"""
+Small clusters are searched exhaustively. For larger clusters the candidates are tilings: a fixed number of nodes of each
+stage's ring under a leaf, stage by stage. A ring follows the order of ranks, so in a tiling it enters each leaf once."""
 
 from __future__ import annotations
 
@@ -26,9 +25,10 @@ PARTITIONS, SEARCHED = 500, 16
 
 
 def arranged(plan: Plan) -> tuple[Device, ...]:
-    """Devices of a plan, its nodes permuted inside oversubscribed clusters; unchanged where that gains nothing.
+    """Devices of a plan, its nodes permuted inside oversubscribed clusters; unchanged where no permutation is faster.
 
-    `plan` is in order. With cp, ep or `zero_shard_size` it stays so, because the costs here do not cover their groups."""
+    `plan` has its nodes in the default order, and keeps it with cp, ep or `zero_shard_size`, whose groups have no costs
+    here."""
     names = dict.fromkeys(device.cluster for device in plan.placement[:: plan.config.tp])
     narrow = [cluster for cluster in map(plan.fleet.cluster, names) if oversubscribed(cluster)]
     if not narrow or plan.config.cp > 1 or plan.config.ep > 1 or plan.config.shards < plan.config.dp:

@@ -1,12 +1,11 @@
 """Oversubscription cost: the closed form of a step with the plan's nodes under other leaf switches.
 
-Only the links between leaves depend on the assignment of nodes to leaves. So a message takes the longer of its time without a
-spine and the time that the busiest uplink or downlink needs for all concurrent messages. The same holds for a ring, with one
-addition that the closed form of a plan omits: the rings of all stages use the spine at once, because all stages gather weights
-as a step begins and reduce gradients as it ends. Where every microbatch does so (ZeRO 2 and 3), the ring delays the forward or
-backward that it runs beside. These are guesses about contention on the spine, used to choose an assignment; the predicted step
-time comes from the engine's simulation.
-"""
+Only the links between leaves depend on the assignment of nodes to leaves. A message takes the maximum of its time without a
+spine and the time that the busiest uplink or downlink needs for all concurrent messages. The same holds for a ring. In
+addition, the rings of all stages share the spine, because all stages gather weights at the begin of a step and reduce gradients
+at its end; the closed form of a plan omits this. Where gathers and reductions follow every microbatch (ZeRO 2 and 3), the ring
+delays the concurrent forward or backward. These are guesses about contention on the spine, used to choose an assignment; the
+predicted step time comes from the engine's simulation."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ class _Transfers:
         return _Transfers(*(column[which] for column in (self.of, self.source, self.target, self.up, self.down)))
 
     def alone(self, leaves: Integers, many: int) -> Floats:
-        """Seconds of the busiest link of each of `many` owners if it has the spine to itself."""
+        """Seconds of the busiest link of each of `many` owners if no other owner uses the spine."""
         crossing, width = self.crossing(leaves), int(leaves.max()) + 1
         ups = np.bincount(crossing.of * width + leaves[crossing.source], crossing.up, many * width)
         downs = np.bincount(crossing.of * width + leaves[crossing.target], crossing.down, many * width)
@@ -87,7 +86,7 @@ class _Loads:
 
 
 class OversubscriptionCosts(plan_costs.PlanCosts):
-    """Closed form of a plan whose nodes are under given leaves: the longer of the time without a spine and that on the spine.
+    """Closed form of a plan whose nodes are under given leaves: the maximum of the time without a spine and that on the spine.
 
     Replicas are assumed identical. Costs that do not depend on leaves are computed once for all stages with equal geometry.
     """
@@ -98,7 +97,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         clusters = fleet.clusters
         self.flat = replace(fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in clusters))
         self.idle = Capacities(self.flat)
-        self.alike = tuple(range(config.dp_cp))
+        self.every_replica = tuple(range(config.dp_cp))
         nodes = [0, *itertools.accumulate(cluster.nodes for cluster in clusters)]
         self.first_node = {cluster.name: first for cluster, first in zip(clusters, nodes, strict=False)}
         widths = [cluster.fabric.nodes_per_leaf if cluster.fabric else 1 for cluster in clusters]
@@ -110,11 +109,11 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         heads = plan.placement[:: config.tp]
         self.node: Integers = np.array([self.first_node[d.cluster] + d.node for d in heads]).reshape(config.pp, config.dp_cp)
         self.index: Integers = np.array([d.index for d in heads]).reshape(config.pp, config.dp_cp)
-        self.cluster = [heads[place * config.dp_cp].cluster for place in range(config.pp)]
+        self.cluster = [heads[stage * config.dp_cp].cluster for stage in range(config.pp)]
         self.chains = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
         self.rings = {config.place(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
         self._stages: dict[tuple[object, ...], StageCost] = {}
-        self._idle_paces: dict[tuple[object, ...], CollectiveCosts] = {}
+        self._collectives_without_spine: dict[tuple[object, ...], CollectiveCosts] = {}
 
         self._tables()
         self.loads = self._loads(self.leaves)
@@ -138,39 +137,39 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         gathers = 2 * m if config.shards_parameters else 1
         often = ((self._ahead, m * config.vpp), (self._back, m * config.vpp), (self._reduce, reduces), (self._gather, gathers))
         busy = sum(times * table.total(leaves) for table, times in often)
-        return float(f"{self.step(self.alike, max(self._tied_idle, self.loads.tied)):.9g}"), float(f"{busy:.9g}")
+        return float(f"{self.step(self.every_replica, max(self._tied_idle, self.loads.tied)):.9g}"), float(f"{busy:.9g}")
 
-    def at(self, place: int, alike: tuple[int, ...]) -> StageCosts:
+    def at(self, stage: int, replicas: tuple[int, ...]) -> StageCosts:
         """Costs of a stage on its devices, without a spine."""
-        key = self._geometry(place)
-        if key not in self._idle_paces:
-            rows = ReplicaRows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, place))
-            self._idle_paces[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
-        return StageCosts(self.plan.workload, self.plan.config, self._idle_paces[key])
+        key = self._geometry(stage)
+        if key not in self._collectives_without_spine:
+            rows = ReplicaRows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, stage))
+            self._collectives_without_spine[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
+        return StageCosts(self.plan.workload, self.plan.config, self._collectives_without_spine[key])
 
-    def stage(self, place: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
+    def stage(self, stage: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of a stage; its rings and messages take their time on the spine where that is longer."""
         config = self.plan.config
-        stages = self.plan.stages_of(place)
+        stages = self.plan.stages_of(stage)
         sizes = tuple(self.plan.stages[stage].layers for stage in stages)
-        key = (*self._geometry(place), sizes, place == 0, place + 1 == config.pp, entry)
+        key = (*self._geometry(stage), sizes, stage == 0, stage + 1 == config.pp, entry)
         if key not in self._stages:
-            self._stages[key] = super().stage(place, alike, entry)
+            self._stages[key] = super().stage(stage, replicas, entry)
         cost, loads = self._stages[key], self.loads
-        reduce, gather = max(cost.reduce, float(loads.reduce[place])), max(cost.gather, float(loads.gather[place]))
+        reduce, gather = max(cost.reduce, float(loads.reduce[stage])), max(cost.gather, float(loads.gather[stage]))
         beside = gather if config.shards_parameters else 0.0, reduce if config.reduces_each_microbatch else 0.0
         forward, backward = max(cost.forward, beside[0]), max(cost.backward, sum(beside))
         cost = replace(cost, forward=forward, backward=backward, reduce=reduce, gather=gather, traffic=sum(beside) + beside[0])
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return cost
-        ahead = self.message(place, place + 1, alike) if place + 1 < config.pp else 0.0
-        return replace(cost, send_forward=ahead, send_backward=self.message(place, place - 1, alike) if place else 0.0)
+        ahead = self.message(stage, stage + 1, replicas) if stage + 1 < config.pp else 0.0
+        return replace(cost, send_forward=ahead, send_backward=self.message(stage, stage - 1, replicas) if stage else 0.0)
 
-    def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
+    def message(self, source: int, target: int, replicas: tuple[int, ...]) -> Seconds:
         """Seconds of the concurrent messages of all replicas between neighbouring stages."""
         key = (*self._geometry(source), *self._geometry(target), int(self.node[target, 0] - self.node[source, 0]))
         if key not in self._messages:
-            ends = (itertools.chain(*plan_costs.pipeline_rank_devices(self.plan, place)) for place in (source, target))
+            ends = (itertools.chain(*plan_costs.pipeline_rank_devices(self.plan, stage)) for stage in (source, target))
             pairs = tuple((*pair, self.chains[chain]) for chain, pair in enumerate(zip(*ends, strict=True)))
             self._messages[key] = plan_costs.messages_alpha_beta(self.flat, pairs, self.idle)
         found = self._messages[key]
@@ -178,21 +177,21 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         nbytes = payloads.message_bytes(self.plan.workload, self.plan.config)
         return max(found.seconds(nbytes), found.latency + float(spine))
 
-    def _geometry(self, place: int) -> tuple[object, ...]:
+    def _geometry(self, stage: int) -> tuple[object, ...]:
         """Geometry of a stage: its cluster, and the relative nodes and device indices of its ranks."""
-        nodes = self.node[place] - self.node[place, 0]
-        return self.cluster[place], nodes.tobytes(), self.index[place].tobytes()
+        nodes = self.node[stage] - self.node[stage, 0]
+        return self.cluster[stage], nodes.tobytes(), self.index[stage].tobytes()
 
     def _tables(self) -> None:
         """Compute the transfers between nodes of all messages and rings."""
         config, workload = self.plan.config, self.plan.workload
-        places = np.arange(config.pp)
+        stages = np.arange(config.pp)
         nbytes = config.tp * payloads.message_bytes(workload, config)
-        self._ahead = self._between(places[:-1], places[1:], "send_recv", nbytes)
-        self._back = self._between(places[1:], places[:-1], "send_recv", nbytes)
-        self._tied = self._between(places[:1], places[-1:], "all_reduce", config.tp * payloads.tied_bytes(workload, config))
-        ends = np.array([self._volumes(place) for place in range(config.pp)])
-        self._reduce, self._gather = (self._around(ends[:, way], way) for way in (0, 1))
+        self._ahead = self._between(stages[:-1], stages[1:], "send_recv", nbytes)
+        self._back = self._between(stages[1:], stages[:-1], "send_recv", nbytes)
+        self._tied = self._between(stages[:1], stages[-1:], "all_reduce", config.tp * payloads.tied_bytes(workload, config))
+        ends = np.array([self._volumes(stage) for stage in range(config.pp)])
+        self._reduce, self._gather = (self._around(ends[:, column], gathers) for column, gathers in ((0, False), (1, True)))
         self._tied_idle = self._tied_without_spine()
 
     def _tied_without_spine(self) -> Seconds:
@@ -205,23 +204,23 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
         members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
         found = protocol_costs(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
-        return min(way.cost.seconds(nbytes) for way in found)
+        return min(one.cost.seconds(nbytes) for one in found)
 
-    def _volumes(self, place: int) -> tuple[float, float]:
+    def _volumes(self, stage: int) -> tuple[float, float]:
         """Bytes over each edge of all rings of a stage: (to reduce gradients, to gather weights)."""
         plan, config = self.plan, self.plan.config
-        stages, found, n = plan.stages_of(place), [0.0, 0.0], config.dp
+        stages, found, n = plan.stages_of(stage), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
         for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *ends):
-            turns = 2 * (n - 1) if operation == "all_reduce" else n - 1
-            found[operation == "all_gather"] += config.tp * nbytes * count * turns / n
+            rounds = 2 * (n - 1) if operation == "all_reduce" else n - 1
+            found[operation == "all_gather"] += config.tp * nbytes * count * rounds / n
         return found[0], found[1]
 
-    def _around(self, volumes: Floats, way: int) -> _Transfers:
-        operation = "all_gather" if way else "reduce_scatter" if self.plan.config.zero_stage else "all_reduce"
+    def _around(self, volumes: Floats, gathers: bool) -> _Transfers:
+        operation = "all_gather" if gathers else "reduce_scatter" if self.plan.config.zero_stage else "all_reduce"
         source, target = self.node, np.roll(self.node, -1, axis=1)
-        nics = (self.rings.get(place, "") for place in range(len(source)))
+        nics = (self.rings.get(stage, "") for stage in range(len(source)))
         rates = [_uplink(self.plan.fleet, name, nic, operation) for name, nic in zip(self.cluster, nics, strict=True)]
         return _transfers(source, target, volumes * rates, volumes * rates)
 
@@ -232,12 +231,12 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         return _transfers(self.node[sources], self.node[targets], nbytes * rates[sources], nbytes * rates[targets])
 
     def _loads(self, leaves: Integers) -> _Loads:
-        pairs, places = len(self.node) - 1, len(self.node)
+        pairs, stages = len(self.node) - 1, len(self.node)
         return _Loads(
             self._ahead.alone(leaves, pairs),
             self._back.alone(leaves, pairs),
-            self._reduce.together(leaves, places),
-            self._gather.together(leaves, places),
+            self._reduce.together(leaves, stages),
+            self._gather.together(leaves, stages),
             float(self._tied.alone(leaves, 1)[0]),
         )
 

@@ -1,11 +1,9 @@
 """Build a plan from stages on clusters: the device of every rank, the NIC and the collective of every group.
 
-A tensor-parallel group is inside a node, the replicas of a stage are side by side under one fabric, and stages follow one
-another: each takes the next free slots of its cluster. Slots fill one node after the other or, with `evenly`, are spread over
-the fewest nodes, because a ring is as slow as its host with the fewest NICs. In an oversubscribed cluster the nodes are then
-permuted (`planner.placement.leaves`). Every group gets the fastest NIC that all its members share, and the collective with the
-least time in a step.
-"""
+A tensor-parallel group is inside a node, and each stage takes the next free slots of its cluster. Slots fill one node after the
+other or, with `evenly`, are spread over the fewest nodes, because a ring is as slow as its host with the fewest NICs. In an
+oversubscribed cluster the nodes are then permuted (`planner.placement.leaves`). Every group gets the fastest NIC that all its
+members share, and the collective with the least time in a step."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from planner.request import Request
 from planner.space.shapes import Shape, slot, spread
 from sim import __version__
 from sim.analytic import plan_costs, stage_costs
-from sim.errors import PlanError
+from sim.errors import NotDefined
 from sim.hardware.cluster import Device
 from sim.network.collective_costs import CollectiveCosts
 from sim.network.paths import Capacities
@@ -30,7 +28,7 @@ from sim.plan.plan import MadeBy, Plan, Stage
 
 
 def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
-    """The plan of a pipeline given as (cluster, layers) of every stage. Raises PlanError where there is no such plan."""
+    """The plan of a pipeline given as (cluster, layers) of every stage. Raises NoRoute, NotDefined."""
     fleet, free_slots = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
         cluster, taken = fleet.cluster(name), number * shape.slots
@@ -53,7 +51,7 @@ def assemble(
 ) -> Plan:
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
-    `microbatches` are those of each replica; empty if all have equally many. Raises PlanError where there is no such plan."""
+    `microbatches` are those of each replica; empty if all replicas have the same number. Raises NoRoute, NotDefined."""
     return _with_collectives(_with_rings(request, shape, layers, devices, strategy, microbatches))
 
 
@@ -83,7 +81,7 @@ def _with_rings(
 def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...]:
     """The virtual stages of a pipeline: each stage's layers cut into vpp parts as evenly as whole layers allow."""
     if min(layers) < config.vpp:
-        raise PlanError(f"a pipeline place of {min(layers)} layers cannot be cut into vpp {config.vpp} stages")
+        raise NotDefined(f"a pipeline stage of {min(layers)} layers cannot be cut into vpp {config.vpp} virtual stages")
     stages, first = [], 0
     for count in virtual(layers, config.vpp):
         stages.append(Stage(first, first + count))
@@ -101,17 +99,17 @@ def _with_collectives(plan: Plan) -> Plan:
     config = plan.config
     capacities = Capacities(plan.fleet)
     chosen: dict[tuple[str, int], str] = {}
-    for place in range(config.pp):
-        stages = plan.stages_of(place)
+    for stage in range(config.pp):
+        stages = plan.stages_of(stage)
         layers = sum(plan.stages[stage].layers for stage in stages)
         ends = 0 in stages, config.num_stages - 1 in stages
-        paces = CollectiveCosts(
-            plan.fleet, config, ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, place)), capacities
+        collectives = CollectiveCosts(
+            plan.fleet, config, ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage)), capacities
         )
-        at_place = stage_costs.StageCosts(plan.workload, config, paces)
+        stage_costs_here = stage_costs.StageCosts(plan.workload, config, collectives)
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:
-                chosen[kind, place] = at_place.collective(kind, layers, *ends)
+                chosen[kind, stage] = stage_costs_here.collective(kind, layers, *ends)
 
     def with_choice(group: Group) -> Group:
         name = chosen.get((group.kind, config.place(group.ranks[0])[2]))

@@ -1,18 +1,17 @@
-"""Simulate candidate plans and choose the fastest: the prediction of a plan is the engine's, never an estimate."""
+"""Simulation of candidate plans, and the choice of the fastest. The prediction of a plan is always simulated."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.engine.timeline import Timeline
-from sim.errors import PlanError
+from sim.errors import NoRoute, NotDefined
 from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.results.report import predict
@@ -30,7 +29,7 @@ def simulate_plan(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class FastestTimeline:
-    """The timeline of the fastest plan simulated for a request, so that the winner is not simulated again."""
+    """The timeline of the fastest plan simulated for a request, so that the chosen plan is not simulated again."""
 
     plan: Plan | None = None
     timeline: Timeline | None = None
@@ -44,7 +43,7 @@ class FastestTimeline:
         return predicted
 
     def of(self, plan: Plan) -> Timeline:
-        """The timeline of a plan: the kept one if it is this plan's, else that of a simulation."""
+        """The timeline of a plan: the cached one if it is of this plan, else that of a new simulation."""
         parts = ("topology", "workload", "config", "stages", "placement", "groups")
         if self.timeline is not None and all(getattr(plan, name) is getattr(self.plan, name) for name in parts):
             return self.timeline
@@ -57,21 +56,20 @@ def step(plan: Plan) -> float:
     return plan.prediction.step_s
 
 
-def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, simulated: int, deadline: float = math.inf) -> Plan | None:
-    """The fastest of candidate plans that come in a rough order, best first; None where none fits.
+def fastest(candidates: Iterable[Callable[[], Plan | None]], ranked: int, simulated: int, limit: TimeLimit) -> Plan | None:
+    """The fastest of candidate plans that are roughly sorted, the best first; None where none fits.
 
-    The first `ranked` candidates that can be built and fit the memory are sorted by their closed form; the engine simulates the
-    first `simulated` of these, until the closed form of the next is no better than the best simulation. After the deadline, a
-    time of `time.monotonic`, no more than one is built and one is simulated.
-    """
+    A builder may return None. The first `ranked` candidates that can be built and fit the memory are sorted by their closed
+    form; the engine simulates the first `simulated` of these, until the closed form of the next is not below the best simulated
+    step. After the time limit, at most one candidate is built and one is simulated."""
     found: list[tuple[float, Plan]] = []
     for pair in islice(_built(candidates), ranked):
         found.append(pair)
-        if time.monotonic() > deadline:
+        if limit.is_up():
             break
     best: Plan | None = None
     for seconds, plan in sorted(found, key=lambda pair: pair[0])[:simulated]:
-        if best is not None and (seconds >= step(best) or time.monotonic() > deadline):
+        if best is not None and (seconds >= step(best) or limit.is_up()):
             break
         now = simulate_plan(plan)
         if best is None or step(now) < step(best):
@@ -79,9 +77,9 @@ def fastest(candidates: Iterable[Callable[[], Plan]], ranked: int, simulated: in
     return best
 
 
-def _built(candidates: Iterable[Callable[[], Plan]]) -> Iterator[tuple[float, Plan]]:
+def _built(candidates: Iterable[Callable[[], Plan | None]]) -> Iterator[tuple[float, Plan]]:
     for build in candidates:
-        with suppress(PlanError):
+        with suppress(NoRoute, NotDefined):
             plan = build()
-            if fits(plan):
+            if plan is not None and fits(plan):
                 yield plan_costs.step_seconds(plan), plan

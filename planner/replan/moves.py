@@ -20,7 +20,7 @@ from sim.plan.plan import Plan
 from sim.units import Bytes
 
 STAYS = 10**6
-"""Weight of a rank that stays, where a layer that is kept weighs 2: more than the layers of any device weigh."""
+"""Value of a rank that stays; a layer that is kept has value 2. Larger than the value of all layers of any device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def holdings(plan: Plan) -> dict[Device, Holding]:
     config, last = plan.config, plan.config.num_stages - 1
     found = {}
     for rank, device in enumerate(plan.placement):
-        tp, dp_cp, place = config.place(rank)
-        stages = plan.stages_of(place)
+        tp, dp_cp, stage = config.place(rank)
+        stages = plan.stages_of(stage)
         layers = frozenset(n for stage in stages for n in range(plan.stages[stage].first, plan.stages[stage].past_last))
         found[device] = Holding((config.tp, tp, config.ep, dp_cp % config.ep), layers, 0 in stages, last in stages)
     return found
@@ -91,19 +91,19 @@ def settled(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Plan:
     new: dict[Place, list[tuple[int, Holding]]] = {}
     for device, needs in holdings(after).items():
         new.setdefault((device.cluster, device.node), []).append((device.index, needs))
-    alike: dict[tuple[str, int], list[Place]] = {}
-    for place in came:
-        alike.setdefault((place[0], leaf(after.fleet, place)), []).append(place)
+    interchangeable: dict[tuple[str, int], list[Place]] = {}
+    for node in came:
+        interchangeable.setdefault((node[0], leaf(after.fleet, node)), []).append(node)
     goes: dict[Place, int] = {}
-    for places in alike.values():
-        worth = np.array([[_worth(new.get(a, []), b, came, old) + (a == b) for b in places] for a in places])
-        goes |= {place: places[to][1] for place, to in zip(places, assigned(worth), strict=True)}
+    for nodes in interchangeable.values():
+        worth = np.array([[_worth(new.get(a, []), b, came, old) + (a == b) for b in nodes] for a in nodes])
+        goes |= {node: nodes[to][1] for node, to in zip(nodes, assigned(worth), strict=True)}
     placement = tuple(Device(d.cluster, goes[d.cluster, d.node], d.index) for d in after.placement)
     return after if placement == after.placement else replace(after, placement=placement)
 
 
 def _worth(needed: list[tuple[int, Holding]], at: Place, came: Mapping[Place, Place], old: dict[Device, Holding]) -> int:
-    """Value of putting a node of the plan on a machine: ranks that stay, then layers that are kept."""
+    """Value of assigning a node of the plan to a machine: `STAYS` for each rank that stays, 2 for each layer that is kept."""
     total = 0
     for index, needs in needed:
         has = old.get(_old_device(Device(*at, index), came))

@@ -1,4 +1,4 @@
-"""The old plan after losses without moving any weights: the same stages on their remaining devices, with fewer replicas."""
+"""The old plan after losses, without moving weights: the same stages on their remaining devices, with fewer replicas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.placement import simulation
-from sim.errors import PlanError
+from sim.errors import NoRoute, NotDefined
 from sim.formats.lost_nodes import Place
 from sim.hardware.cluster import Device
 from sim.hardware.topology import Topology
@@ -20,33 +20,33 @@ def stayed(before: Plan, left: Topology, came: Mapping[Place, Place]) -> Plan | 
 
     A stage keeps its first replicas; the devices of other replicas are idle. None with expert parallelism (ep), which is not
     handled here."""
-    replicas = [list(_surviving(before, place, {old: new for new, old in came.items()})) for place in range(before.config.pp)]
+    replicas = [list(_surviving(before, stage, {old: new for new, old in came.items()})) for stage in range(before.config.pp)]
     if before.config.ep > 1:
         return None
     for dp in range(min(map(len, replicas)), 0, -1):
         try:
             plan = _with_replicas(
-                before, left, dp, [device for place in replicas for devices in place[:dp] for device in devices]
+                before, left, dp, [device for stage in replicas for devices in stage[:dp] for device in devices]
             )
-        except PlanError:
+        except (NoRoute, NotDefined):
             continue
         if simulation.fits(plan):
             return simulation.simulate_plan(plan)
     return None
 
 
-def _surviving(before: Plan, place: int, goes: Mapping[Place, Place]) -> Iterator[tuple[Device, ...]]:
-    """Devices of every replica of a stage that has lost none, under the names of the remaining fleet."""
+def _surviving(before: Plan, stage: int, goes: Mapping[Place, Place]) -> Iterator[tuple[Device, ...]]:
+    """Devices of every replica of a stage that lost no device, under the names of the remaining fleet."""
     config = before.config
     for replica in range(config.dp):
-        first = config.rank(0, replica * config.cp, place)
+        first = config.rank(0, replica * config.cp, stage)
         devices = before.placement[first : first + config.cp * config.tp]
         if all((device.cluster, device.node) in goes for device in devices):
             yield tuple(Device(*goes[device.cluster, device.node], device.index) for device in devices)
 
 
 def _with_replicas(before: Plan, left: Topology, dp: int, placement: list[Device]) -> Plan:
-    """The plan with dp replicas on `placement`. Raises PlanError where it cannot have them."""
+    """The plan with dp replicas on `placement`. Raises NoRoute, NotDefined."""
     each, more = divmod(sum(before.config.num_microbatches), dp)
     microbatches = tuple(each + (replica < more) for replica in range(dp))
     config = replace(before.config, dp=dp, num_microbatches=microbatches, zero_shard_size=_shards(before.config, dp))

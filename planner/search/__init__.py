@@ -1,23 +1,24 @@
-"""How plans are found and how far they can be from the best.
+"""The search for the fastest plan, and the proof of how far it can be from the best.
 
-A *shape* is a plan without its pipeline: tp, dp, cp, ep, microbatch size, recomputation, schedule, vpp, ZeRO stage. A
-*pipeline* of a shape says on which node class each stage is and how many layers it has; a node class is the nodes of one
-cluster, with what their stages cost and hold for the shape. A *base* leaves schedule, vpp and ZeRO stage open, a *variant*
-fixes them; both are kept as a shape. The search, in the order of its steps:
+Terms. A *shape* fixes all degrees but pp, the microbatch size, recomputation, schedule, vpp and ZeRO stage. A *base* is a shape
+that stands for all schedules, vpp and ZeRO stages; a *variant* is one shape with fixed ones. A *pipeline* of a shape gives the
+node class and the number of layers of each stage. A *node class* is the equal nodes of one cluster, with costs and memory of
+stages. An *order* of classes is the order of their clusters along the pipeline. A *whole* stage is on one cluster; a *mixed*
+stage has replicas on several. *Parameter gathers* of ZeRO 1 and 2 run before the forwards of the next step or after the
+optimizer; the search tries both (`planner.space.shapes.overlaps`).
 
-1. `first_plan`: shapes are ranked by a quick estimate; `generation` lists promising pipelines of the best ones, `evaluation`
-and `rough_estimate` give their step times on an idle network (`candidates`), `local_search` moves single layers, `pool` orders
-them by the step time expected with contention, and `incumbent` simulates them: the engine's number is what the plan promises.
-`mixed` adds plans in which the replicas of one stage are on several clusters. 2. `branch_and_bound`: best-first branch and
-bound over families of shapes (`families`). The deadline test (`planner.bounds.deadline_test`) proves that no pipeline of a
-family can beat the target, slightly below the incumbent's step; `exhaust` evaluates the pipelines that it leaves,
-`single_stage` pipelines of one stage; `dominance` leaves out ZeRO 2 where ZeRO 1 fits. 3. `improvement`: variants whose
-pipelines are too many to evaluate keep their bound, and are searched for faster plans. 4. `certificate`: the least bound,
-beside the space that it holds for (`searched_space`): pipelines of whole stages, each on one cluster, on an idle network, that
-fill one node after the other. A pipeline of one stage may use its nodes evenly, too. Plans with mixed stages have a bound of
-their own (`planner.bounds.mixed_deadline`).
+1. `first_plan` finds plans. It ranks shapes by a quick estimate. `generation` lists promising pipelines of the best shapes;
+   `evaluation` and `rough_estimate` give their step times on an idle network (`candidates`); `local_search` moves single
+   layers; `pool` orders candidates by the step time expected with contention; `incumbent` simulates them. The prediction of a
+   plan is the simulated step time. `mixed` adds plans with mixed stages.
+2. `branch_and_bound` proves. It is a best-first branch and bound over families of shapes (`families`). The deadline test
+   (`planner.bounds.deadline_test`) proves that no pipeline of a family beats the target, which is slightly below the step of
+   the incumbent (the fastest plan so far). `exhaust` evaluates the pipelines that the test does not rule out, `single_stage`
+   the pipelines of one stage. `dominance` skips pipelines under ZeRO 2 that fit memory under ZeRO 1.
+3. `improvement` searches for faster plans of variants with too many pipelines to evaluate; such variants keep their bounds.
+4. `certificate` reports the least bound and the space that it holds for (`searched_space`): pipelines of whole stages, which
+   fill one node after the other, on an idle network. A pipeline of one stage may also be spread evenly over its nodes. Plans
+   with mixed stages have a separate bound (`planner.bounds.mixed_deadline`).
 
-`budgets` limits each step. `fitting` finds some plan that fits memory, and is used by `planner.diagnosis`, too. The
-room imports `planner.bounds`, `planner.models`, `planner.costs`, `planner.placement` and `planner.space`; `planner.strategies`
-and `planner.diagnosis` use it.
+`budgets` limits each step. `fitting` finds some plan that fits memory, for the search and for `planner.diagnosis`.
 """

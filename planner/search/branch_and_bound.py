@@ -1,18 +1,22 @@
 """The proof: best-first branch and bound over families of shapes, which raises a lower bound of the step and finds plans.
 
-A heap holds open nodes, each with a lower bound of the pipelines that it stands for. The node with the least bound is opened,
-and its children enter the heap with closer bounds:
+A heap holds the open nodes of the search tree, each with a lower bound on the step of the pipelines that it stands for. The
+node with the least bound is opened, and its children enter the heap:
 
-    base        a shape under any schedule and ZeRO stage        quick bound (`planner.bounds.relaxation`)
-    schedule    under a given schedule and vpp                   deadline test of the family, then a quick bound
-    variant     with a given ZeRO stage, too                     deadline test of the family
-    OpenVariant the orders of its classes that are left          the least time that the deadline test cannot rule out
-                                                                 (bisection), then evaluation of what is left (`exhaust`)
+    node         stands for                                       its bound
+    base         a shape under any schedule, vpp and ZeRO stage   quick bound (`planner.bounds.relaxation`)
+    schedule     a shape under any ZeRO stage                     quick bound of that shape
+    variant      a shape with its own ZeRO stage                  that of its parent
+    OpenVariant  a variant's orders of classes that are left      first by bisection with the deadline test, then by evaluation
+                                                                  of the pipelines that are left (`exhaust`)
 
-Invariant: the step of every pipeline of the searched space is at least the bound of the open node that stands for it, or one
-of the settled bounds; pipelines that another variant dominates (`planner.search.dominance`) count there. A node is settled when
-its bound reaches the target or cannot rise, and a pruned family with the target. The search stops when no open node is below
-the target, or a budget is used up. The least of the open and settled bounds is the certificate's.
+When a base or a schedule node is opened, deadline tests first prune groups of its children, or some of their orders of classes
+(`families`). A pruned group has the target as its bound.
+
+Invariant: the step of every pipeline of the searched space is at least a settled bound or the bound of the open node that
+stands for it; for a dominated pipeline (`planner.search.dominance`), this is a bound of the variant that dominates it. A node
+is settled when its bound reaches the target or cannot rise. The search stops when no open node is below the target, or a budget
+is used up. The certificate takes the least of the open and settled bounds.
 Reference: A. H. Land, A. G. Doig, An Automatic Method of Solving Discrete Programming Problems, Econometrica 28(3), 1960.
 """
 
@@ -50,7 +54,7 @@ class Proof:
         for base in bases:
             self._push(quick_bound(self.context, base, node_classes(self.context, base), True), base, Family("base"))
         while self._heap and self._heap[0][0] < incumbent.target:
-            if incumbent.seconds_left <= 0 or incumbent.unproved >= budgets.unproved_variants:
+            if incumbent.unproved >= budgets.unproved_variants or incumbent.limit.is_up():
                 break
             bound, _, shape, node = heapq.heappop(self._heap)
             if isinstance(node, OpenVariant):
@@ -81,9 +85,9 @@ class Proof:
                 self.settled.append(reached)
 
     def _tested(self, shape: Shape, among: Orders, bound: float) -> tuple[float, OpenVariant]:
-        """(lower bound of a variant's pipelines of two or more stages, the tests of the orders that are left).
+        """(lower bound on a variant's pipelines of two or more stages, its deadline tests, one for each order that is left).
 
-        Settles its pipelines of one stage."""
+        Settles the bounds of its pipelines of one stage."""
         if is_dominated(self.incumbent, shape):
             return self.incumbent.target, OpenVariant(())
         self.settled += single_stage_bounds(self.incumbent, shape)

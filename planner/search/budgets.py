@@ -39,8 +39,8 @@ class Budgets:
 
     # the proof
     target_gap: float = 0.005
-    """Fraction of the best step by which a plan must be faster to be searched for. A larger one is proved sooner, and leaves a
-    larger gap."""
+    """The proof searches for plans that are faster than the best one by at least this fraction of its step. With a larger one
+    it ends sooner, and leaves a larger gap."""
     optimal_gap: float = 1e-3
     """Largest gap at which a plan is called optimal: no plan of the searched space is faster by a larger fraction."""
     few_pipelines: int = 1_000
@@ -48,14 +48,15 @@ class Budgets:
     most_pipelines: int = 20_000
     """Most pipelines of a variant, per order of its classes, that are listed when only those near its bound are listed."""
     bound_step: float = 0.02
-    """First step above a variant's bound, as a fraction: pipelines that might finish within bound x (1 + step) are listed, and
-    the step doubles until there are `few_pipelines`. A larger one evaluates more pipelines at once."""
+    """First increment above a variant's bound, as a fraction: pipelines that might finish within bound x (1 + increment) are
+    listed, and the increment doubles until there are `few_pipelines`. A larger one evaluates more pipelines at once."""
     all_pipelines: int = 400_000
-    """Pipelines evaluated for the proof in all. Then a bound only rises where all pipelines are at most `few_pipelines`."""
+    """Number of pipelines evaluated for the proof, after which only variants with `few_pipelines` or fewer are evaluated."""
     kept_pipelines: int = 4
     """Fastest pipelines of each evaluated list that become candidates for simulation."""
     unproved_variants: int = 100
-    """Variants since the last faster plan that could not change the certificate, after which the search ends."""
+    """Number of variants, since the last faster plan, whose bounds are too high to change the certificate, or that come after
+    `all_pipelines`; then the search ends."""
     round_variants: int = 20
     """Number of such variants after which candidates of the pool are simulated."""
     round_tries: int = 2
@@ -74,6 +75,9 @@ class Budgets:
     are solved."""
     programmes: int = 16
     """Stage programmes in a row without a faster plan, after which no more are solved; most only prove that they have none."""
+
+    programme_nodes: int = 1_000
+    """Nodes of the branch-and-bound tree of one stage programme, after which its best solution so far is taken."""
 
     # the time limit
     long_s: float = 1.0

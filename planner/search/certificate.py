@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from planner.bounds.mixed_deadline import mixed_bound
 from planner.bounds.total_work import work_bound
 from planner.placement.simulation import step
 from planner.search.incumbent import Incumbent
-from planner.search.mixed import is_mixed, layouts
+from planner.search.mixed import is_mixed, mixed_placements
 from planner.search.searched_space import axes, outside
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
 
 
 def certificate(
-    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str], timed_out: bool
+    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str]
 ) -> Certificate:
-    """The certificate of a simulated plan; `timed_out` says whether the time limit ended the search for it.
+    """The certificate of a simulated plan, which also says whether the time limit ended the search for it.
 
-    `bounds` are lower bounds whose minimum holds for all pipelines of whole stages, `mixed` is one of all plans with mixed
-    stages, and `solvers` are the names of solvers that found plans. Where the plan has mixed stages, both bounds count."""
+    The least of `bounds` is a lower bound on all pipelines of whole stages, `mixed` is one on all plans with mixed stages, and
+    `solvers` are the names of solvers that found plans. Where the plan has mixed stages, its bound is the lower of both."""
     request, objective = incumbent.request, step(plan)
     bound = min([objective, *bounds])
     if is_mixed(plan) and mixed is not None:
@@ -33,7 +32,7 @@ def certificate(
         lower_bound_s=bound,
         gap=gap,
         solver="+".join(["closed form", *sorted(solvers)]),
-        time_limit_reached=timed_out,
+        time_limit_reached=incumbent.limit.reached,
         mixed_lower_bound_s=mixed,
         space=axes(request),
         outside=outside(request),
@@ -45,6 +44,7 @@ def mixed_lower_bound(incumbent: Incumbent) -> float | None:
     request, context = incumbent.request, incumbent.context
     if incumbent.best is None or len(list(request.clusters())) < 2:
         return None
-    deadline = max(incumbent.deadline, time.monotonic() + incumbent.budgets.mixed_bound_s)
-    bound = mixed_bound(context, layouts(request), incumbent.cutoff, deadline)
+    limit = incumbent.limit.at_least(incumbent.budgets.mixed_bound_s)
+    bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, limit)
+    incumbent.limit.reached |= limit.reached
     return work_bound(context) if bound is None else bound

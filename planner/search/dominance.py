@@ -1,7 +1,7 @@
 """Variants that another variant dominates: ZeRO 1 in place of ZeRO 2.
 
-A pipeline that fits memory under ZeRO 1 is as fast there, or faster, because ZeRO 2 reduces gradients after every microbatch.
-So the proof looks under ZeRO 2 only at pipelines that do not fit under ZeRO 1.
+A variant dominates another if every pipeline that fits memory under the first is at least as fast under it. ZeRO 2 reduces
+gradients after every microbatch and ZeRO 1 once, so the proof considers only pipelines of ZeRO 2 that do not fit under ZeRO 1.
 """
 
 from __future__ import annotations
@@ -19,35 +19,26 @@ from sim.plan import schedules
 
 
 def dominating(request: Request, shape: Shape) -> Shape | None:
-    """The variant that is as fast, or faster, on every pipeline that fits it; None where the search has no such variant."""
+    """The variant that dominates a shape; None where the search has none."""
     free = shape.zero_stage == 2 and request.wishes.zero_stage is None
     return replace(shape, zero_stage=1) if free else None
 
 
 def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
-    """Whether every pipeline of a variant that might beat the target fits the dominating variant too."""
+    """Whether every pipeline of a variant that might beat the target also fits under the dominating variant."""
     other = dominating(incumbent.request, shape)
     if other is None:
         return False
     layers = incumbent.request.workload.model.layers
     classes = node_classes(incumbent.context, other)
-    longest = min(sum(option.capacity for option in classes), layers // shape.vpp)
-    held = _most_in_flight(shape, classes[0].microbatches, longest) if classes else ((0, 0),)
+    longest = min(sum(option.max_stages for option in classes), layers // shape.vpp)
+    microbatches = classes[0].microbatches if classes else 0
+    held = (schedules.most_in_flight(shape.schedule, longest, microbatches, shape.vpp),)
     return all(
         option.memory.most_layers(role, held) >= min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
         for option in classes
         for role in ("first", "middle", "last", "only")
     )
-
-
-def _most_in_flight(shape: Shape, microbatches: int, pp: int) -> tuple[tuple[int, int], ...]:
-    """At least as many microbatches as a stage of a pipeline of up to pp stages holds in flight (`schedules.in_flight`)."""
-    schedule = schedules.get(shape.schedule)
-    if schedule.CHUNKED:
-        return ((min(microbatches * shape.vpp, (shape.vpp + 1) * pp), 0),)
-    if schedule.SPLITS_BACKWARD:
-        return ((min(microbatches, 2 * pp),) * 2,)
-    return ((microbatches if shape.schedule == "gpipe" else min(microbatches, pp), 0),)
 
 
 def undominated(

@@ -1,7 +1,7 @@
 """Step times of pipelines of one shape over one set of node classes, on an idle network.
 
-Seconds are those of `sim.analytic.evaluator`, with the messages and nodes of exactly the placement that
-`planner.placement.ranks.build` makes. Contention between the messages of a step is left to the simulation.
+Seconds are those of `sim.analytic.evaluator`, with the messages and nodes of the placement that `planner.placement.ranks.build`
+makes. The simulation adds contention between messages.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PipelineEvaluation:
         clusters = tuple(option.cluster for option in classes)
         self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
-        self._alignments = [(i, way) for i, option in enumerate(classes) for way in range(len(option.costs))]
-        self._table_row = {key: index for index, key in enumerate(self._alignments)}
+        self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]
+        self._table_row = {key: index for index, key in enumerate(self._positions)}
 
     def evaluated(self, pipelines: Sequence[Pipeline]) -> list[tuple[float, Pipeline]]:
         """(seconds of a step, pipeline) of each pipeline, the fastest first. Raises NotModelled."""
@@ -56,16 +56,16 @@ class PipelineEvaluation:
         stages = np.array([virtual(tuple(layers for _, layers in pipeline), self.shape.vpp) for pipeline in pipelines])
         candidates = self._table.candidates(table_rows, stages)
         messages = [self.messages(one) for one in distinct]
-        for name, way in (("ahead", 0), ("back", 1)):
-            candidates.stages[STAGE.index(name)] = np.array([message[way] for message in messages])[which].T
+        for name, column in (("ahead", 0), ("back", 1)):
+            candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
         tied: Floats = np.array([message[2] for message in messages])[which]
         seconds: list[float] = steps(replace(candidates, tied=tied)).tolist()
         return seconds
 
     @functools.cached_property
     def _table(self) -> Table:
-        """Costs of a stage of each class at each alignment with its nodes; messages are those of `messages`."""
-        costs = [replace(self.classes[i].costs[way], config=self.config) for i, way in self._alignments]
+        """Costs of a stage of each class at each position on its nodes; `messages` gives the messages."""
+        costs = [replace(self.classes[i].costs[position], config=self.config) for i, position in self._positions]
         return Table(costs, np.zeros((len(costs), len(costs))), shared=self.context.stage_rows)
 
     def _table_rows(self, classes: tuple[int, ...]) -> list[int]:
@@ -100,14 +100,14 @@ class PipelineEvaluation:
         return self.context.messages.hop(clusters[0], a, clusters[1], b, self.shape, self._nic, self._in_step)
 
     def link_seconds(self, pipeline: Pipeline) -> float:
-        """Seconds that all messages of a step, both ways, take on the busiest link: a lower bound of the step."""
+        """Seconds that all messages of a step, in both directions, take on the busiest link: a lower bound of the step."""
         runs = tuple((self.classes[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in pipeline))
         return self.microbatches * self.context.loads.whole_pipeline(runs, self.shape, self._nic)
 
     def layer_capacity(self, classes: Sequence[int]) -> list[int]:
         """Maximum number of layers that the memory of each stage holds, beside its microbatches in flight."""
         pp, stage_roles = len(classes), roles(len(classes))
-        microbatches, name, vpp = self.shape.enough(self.microbatches, pp), self.shape.schedule, self.shape.vpp
+        microbatches, name, vpp = self.shape.representative(self.microbatches, pp), self.shape.schedule, self.shape.vpp
         in_flight = (schedules.in_flight(name, stage, pp, microbatches, vpp) for stage in range(pp))
         return [
             self.classes[i].memory.most_layers(role, held)

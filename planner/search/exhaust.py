@@ -1,8 +1,7 @@
-"""Closes the gap of a variant whose deadline tests rule out too little: lists the pipelines that are left and evaluates them.
+"""Raises the bound of a variant by evaluation: lists the pipelines that its deadline tests do not rule out, and evaluates them.
 
-A bound rises to the least of two values: the fastest of the evaluated pipelines, and the seconds up to which all pipelines were
-listed. Every pipeline is either evaluated or ruled out below these seconds, so the bound holds.
-"""
+All pipelines that might finish within some seconds are listed and evaluated. The bound rises to the smaller of these seconds
+and the step of the fastest evaluated pipeline: every other pipeline takes longer than these seconds."""
 
 from __future__ import annotations
 
@@ -32,14 +31,15 @@ class OpenVariant:
 
 
 Listing = tuple[float, list[list[Pipeline]]]
-"""Seconds, and for each test all pipelines that it does not rule out to finish within them."""
+"""Seconds, and for each test all pipelines that, by the test, might finish within them."""
 
 
 @dataclass(slots=True)
 class Exhaust:
     """Evaluates the pipelines that deadline tests leave; `pipelines` counts them.
 
-    `settled` are the final bounds of the proof so far, beside which a variant's bound may not matter any more."""
+    `settled` are the final bounds of the proof so far. A variant's bound does not matter where a settled bound is not higher,
+    because the certificate takes the least."""
 
     incumbent: Incumbent
     improvement: Improvement
@@ -47,10 +47,11 @@ class Exhaust:
     pipelines: int = 0
 
     def closer(self, shape: Shape, variant: OpenVariant, bound: float) -> tuple[float, bool]:
-        """(a closer lower bound of a variant's pipelines of two or more stages, whether it is final).
+        """(a tighter lower bound on a variant's pipelines of two or more stages, whether it is final).
 
-        Where pipelines are too many to list, or may be faster than the evaluator says, the bound is final as it is, and the
-        variant is only searched for a faster plan. Fewer are listed where a settled bound is lower anyhow."""
+        Where pipelines are too many to list, are not modelled, or may be faster than the evaluator says, the bound stays and is
+        final, and `improvement` searches the variant for a faster plan. Where the bound does not matter, or `all_pipelines` are
+        evaluated, at most `few_pipelines` are listed for each test."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         matters = bound < min(self.settled, default=math.inf) and self.pipelines < budgets.all_pipelines
         incumbent.unproved += not matters
@@ -72,8 +73,8 @@ class Exhaust:
         return min(least, listing[0]), least <= listing[0]
 
     def _listed(self, shape: Shape, tests: tuple[DeadlineTest | AnyOrder, ...], bound: float, matters: bool) -> Listing | None:
-        """All pipelines that might beat the target; where they are too many and the bound `matters`, those that might
-        finish a little above it. None if even these exceed `most_pipelines`."""
+        """All pipelines that might beat the target. If they are too many and the bound `matters`: those that might finish
+        within slightly more than the bound. None where no list is short enough."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         few = [undominated(incumbent, shape, test, incumbent.target, budgets.few_pipelines) for test in tests]
         complete = [pipelines for pipelines in few if pipelines is not None]
@@ -97,7 +98,8 @@ class Exhaust:
         few: list[list[Pipeline] | None],
         seconds: float,
     ) -> list[list[Pipeline]] | None:
-        """Pipelines of each test that might finish within `seconds`, or its `few` below the target; None for too many."""
+        """Pipelines of each test that might finish within `seconds`; where a test has `few`, all that might beat the target.
+        None where a test lists more than `most_pipelines`."""
         result: list[list[Pipeline]] = []
         for test, known in zip(tests, few, strict=True):
             most = self.incumbent.budgets.most_pipelines
@@ -108,7 +110,7 @@ class Exhaust:
         return result
 
     def _evaluated(self, shape: Shape, variant: OpenVariant, pipelines: list[list[Pipeline]]) -> Iterator[Candidate]:
-        """The fastest pipelines of each test, with either order of weight gathers. Raises NotModelled."""
+        """The fastest pipelines of each test, under both choices of `overlaps`. Raises NotModelled."""
         context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
         for index, (test, listed) in enumerate(zip(variant.tests, pipelines, strict=True)):
             for one in overlaps(shape) if listed else ():

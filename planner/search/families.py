@@ -1,8 +1,9 @@
 """Families of shapes that the proof branches on, from a base to its variants.
 
-A base is a shape (degrees other than pp, microbatch size and recomputation) that stands for all its schedules and ZeRO stages.
-It branches into schedules, each of which stands for all ZeRO stages; these branch into variants. At each branching one deadline
-test for the whole family (`AnySchedule`, `AnyChunks`, `AnyZeroStage`) prunes it, or narrows the orders of its classes.
+A base is a shape that stands for all schedules, vpp and ZeRO stages. It branches into shapes with a schedule and vpp, each of
+which stands for all ZeRO stages; these branch into variants. At each branching, one deadline test for a group of children
+prunes all of them or some orders of classes: `AnySchedule` for those without virtual stages, `AnyChunks` for those of one
+schedule with several vpp, `AnyZeroStage` for all variants.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.node_classes import node_classes
 from planner.search.incumbent import Incumbent
 from planner.search.single_stage import may_beat_cutoff
-from planner.space.shapes import Shape, splitting, variants, zero_stages
+from planner.space.shapes import Shape, split_backward, variants, zero_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +39,24 @@ class Branching:
     settled: list[float]
 
     def schedules(self, base: Shape) -> Iterator[tuple[Shape, Orders]]:
-        """A base under each schedule and vpp that is not pruned, with its first ZeRO stage in place of all."""
+        """(shape, orders of classes that are left): a base under each schedule and vpp that is not pruned.
+
+        Its first ZeRO stage stands for all ZeRO stages."""
         every = tuple(variants(self.incumbent.request, base))
         first = [variant for variant in every if variant.zero_stage == every[0].zero_stage]
         plain = [variant for variant in first if variant.vpp == 1]
-        interleaved = [variant for variant in first if variant.vpp > 1]
+        chunked = [variant for variant in first if variant.vpp > 1]
         if len(plain) > 1:
             test = functools.partial(AnySchedule, names=tuple(variant.schedule for variant in plain))
-            yield from self._members(plain, splitting(base), every, test)
+            yield from self._members(plain, split_backward(base), every, test)
         else:
             yield from ((shape, None) for shape in plain)
-        if len(interleaved) > 1:
-            yield from self._members(interleaved, min(interleaved, key=lambda one: one.vpp), every, AnyChunks)
-        else:
-            yield from ((shape, None) for shape in interleaved)
+        for name in dict.fromkeys(variant.schedule for variant in chunked):
+            members = [variant for variant in chunked if variant.schedule == name]
+            if len(members) > 1:
+                yield from self._members(members, min(members, key=lambda one: one.vpp), every, AnyChunks)
+            else:
+                yield from ((shape, None) for shape in members)
 
     def zero_stages(self, shape: Shape, among: Orders) -> Iterator[tuple[Shape, Orders]]:
         """A shape under a schedule with each ZeRO stage, unless all are pruned; `among` are the orders that are left."""

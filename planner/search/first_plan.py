@@ -1,8 +1,8 @@
 """The first plan: from quick estimates of shapes to simulated pipelines of the best of them.
 
 Shapes are ranked by a quick estimate; pipelines of the best are estimated, evaluated, improved by local search, and simulated.
-Each step costs more per pipeline than the one before, and gets fewer of them. Only usual microbatch sizes enter. Plans with
-mixed stages (`planner.search.mixed`) are simulated at the end.
+Each step is slower per pipeline than the one before, and is applied to fewer pipelines. Only usual microbatch sizes are tried.
+Plans with mixed stages (`planner.search.mixed`) are simulated last.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from planner.search.candidates import Candidate, Estimate, estimates
 from planner.search.incumbent import Incumbent
 from planner.search.local_search import improved
 from planner.search.mixed import mixed
-from planner.space.shapes import USUAL_SIZES, Shape, splitting, variants
+from planner.space.shapes import USUAL_SIZES, Shape, split_backward, variants
 
 
 def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
     """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits."""
     budgets, request = incumbent.budgets, incumbent.request
     usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
-    base_of = {splitting(base): base for base in usual or bases}
+    base_of = {split_backward(base): base for base in usual or bases}
     promising = _ranked(incumbent, base_of, budgets.first_shapes, tails=False)
     every = [(variant, base_of[shape]) for shape in promising for variant in variants(request, base_of[shape])]
     quick = (
@@ -45,7 +45,7 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
     The full one, with `tails` or without, is computed when the shape is first taken from the heap."""
     context, heap = incumbent.context, list[tuple[float, int, Shape, bool]]()
     for shape in shapes:
-        if incumbent.seconds_left <= 0 and heap:
+        if heap and incumbent.limit.is_up():
             break
         least = quick_estimate(context, shape, node_classes(context, shape), False, False)
         if least < math.inf:
@@ -54,7 +54,7 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
     ranked: list[Shape] = []
     while heap and len(ranked) < most:
         _, index, shape, is_full = heapq.heappop(heap)
-        if is_full or incumbent.seconds_left <= 0:
+        if is_full or incumbent.limit.is_up():
             ranked.append(shape)
         else:
             estimate = quick_estimate(context, shape, node_classes(context, shape), tails)
@@ -67,7 +67,7 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     budgets, context = incumbent.budgets, incumbent.context
     estimated: list[Estimate] = []
     for shape in shapes:
-        if incumbent.seconds_left <= 0 and estimated:
+        if estimated and incumbent.limit.is_up():
             break
         estimated += estimates(context, shape, node_classes(context, shape))[: budgets.first_estimates]
     estimated.sort(key=lambda estimate: estimate.seconds)
@@ -84,11 +84,11 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
 
 def _simulate_mixed(incumbent: Incumbent) -> None:
     """Simulate plans with mixed stages, the fastest on an idle network first, until some in a row are no faster."""
-    if incumbent.seconds_left <= 0:
+    if incumbent.limit.is_up():
         return
     since_improvement = 0
-    for seconds, plan in mixed(incumbent.context, "certified", incumbent.cutoff, incumbent.deadline):
-        over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.seconds_left <= 0
+    for seconds, plan in mixed(incumbent.context, "certified", incumbent.limit, incumbent.cutoff):
+        over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.limit.is_up()
         if seconds >= incumbent.cutoff or over:
             break
         since_improvement = 0 if incumbent.keep(incumbent.context.timelines.simulate(plan)) else since_improvement + 1

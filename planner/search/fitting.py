@@ -2,10 +2,9 @@
 
 Only memory decides. Shapes are tried under the schedule that holds the fewest microbatches (1F1B, arXiv 2104.04473, section
 2.2) unless one is pinned, with the optimizer state sharded, then with gradients and weights sharded too. Pipelines of whole
-stages are tried on sets of clusters, the longest first; each stage can hold the layers that fit beside its microbatches in
-flight, and layers go where most memory is left. The result is built and its memory checked, so that it is a plan. That there is
-no result proves nothing: of long pipelines only some lengths are tried, and mixed stages are not tried at all.
-"""
+stages (each on one cluster) are tried on sets of clusters, the longest first. Each layer goes to the stage with most memory
+left beside its microbatches in flight. The plan is built and its memory is checked. Where none is found, a plan may still fit:
+of long pipelines only some lengths are tried, and mixed stages (on several clusters) are not tried at all."""
 
 from __future__ import annotations
 
@@ -21,16 +20,16 @@ from planner.costs.node_classes import holds
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
-from planner.space.device_slots import Run, level
+from planner.space.device_slots import Run, minmax_layers
 from planner.space.shapes import Shape, searched, slots
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, NoRoute, NotDefined, PlanError
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.plan import Plan
 from sim.units import Bytes
 
 EVERY = 8
-"""Stages up to which pipelines of all lengths are tried; of longer ones each is half of the one before (a guess). A larger
+"""Number of stages up to which pipelines of all lengths are tried; longer lengths are halved repeatedly (a guess). A larger
 number finds a plan in more cases, and takes longer where there is none."""
 
 Clusters: TypeAlias = tuple[Cluster, ...]
@@ -52,13 +51,12 @@ def fitting(request: Request, strategy: str = "fitting") -> Plan | None:
     """Some plan of whole stages that fits memory, not simulated; None where none is found."""
     memory = _Memory(request)
     for shape in _leanest(request):
-        with suppress(PlanError):  # a schedule that is not defined for the numbers
-            if memory.total(shape) < request.workload.model.layers:
-                continue
-            for pipeline in _pipelines(request, shape, memory):
-                plan = _built(request, shape, pipeline, memory, strategy)
-                if plan is not None:
-                    return plan
+        if memory.total(shape) < request.workload.model.layers:
+            continue
+        for pipeline in _pipelines(request, shape, memory):
+            plan = _built(request, shape, pipeline, memory, strategy)
+            if plan is not None:
+                return plan
     return None
 
 
@@ -66,7 +64,7 @@ def _built(request: Request, shape: Shape, pipeline: Clusters, memory: _Memory, 
     """The plan of a pipeline; None where it cannot be built or does not fit."""
     layers = memory.filled(shape, pipeline)
     if layers is not None:
-        with suppress(PlanError):  # nothing joins its clusters
+        with suppress(NoRoute, NotDefined):
             stages = tuple(zip((cluster.name for cluster in pipeline), layers, strict=True))
             plan = build(request, shape, stages, strategy)
             return plan if fits(plan) else None
@@ -81,11 +79,10 @@ def nearest(request: Request) -> Shortage | None:
     for shape in _leanest(request):
         clusters = _able(request, shape)
         for some in [(cluster,) for cluster in clusters] + ([clusters] if len(clusters) > 1 else []):
-            with suppress(PlanError):  # a schedule that is not defined for the numbers
-                pipeline = next(_along(request, shape, some, memory), None)
-                shortage = memory.shortage(shape, pipeline) if pipeline else None
-                if shortage is not None and (best is None or shortage.nbytes < best.nbytes):
-                    best = shortage
+            pipeline = next(_along(request, shape, some, memory), None)
+            shortage = memory.shortage(shape, pipeline) if pipeline else None
+            if shortage is not None and (best is None or shortage.nbytes < best.nbytes):
+                best = shortage
     return best
 
 
@@ -94,12 +91,22 @@ def _leanest(request: Request) -> list[Shape]:
     shapes: dict[tuple[object, ...], Shape] = {}
     with suppress(Infeasible):
         for shape in searched(request):
-            chunked = schedules.get(shape.schedule).CHUNKED  # it needs a number of microbatches that pp divides
-            key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, chunked and shape.microbatch_size
+            any_number = schedules.whole_rounds(shape.schedule) is False  # else pp must divide the number of microbatches
+            key = shape.tp, shape.dp, shape.cp, shape.ep, shape.recompute, not any_number and shape.microbatch_size
             shapes.setdefault(key, shape)
     first = sorted(shapes.values(), key=lambda shape: (shape.microbatch_size, -shape.tp, -shape.ep, shape.cp, shape.dp))
     able = [shape for shape in first if request.wishes.zero_stage is None and shape.slots > 1]
-    return first + [replace(shape, zero_stage=zero) for zero in (2, 3) for shape in able]
+    every = first + [replace(shape, zero_stage=zero) for zero in (2, 3) for shape in able]
+    return [shape for shape in every if _is_consistent(request, shape)]
+
+
+def _is_consistent(request: Request, shape: Shape) -> bool:
+    """Whether the pins of a request agree, such as schedule with vpp; `planner.diagnosis.remedies` tries some that do not."""
+    try:
+        shape.config(request.workload, 1)
+    except PlanError:
+        return False
+    return True
 
 
 def _able(request: Request, shape: Shape) -> Clusters:
@@ -108,7 +115,8 @@ def _able(request: Request, shape: Shape) -> Clusters:
 
 
 def _pipelines(request: Request, shape: Shape, memory: _Memory) -> Iterator[Clusters]:
-    """Pipelines on sets of up to three clusters in every order; of more, on the two, three, ... with the largest devices."""
+    """Pipelines on sets of up to three clusters in every order; of more clusters, on the two, three, ... with the largest
+    memory."""
     clusters = _able(request, shape)
     for one in clusters:
         yield from _along(request, shape, (one,), memory)
@@ -127,7 +135,7 @@ def _along(request: Request, shape: Shape, some: Clusters, memory: _Memory) -> I
     capacity = [slots(cluster, shape.tp) // shape.slots for cluster in some]
     most, pinned, m = request.workload.model.layers // shape.vpp, request.wishes.pp, shape.microbatches(request.workload)
     for pp in _lengths(min(sum(capacity), most), pinned):
-        if len(some) <= pp <= sum(capacity) and shape.places(m, pp) == pp:
+        if len(some) <= pp <= sum(capacity) and shape.is_defined(m, pp):
             counts = memory.stage_counts(shape, some, capacity, pp)
             if counts:
                 yield tuple(cluster for cluster, count in zip(some, counts, strict=True) for _ in range(count))
@@ -145,7 +153,7 @@ def _lengths(most: int, pinned: int | None) -> Iterator[int]:
 
 
 class _Memory:
-    """How many layers the memory of stages holds."""
+    """Number of layers that fit in the memory of stages."""
 
     def __init__(self, request: Request):
         self.workload = request.workload
@@ -166,7 +174,7 @@ class _Memory:
 
     def most(self, shape: Shape, cluster: Cluster, stage: int, pp: int) -> int:
         """Maximum number of layers of a stage on a cluster."""
-        return self._of(shape, cluster, stage, pp, shape.enough(shape.microbatches(self.workload), pp))
+        return self._of(shape, cluster, stage, pp, shape.representative(shape.microbatches(self.workload), pp))
 
     def _of(self, shape: Shape, cluster: Cluster, stage: int, pp: int, microbatches: int) -> int:
         held = schedules.in_flight(shape.schedule, stage, pp, microbatches, shape.vpp)
@@ -176,7 +184,8 @@ class _Memory:
         return self._most[key]
 
     def stage_counts(self, shape: Shape, some: Clusters, capacity: list[int], pp: int) -> tuple[int, ...]:
-        """Stages of each cluster in a pipeline of pp stages, so that they hold most layers in all; empty where there is no way.
+        """Stages of each cluster in a pipeline of pp stages, so that all stages together hold most layers; empty where no such
+        pipeline exists.
 
         Dynamic programming over the clusters: the best counts of the first clusters for each number of stages on them."""
         if sum(capacity) == pp or len(some) == 1:
@@ -193,32 +202,33 @@ class _Memory:
         return best[pp][1] if pp in best else ()
 
     def filled(self, shape: Shape, pipeline: Clusters) -> tuple[int, ...] | None:
-        """Layers of each stage, assigned where most memory is left; None where they do not fit."""
+        """Layers of each stage, each assigned to the stage with most memory left; None where they do not fit."""
         pp, layers = len(pipeline), self.workload.model.layers
         most = [self.most(shape, cluster, stage, pp) for stage, cluster in enumerate(pipeline)]
         if min(most) < shape.vpp or sum(most) < layers:
             return None
-        return level(self._bytes(shape, pipeline), most, layers, shape.vpp)
+        return minmax_layers(self._bytes(shape, pipeline), most, layers, shape.vpp)
 
     def shortage(self, shape: Shape, pipeline: Clusters) -> Shortage | None:
-        """By how much the fullest stage exceeds its memory, with the layers where most is left; None for too few layers."""
-        lines, layers = self._bytes(shape, pipeline), self.workload.model.layers
-        split = level(lines, [layers] * len(pipeline), layers, shape.vpp)
+        """By how much the fullest stage exceeds its memory, with each layer on the stage with most memory left; None for too
+        few layers."""
+        linear, layers = self._bytes(shape, pipeline), self.workload.model.layers
+        split = minmax_layers(linear, [layers] * len(pipeline), layers, shape.vpp)
         if split is None:
             return None
-        over = [s + k * c for k, (s, c) in zip(split, lines, strict=True)]
+        over = [s + k * c for k, (s, c) in zip(split, linear, strict=True)]
         stage = max(range(len(over)), key=over.__getitem__)
         return Shortage(over[stage], shape, pipeline, split, stage)
 
     def _bytes(self, shape: Shape, pipeline: Clusters) -> list[tuple[Bytes, Bytes]]:
         """(s, c) of each stage: k layers exceed its memory by s + k c bytes, linear in k."""
-        pp, lines = len(pipeline), []
-        m = shape.enough(shape.microbatches(self.workload), pp)
+        pp, linear = len(pipeline), []
+        m = shape.representative(shape.microbatches(self.workload), pp)
         for stage, cluster in enumerate(pipeline):
             placed = _first_slots(cluster, shape)
             (one, limit), (two, _) = (self._costs.bytes_at(shape, placed, k, stage, pp, m) for k in (1, 2))
-            lines.append((2 * one - two - limit, two - one))
-        return lines
+            linear.append((2 * one - two - limit, two - one))
+        return linear
 
 
 def _first_slots(cluster: Cluster, shape: Shape) -> tuple[Run, ...]:

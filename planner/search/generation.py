@@ -1,10 +1,10 @@
 """Generates promising pipelines of a shape over a set of node classes, without a solver.
 
-Where there are few pipelines, all are listed. Else a level is a limit in seconds on what the slowest stage spends on a
-microbatch. At each of the lowest feasible levels every class holds as many layers per stage as it computes within the level,
-and the slowest classes give up the stages that are not needed. Layers are then assigned one by one, each to the stage that
-would finish its microbatches first with it, as far as its memory allows (list scheduling).
-"""
+Where there are few pipelines, all are listed. Otherwise the cycle of the stages (seconds between two microbatches) is limited.
+For each of the lowest feasible limits, a stage of a class has as many layers as its cycle and memory allow, and stages that are
+not needed are dropped from the slowest classes. This gives the number of stages of each class. Layers are then assigned one by
+one, each to the stage that would finish its microbatches first with it, as far as its memory allows (list scheduling; Graham,
+Bell System Technical Journal 45(9), 1966)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from planner.search.evaluation import PipelineEvaluation, roles
 
 EVERY = 60
 """Number of pipelines of a shape over a set of classes up to which all are listed and evaluated (a guess). More take longer."""
-LEVELS = 3
-"""Number of different stage counts that are tried, from the lowest feasible level on (a guess)."""
+LIMITS = 3
+"""Number of different stage counts that are tried, from the lowest feasible limit of the cycle on (a guess)."""
 ROUNDING = 1e-9
-"""Relative tolerance with which a stage's seconds are compared with a level."""
+"""Relative tolerance with which a stage's cycle is compared with a limit."""
 
 
 def class_sets(classes: Sequence[NodeClass]) -> Iterator[tuple[NodeClass, ...]]:
@@ -41,14 +41,14 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
     """Every pipeline that has a stage on each class and fits memory; None where there may be more than `EVERY`."""
     pipelines: list[Pipeline] = []
     classes, layers, shape = evaluation.classes, evaluation.layers, evaluation.shape
-    stage_counts = [range(1, min(option.capacity, layers) + 1) for option in classes]
+    stage_counts = [range(1, min(option.max_stages, layers) + 1) for option in classes]
     if math.prod(len(counts) for counts in stage_counts) > EVERY:
         return None
     for order in permutations(range(len(classes))):
         for counts in product(*stage_counts):
             pp = sum(counts)
             pinned_otherwise = evaluation.pinned_pp not in (None, pp)
-            if pinned_otherwise or pp * shape.vpp > layers or shape.places(evaluation.microbatches, pp) != pp:
+            if pinned_otherwise or pp * shape.vpp > layers or not shape.is_defined(evaluation.microbatches, pp):
                 continue
             if len(pipelines) + math.comb(layers - 1, pp - 1) > EVERY:
                 return None
@@ -74,14 +74,14 @@ def promising(evaluation: PipelineEvaluation) -> Iterator[Pipeline]:
 
 
 def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
-    """Number of stages of each class, for the lowest levels at which the classes hold all layers."""
+    """Number of stages of each class, for the lowest limits of the cycle at which the classes hold all layers."""
     classes = evaluation.classes
-    capacity = [min(option.capacity, evaluation.layers) for option in classes]
+    capacity = [min(option.max_stages, evaluation.layers) for option in classes]
     stage_seconds = [_middle_stage_seconds(option) for option in classes]
     slowest_first = sorted(range(len(classes)), key=lambda i: -classes[i].layer_seconds)
     result: dict[tuple[int, ...], None] = {}
-    for level in sorted({seconds for each in stage_seconds for seconds in each}):
-        layers_each = [sum(seconds <= level * (1 + ROUNDING) for seconds in each) for each in stage_seconds]
+    for limit in sorted({seconds for each in stage_seconds for seconds in each}):
+        layers_each = [sum(seconds <= limit * (1 + ROUNDING) for seconds in each) for each in stage_seconds]
         surplus = sum(n * k for n, k in zip(capacity, layers_each, strict=True)) - evaluation.layers
         if surplus < 0 or not all(layers_each):
             continue
@@ -92,7 +92,7 @@ def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
         counts = _with_allowed_length(evaluation, counts, slowest_first)
         if counts:
             result[tuple(counts)] = None
-        if len(result) >= LEVELS:
+        if len(result) >= LIMITS:
             break
     return list(result)
 
@@ -100,7 +100,7 @@ def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
 def _middle_stage_seconds(option: NodeClass) -> list[float]:
     """Seconds of a microbatch on a middle stage of 1, 2, ... layers, as far as memory holds them with one microbatch."""
     most = option.memory.most_layers("middle", ((1, 0),))
-    return [option.cost("middle", layers).slot for layers in range(1, most + 1)]
+    return [option.cost("middle", layers).cycle for layers in range(1, most + 1)]
 
 
 def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slowest_first: list[int]) -> list[int]:
@@ -108,17 +108,17 @@ def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slow
 
     Slow classes lose stages first, and fast classes gain them first."""
     shape, classes = evaluation.shape, evaluation.classes
-    total, capacity = sum(counts), sum(option.capacity for option in classes)
+    total, capacity = sum(counts), sum(option.max_stages for option in classes)
     longest = evaluation.layers // shape.vpp
-    pp = evaluation.pinned_pp or shape.places(evaluation.microbatches, min(total, longest))
-    defined = shape.places(evaluation.microbatches, pp) == pp
+    pp = evaluation.pinned_pp or shape.longest(evaluation.microbatches, min(total, longest))
+    defined = shape.is_defined(evaluation.microbatches, pp)
     if not defined or not len(classes) <= pp <= min(capacity, longest):
         return []
     for i in slowest_first:
         dropped = max(min(total - pp, counts[i] - 1), 0)
         counts[i], total = counts[i] - dropped, total - dropped
     for i in reversed(slowest_first):
-        added = max(min(pp - total, classes[i].capacity - counts[i]), 0)
+        added = max(min(pp - total, classes[i].max_stages - counts[i]), 0)
         counts[i], total = counts[i] + added, total + added
     return counts
 
@@ -139,7 +139,7 @@ def _assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[
     def finish(stage: int) -> tuple[float, int]:
         """(when the stage ends its microbatches with one more layer, stage)."""
         cost = classes[stages[stage]].cost(stage_roles[stage], layers[stage] + 1)
-        return fill[stage] + m * cost.slot, stage
+        return fill[stage] + m * cost.cycle, stage
 
     heap = [finish(stage) for stage in range(pp) if capacity[stage] > least]
     heapq.heapify(heap)

@@ -1,7 +1,7 @@
 """Faster plans of a variant, without a proof: local search from estimated pipelines, then the stage programme.
 
 The stage programme (`planner.models.stage_programme`) keeps the stages of a class in the order of their sizes, so its bound
-does not hold for all pipelines; only its solutions are used, as plans to simulate.
+does not hold for all pipelines. Only its solutions are used: they are simulated.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.class_orders import orders
+from planner.models.solver import NothingFound
 from planner.models.stage_programme import solve
 from planner.search.candidates import estimates
 from planner.search.incumbent import Incumbent
@@ -26,7 +27,7 @@ class Improvement:
     _solutions_since: int = field(default=0, init=False)
     """Solutions simulated since the last one that was the fastest plan."""
     _programmes_since: int = field(default=0, init=False)
-    """Programmes solved since then."""
+    """Programmes solved since the last solution that was the fastest plan."""
 
     def improve(self, shape: Shape) -> None:
         """Search a variant for a faster plan."""
@@ -35,7 +36,7 @@ class Improvement:
         self.incumbent.add(improved([estimate.evaluated() for estimate in promising], 1))
         for order in orders(context, node_classes(context, shape)):
             tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes
-            if tried_enough or self.incumbent.seconds_left <= 0:
+            if tried_enough or self.incumbent.limit.is_up():
                 return
             self._solve(shape, order)
 
@@ -43,9 +44,10 @@ class Improvement:
         """Solve the stage programme of one order of classes, and simulate the pipeline that it finds."""
         incumbent = self.incumbent
         self._programmes_since += 1
+        nodes, limit = incumbent.budgets.programme_nodes, incumbent.limit
         try:
-            assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, incumbent.seconds_left)
-        except TimeoutError:
+            assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, nodes, limit)
+        except NothingFound:
             return
         if assignment is not None:
             self.solvers[assignment.solver] = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,23 +16,24 @@ from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate
 from planner.search.pool import Pool
 from planner.space.shapes import Shape, uneven
+from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.plan_costs import step_seconds
-from sim.errors import NotModelled, PlanError
+from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
 
 
 @dataclass(slots=True)
 class Incumbent:
-    """The best plan and the means to replace it. `deadline` is a time of `time.monotonic`.
+    """The best plan and the means to replace it. `limit` is the time limit of the search.
 
-    `seen` holds the pipelines already offered; `unproved` counts the variants since the last faster plan that could not change
-    the certificate; `longest` is the largest number of seconds that one plan took to build and simulate, from `long_s` on."""
+    `seen` holds the pipelines already offered; `unproved` counts variants as `Budgets.unproved_variants` says; `longest` is the
+    largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0."""
 
     request: Request
     context: PlanningContext
     budgets: Budgets
-    deadline: float
+    limit: TimeLimit
     best: Plan | None = None
     pool: Pool = field(default_factory=Pool)
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
@@ -50,11 +50,6 @@ class Incumbent:
         """Seconds below which a step must be for its plan to be searched for."""
         return self.cutoff * (1 - self.budgets.target_gap)
 
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the deadline; negative after it."""
-        return self.deadline - time.monotonic()
-
     def report(self, activity: str) -> None:
         """Report the activity and the best step as progress."""
         best = f"best step {step(self.best):.4g} s" if self.best is not None else "no plan yet"
@@ -69,13 +64,14 @@ class Incumbent:
         return better
 
     def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
-        """Simulate, once, the plans of a pipeline of (cluster, layers) stages; return whether one is the fastest."""
+        """Simulate the plans of a pipeline of (cluster, layers) stages, if it is not in `seen`; return whether one is the
+        fastest so far."""
         if (shape, stages) in self.seen:
             return False
         self.seen.add((shape, stages))
-        begun = time.monotonic()
+        before = self.limit.seconds_left
         better = [self.keep(self.context.timelines.simulate(plan)) for plan in self._placed(shape, stages)]
-        self._reserve(time.monotonic() - begun)
+        self._reserve(before - self.limit.seconds_left)
         return any(better)
 
     def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[Plan]:
@@ -86,7 +82,7 @@ class Incumbent:
         clusters = self.request.topology.fleet.cluster
         plans: list[Plan] = []
         for evenly in (False, True) if any(uneven(clusters(name), shape, n) for name, n in counts.items()) else (False,):
-            with suppress(PlanError):  # the pipeline cannot be built
+            with suppress(NoRoute, NotDefined):  # the pipeline cannot be built
                 plan = build(self.request, shape, stages, "certified", evenly)
                 if fits(plan):
                     plans.append(plan)
@@ -96,11 +92,11 @@ class Incumbent:
             return [min(plans, key=step_seconds)]
 
     def _reserve(self, seconds: float) -> None:
-        """Bring the deadline closer, to reserve time for the plans that follow the search where simulating one takes long."""
+        """Where building and simulating a plan takes long, end the search earlier, to leave time for the plans after it."""
         following = self.budgets.plans_after
         if seconds > max(self.longest, self.budgets.long_s):
             most = self.request.time_limit / following
-            self.deadline -= min(following * seconds, most) - min(following * self.longest, most)
+            self.limit.reserve(min(following * seconds, most) - min(following * self.longest, most))
             self.longest = seconds
 
     def simulate(self, candidate: Candidate) -> bool:
@@ -114,7 +110,7 @@ class Incumbent:
     def simulate_pool(self, tries: int) -> None:
         """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan."""
         since_improvement, late = 0, self.budgets.late_tries if self.longest < self.budgets.long_s else 0
-        while since_improvement < (tries if self.seconds_left > 0 or self.best is None else min(tries, late)):
+        while since_improvement < (min(tries, late) if self.best is not None and self.limit.is_up() else tries):
             candidate = self.pool.take(self.cutoff)
             if candidate is None:
                 return

@@ -13,19 +13,20 @@ from planner.space.shapes import overlaps
 from sim.errors import NotModelled
 
 ROUNDS = 40
-"""Maximum number of layers moved for one candidate (a guess). A larger number takes longer, and matters to bad starts only."""
+"""Maximum number of layers moved for one candidate (a guess). A larger number helps poor candidates only, and takes longer."""
 GIVERS = 4
 """Number of slowest stages from which a layer may be moved, beside the first and the last (a guess). More take longer."""
 
 
 def improved(candidates: list[Candidate], most: int) -> list[Candidate]:
-    """The `most` fastest candidates with either order of weight gathers (`overlaps`), after local search."""
+    """The `most` fastest candidates, each with parameter gathers before the forwards and after the optimizer (`overlaps`),
+    after local search."""
     fastest = sorted(candidates, key=lambda candidate: candidate.seconds)[:most]
-    return [_descended(way) for candidate in fastest for way in _either(candidate)]
+    return [_descended(start) for candidate in fastest for start in _either(candidate)]
 
 
 def _either(candidate: Candidate) -> Iterator[Candidate]:
-    """The candidate, then the same pipeline with the other order of weight gathers as far as the evaluator models it."""
+    """The candidate, then the same pipeline with its parameter gathers at the other time, if the evaluator models it."""
     yield candidate
     context, classes = candidate.evaluation.context, candidate.evaluation.classes
     for shape in overlaps(candidate.shape)[1:]:
@@ -56,7 +57,7 @@ def _neighbours(candidate: Candidate, pipeline: Pipeline, capacity: list[int]) -
     """Pipelines with one layer moved from one of the slowest stages, the first or the last to any stage with memory for it."""
     classes, vpp, pp = candidate.evaluation.classes, candidate.shape.vpp, len(pipeline)
     stage_roles = roles(pp)
-    slowest_first = sorted(range(pp), key=lambda s: -classes[pipeline[s][0]].cost(stage_roles[s], pipeline[s][1]).slot)
+    slowest_first = sorted(range(pp), key=lambda s: -classes[pipeline[s][0]].cost(stage_roles[s], pipeline[s][1]).cycle)
     for a in dict.fromkeys((*slowest_first[:GIVERS], 0, pp - 1)):
         for b in range(pp):
             if a != b and pipeline[a][1] > vpp and pipeline[b][1] < capacity[b]:

@@ -1,17 +1,17 @@
-"""Plans with mixed stages: the replicas of a stage are on several clusters, and run microbatches by their speed.
+"""Plans with mixed stages: the replicas of a stage are on several clusters, and run microbatches in proportion to their speed.
 
-There are two families. On a line, the slots of all clusters follow one another, in some order of the clusters, and each stage
-takes the next ones, so that no slot is left over where two clusters meet (HETHUB and Metis place their stages like this). By
-replica, each pipeline keeps to one cluster, which has as many pipelines as it has room for, and only gradients cross clusters.
-Microbatches go one by one to the replica that would finish them first (list scheduling), and layers go to stages likewise, as
-far as memory allows. The layouts with the least estimates are built, and evaluated by `sim.analytic.evaluator`.
+There are two families of placements. By slot order: the slots of all clusters form one sequence, in some order of the clusters,
+and each stage takes the next slots, so that no slot is idle at a border of clusters (as in HETHUB and Metis). By replica: every
+replica of the pipeline is on one cluster, each cluster has as many replicas as fit, and only gradients cross clusters.
+Microbatches are assigned one by one to the replica that finishes them first, and layers to stages in the same way, as far as
+memory allows (list scheduling; Graham, Bell System Technical Journal 45(9), 1966). The candidates with the least estimates are
+built, and evaluated by `sim.analytic.evaluator`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,29 +23,33 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fits
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import Run, StageSlots, cut, devices, level, replicas
-from planner.space.shapes import Shape, searched, slots, splitting, variants
+from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
+from planner.space.shapes import Shape, searched, slots, split_backward, variants
+from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
-from sim.errors import PlanError
+from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
+from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.hardware.cluster import Cluster, Device
 from sim.plan import schedules
 from sim.plan.plan import Plan
 
 ORDERS = 6
-"""Orders of the clusters along a line that are searched: all of three clusters. More widen the space, and take longer."""
+"""Number of orders of the clusters that are searched by slot order: all orders of three clusters (a guess). More widen the
+searched space, and take longer."""
 SHORT = 8
-"""Stages up to which pipelines of every length are searched by replica; longer ones only where the length divides the layers.
-A guess; a larger one widens the space, and takes longer."""
+"""Number of stages up to which every pp is searched by replica (a guess); a larger pp only where it divides the layers. A
+larger value widens the searched space, and takes longer."""
 ESTIMATED = 24
-"""Layouts whose messages and gradients are estimated under every schedule, the best by compute first (a guess)."""
+"""Number of placements, the best by compute first, whose messages and gradients are estimated under every schedule (a
+guess)."""
 SIMULATED_WORK = 1_000
-"""Stages times microbatches above which a plan is left out (a guess): where its step does not repeat, the engine is slow."""
+"""Stages times microbatches above which a plan is left out (a guess): the engine is slow where a step has no steady state."""
 RANKS = 6_000
-"""Ranks, in all, of the plans that are built (a guess), but for the first two plans. More plans take longer to build."""
+"""Number of ranks of all plans built (a guess); at least two plans are built. More take longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MixedCandidate:
     """The slots and layers of each stage, the microbatches of each replica, and estimated seconds of a step."""
 
     seconds: float
@@ -55,46 +59,43 @@ class Layout:
     microbatches: tuple[int, ...]
 
 
-def mixed(
-    context: PlanningContext, strategy: str, below: float = math.inf, deadline: float = math.inf
-) -> list[tuple[float, Plan]]:
+def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: float = math.inf) -> list[tuple[float, Plan]]:
     """(step on an idle network, plan) of plans with mixed stages that fit memory and might take less than `below` seconds.
 
-    The fastest first; of plans with equal placement only the fastest. Once `deadline`, a time of `time.monotonic`, has passed,
-    no more layouts are estimated, and at most one is evaluated.
-    """
+    The fastest is first; of plans with equal placement, only the fastest is returned. Once the time limit is
+    reached, no more placements are estimated, and at most one plan is evaluated."""
     request = context.request
     costs, work = MixedStageCosts(context), Work(context)
-    able = (pair for pair in layouts(request, every_size=False) if work.bound(pair[0]) < below)
-    in_time = itertools.takewhile(lambda _: time.monotonic() < deadline, able)
-    by_compute = ((_layout(costs, splitting(shape), stages, False), (shape, stages)) for shape, stages in in_time)
+    able = (pair for pair in mixed_placements(request, every_size=False) if work.bound(pair[0]) < below)
+    in_time = itertools.takewhile(lambda _: not limit.is_up(), able)
+    by_compute = ((_candidate(costs, split_backward(shape), stages, False), (shape, stages)) for shape, stages in in_time)
     rough = ((layout.seconds, pair) for layout, pair in by_compute if layout is not None and layout.seconds < below)
-    best = shortlist(rough, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, deadline)
+    best = shortlist(rough, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, limit)
     found = [
         layout
         for one in best
         for variant in _schedules(request, replace(one.shape, schedule=request.wishes.schedule or "1f1b"))
-        if (layout := _layout(costs, variant, one.stages, True)) is not None and layout.seconds < below
+        if (layout := _candidate(costs, variant, one.stages, True)) is not None and layout.seconds < below
     ]
     found.sort(key=lambda layout: layout.seconds)
     plans: dict[tuple[Device, ...], tuple[float, Plan]] = {}
-    for seconds, plan in sorted(_evaluated(request, found, strategy, deadline), key=lambda pair: pair[0]):
+    for seconds, plan in sorted(_evaluated(request, found, strategy, limit), key=lambda pair: pair[0]):
         plans.setdefault(plan.placement, (seconds, plan))
     return list(plans.values())
 
 
-def _evaluated(request: Request, found: Iterable[Layout], strategy: str, deadline: float) -> list[tuple[float, Plan]]:
-    """(seconds by the evaluator, plan) of the first layouts that can be built and fit, up to `RANKS` ranks in all."""
+def _evaluated(request: Request, found: Iterable[MixedCandidate], strategy: str, limit: TimeLimit) -> list[tuple[float, Plan]]:
+    """(seconds by the evaluator, plan) of the first candidates that can be built and fit, up to `RANKS` ranks in all."""
     evaluated: list[tuple[float, Plan]] = []
     ranks = 0
     for layout in found:
         size = layout.shape.tp * layout.shape.slots * len(layout.stages)
         if len(layout.stages) * max(layout.microbatches) > SIMULATED_WORK:
             continue
-        if (ranks + size > RANKS and len(evaluated) >= 2) or (evaluated and time.monotonic() > deadline):
+        if (ranks + size > RANKS and len(evaluated) >= 2) or (evaluated and limit.is_up()):
             break
         ranks += size
-        with suppress(PlanError):  # it cannot be built, or is not modelled
+        with suppress(NoRoute, NotDefined, NotModelled):
             placement = devices(layout.stages, layout.shape.tp)
             plan = assemble(request, layout.shape, layout.layers, placement, strategy, layout.microbatches)
             if fits(plan):
@@ -111,13 +112,13 @@ def is_mixed(plan: Plan) -> bool:
     )
 
 
-def layouts(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
-    """The shapes of plans with mixed stages, with the slots of each stage: on lines, then by replica. None for one cluster.
+def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+    """(shape, slots of each stage) of plans with mixed stages: by slot order, then by replica; nothing for one cluster.
 
-    With `every_size`, every microbatch size that divides a replica's batch, else the usual ones."""
+    every_size: every microbatch size that divides a replica's batch, else the usual sizes."""
     if len(list(request.clusters())) > 1:
         shapes = tuple(searched(request, across=True, every_size=every_size))
-        yield from itertools.chain(_on_lines(request, shapes), _by_replica(request, shapes))
+        yield from itertools.chain(_by_slot_order(request, shapes), _by_replica(request, shapes))
 
 
 def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
@@ -127,8 +128,8 @@ def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
             yield variant
 
 
-def _on_lines(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
-    """Stages on the next slots of a line of all clusters, where some stage is on several clusters."""
+def _by_slot_order(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+    """Stages on consecutive slots of all clusters, where some stage is on several clusters."""
     clusters, layers, pinned = list(request.clusters()), request.workload.model.layers, request.wishes.pp
     for shape in shapes:
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
@@ -138,7 +139,7 @@ def _on_lines(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Sha
 
 
 def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
-    """Each replica on one cluster; dp is the number of pipelines of pp stages that the clusters have room for."""
+    """Each replica on one cluster; dp is the number of replicas with pp stages that fit on the clusters."""
     clusters, layers, wishes = list(request.clusters()), request.workload.model.layers, request.wishes
     seen: set[tuple[Shape, int]] = set()
     for shape in shapes:
@@ -158,48 +159,48 @@ def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[S
 
 
 def _stage_by_replica(clusters: Iterable[Cluster], pipelines: list[int], cp: int, stage: int) -> StageSlots:
-    """The slots of one stage, where each cluster has so many pipelines."""
+    """The slots of one stage, where cluster i has pipelines[i] replicas."""
     counts = zip(clusters, pipelines, strict=True)
     return tuple(Run(cluster, stage * count * cp, count * cp) for cluster, count in counts if count)
 
 
-def _with_whole_step(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...]) -> list[Layout]:
-    """The layout under a schedule that splits the backward, or the shape's where waiting weight gradients do not fit."""
-    for one in (splitting(shape), shape):
-        layout = _layout(costs, one, stages, True)
+def _with_whole_step(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...]) -> list[MixedCandidate]:
+    """The candidate under a schedule that splits the backward, or under the shape's if deferred weight gradients do not fit."""
+    for one in (split_backward(shape), shape):
+        layout = _candidate(costs, one, stages, True)
         if layout is not None:
             return [layout]
     return []
 
 
-def _layout(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...], whole: bool) -> Layout | None:
-    """The layout of given stages, with its layers and microbatches; None where there is none.
+def _candidate(costs: MixedStageCosts, shape: Shape, stages: tuple[StageSlots, ...], whole: bool) -> MixedCandidate | None:
+    """The candidate of given stages, with its layers and microbatches; None where there is none.
 
-    Layers are assigned by the speed of the stages, then microbatches by the speed of the replicas. Without `whole`, seconds are
-    those of compute alone, and memory is not checked. With it, messages, gradients and the optimizer count, and memory does."""
+    Layers are assigned by the speed of the stages, then microbatches by the speed of the replicas. whole: seconds include
+    messages, gradients and the optimizer, and memory is checked; else seconds are compute alone, and memory is not checked."""
     workload, pp = costs.workload, len(stages)
     total = workload.global_batch_size // shape.microbatch_size
     try:
         even = max(total // shape.dp, 1)
         most = [costs.most(shape, stage, i, pp, even) if whole else workload.model.layers for i, stage in enumerate(stages)]
         ends = [(i == 0, i == pp - 1) for i in range(pp)]
-        lines = [costs.line_seconds(shape, stage, end) for stage, end in zip(stages, ends, strict=True)]
-        layers = level(lines, most, workload.model.layers, 1)
+        linear = [costs.linear_seconds(shape, stage, end) for stage, end in zip(stages, ends, strict=True)]
+        layers = minmax_layers(linear, most, workload.model.layers, 1)
         if layers is None:
             return None
-        groups = replicas(stages, shape.cp)
+        groups = replica_groups(stages, shape.cp)
         slowest = [_slowest_stage(costs, shape, group, layers) for group in groups]
         counts = [group[0].count // shape.cp for group in groups]
         microbatches = _shared(slowest, counts, total)
         if not microbatches or sum(m * count for m, count in zip(microbatches, counts, strict=True)) != total:
             return None
         per_replica = tuple(itertools.chain.from_iterable(map(itertools.repeat, microbatches, counts)))
-        fill = sum(s + k * c for k, (s, c) in zip(layers, lines, strict=True))
-        seconds = max(m * slot for m, slot in zip(microbatches, slowest, strict=True)) + (pp - 1) / pp * fill
+        fill = sum(s + k * c for k, (s, c) in zip(layers, linear, strict=True))
+        seconds = max(m * cycle for m, cycle in zip(microbatches, slowest, strict=True)) + (pp - 1) / pp * fill
         if whole:
-            seconds = _whole_step(costs, shape, stages, layers, list(zip(microbatches, slowest, strict=True)))
-        return Layout(seconds, shape, stages, layers, per_replica)
-    except PlanError:  # no route, not modelled, or a schedule that is not defined for the numbers
+            seconds = _whole_step(costs, shape, stages, layers, list(zip(microbatches, groups, strict=True)))
+        return MixedCandidate(seconds, shape, stages, layers, per_replica)
+    except (NoRoute, NotDefined, NotModelled):
         return None
 
 
@@ -208,53 +209,63 @@ def _whole_step(
     shape: Shape,
     stages: tuple[StageSlots, ...],
     layers: tuple[int, ...],
-    replica_groups: list[tuple[int, float]],
+    groups: list[tuple[int, tuple[Run, ...]]],
 ) -> float:
-    """Estimated seconds of a step; `replica_groups` are (microbatches, seconds of one on the slowest stage)."""
-    pp = len(stages)
-    ends = [(i == 0, i == pp - 1) for i in range(pp)]
-    stage_costs = [costs.cost(shape, stage, k, end) for stage, k, end in zip(stages, layers, ends, strict=True)]
-    messages = costs.messages(shape, stages)
-    waits = not schedules.get(shape.schedule).OVERLAPS_SENDS
-    fill = sum((cost.forward + cost.inputs) for cost in stage_costs) + sum(messages)
-    longest = max(slot for _, slot in replica_groups)
-    slowest = longest + (max(messages, default=0.0) if waits else 0.0)
-    busy = max(m * (slot + slowest - longest) for m, slot in replica_groups)
-    return busy + (pp - 1) / pp * fill + max(cost.tail(costs.config(shape, pp)) for cost in stage_costs)
+    """Closed form of the step (`sim.analytic.pipeline_step`) of the slowest replica, with `MixedStageCosts.messages`.
+
+    groups: (microbatches, the run on each stage) of each group of equal replicas."""
+    pp, waits = len(stages), not schedules.get(shape.schedule).OVERLAPS_SENDS
+    config = costs.config(shape, pp)
+    there = [both / 2 for both in costs.messages(shape, stages)]
+    latest = 0.0
+    for m, runs in groups:
+        pipeline = []
+        for i, (stage, run, k) in enumerate(zip(stages, runs, layers, strict=True)):
+            cost = costs.cost(shape, stage, k, (i == 0, i == pp - 1), run.cluster.node.device)
+            ahead, back = there[i] if i + 1 < pp else 0.0, there[i - 1] if i else 0.0
+            sends = (ahead, back, 0.0) if waits else (0.0, 0.0, ahead)
+            pipeline.append(PipelineStage(cost.sending(*sends, cost.weight), cost.forward, cost.inputs, back, back))
+        owed = weights_owed(config, pp, shape.representative(m, pp))
+        latest = max(latest, *(end.seconds for end in stage_ends(pipeline, config, m, 0.0, owed)))
+    return latest
 
 
 def _slowest_stage(costs: MixedStageCosts, shape: Shape, group: tuple[Run, ...], layers: tuple[int, ...]) -> float:
     """Seconds of a microbatch on the slowest stage of a replica, given its slots and layers of each stage."""
     last = len(group) - 1
-    lines = [costs.own_seconds(shape, run, (i == 0, i == last)) for i, run in enumerate(group)]
-    return max(s + k * c for k, (s, c) in zip(layers, lines, strict=True))
+    linear = [costs.own_seconds(shape, run, (i == 0, i == last)) for i, run in enumerate(group)]
+    return max(s + k * c for k, (s, c) in zip(layers, linear, strict=True))
 
 
-def _shared(slots: list[float], counts: list[int], total: int) -> list[int]:
-    """Microbatches of each replica of each group, so that the last replica finishes soonest; empty where there are none.
+def _shared(cycles: list[float], counts: list[int], total: int) -> list[int]:
+    """Microbatches of each replica of each group, so that the last replica finishes as early as possible; empty where no such
+    numbers exist.
 
-    slots: seconds of a microbatch on a replica of each group; counts: replicas of each group; total: microbatches in all.
-    Replicas of a group have equally many, so microbatches go to a whole group at a time: to the one that finishes first."""
-    share = _proportional(slots, counts, total)
+    cycles: seconds of a microbatch on a replica of each group; counts: replicas of each group; total: microbatches in all.
+    Replicas of a group have equal numbers, so each step gives one microbatch to every replica of the group that finishes
+    first."""
+    share = _proportional(cycles, counts, total)
     left = total - sum(count * given for count, given in zip(counts, share, strict=True))
     while left > 0:
         able = [i for i, count in enumerate(counts) if count <= left]
         if not able:
             return []
-        best = min(able, key=lambda i: (share[i] + 1) * slots[i])
+        best = min(able, key=lambda i: (share[i] + 1) * cycles[i])
         share[best] += 1
         left -= counts[best]
     return share if left == 0 else []
 
 
-def _proportional(slots: list[float], counts: list[int], total: int) -> list[int]:
-    """Microbatches that each replica finishes by a time at which enough are left for any group; at least 1."""
-    seconds = (total - 2 * max(counts)) / sum(count / slot for count, slot in zip(counts, slots, strict=True))
+def _proportional(cycles: list[float], counts: list[int], total: int) -> list[int]:
+    """Microbatches that a replica of each group finishes by a common time, at least 1.
+
+    The time is so early that enough microbatches are left to give one more to each replica of any one group; else all are 1."""
+    seconds = (total - 2 * max(counts)) / sum(count / cycle for count, cycle in zip(counts, cycles, strict=True))
     share = []
-    for slot in slots:
-        given = max(int(seconds / slot) - 1, 1)
-        while (given + 1) * slot <= seconds:
+    for cycle in cycles:
+        given = max(int(seconds / cycle) - 1, 1)
+        while (given + 1) * cycle <= seconds:
             given += 1
         share.append(given)
     left = total - sum(count * given for count, given in zip(counts, share, strict=True))
-    return share if left >= max(counts) else [1] * len(slots)
+    return share if left >= max(counts) else [1] * len(cycles)

@@ -1,10 +1,9 @@
 """The pool: candidates that wait for their simulation, ordered by an estimate of the simulated step.
 
-The evaluator gives the step on an idle network. The simulation adds contention between messages that share a link. Its amount
-is learned from the candidates simulated so far: a candidate is expected to lose the same fraction of its busiest link's message
-time as the best simulated one of its kind (equal degrees and number of stages), and nothing where no such candidate was
-simulated. This is a heuristic order and no bound.
-"""
+The evaluator gives the step on an idle network. The simulation adds contention between messages that share a link. Contention
+is measured as a fraction: simulated step minus evaluated step, divided by the message time of the busiest link. A candidate is
+expected to have the least contention of the simulated candidates of its kind (`Kind`), or a default where there are none. This
+is a heuristic order and no bound."""
 
 from __future__ import annotations
 
@@ -17,14 +16,15 @@ from planner.space.shapes import Shape
 from sim.units import Seconds
 
 Kind: TypeAlias = tuple[object, ...]
-"""Degrees, ZeRO stage, order of weight gathers and number of stages."""
+"""Degrees, ZeRO stage, whether parameter gathers overlap with the forwards, and number of stages."""
 Key: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
 """Shape and (cluster, layers) of each stage."""
 
 
 @dataclass(slots=True)
 class Pool:
-    """`candidates` by shape and stages; `contention` by kind: the least fraction seen of the busiest link's time."""
+    """`candidates` by shape and stages; `contention` by kind: the least fraction observed, of the busiest link's message
+    time."""
 
     candidates: dict[Key, Candidate] = field(default_factory=dict)
     contention: dict[Kind, float] = field(default_factory=dict)
@@ -34,7 +34,8 @@ class Pool:
         self.candidates |= {(candidate.shape, candidate.stages): candidate for candidate in found if candidate.seconds < cutoff}
 
     def expected(self, candidate: Candidate, unknown: float = 0.0) -> Seconds:
-        """Estimated seconds of the simulated step; `unknown` is the contention of a kind of which none was simulated."""
+        """Estimated seconds of the simulated step; `unknown` is the contention of a kind of which no candidate was
+        simulated."""
         return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.link_seconds
 
     def take(self, cutoff: Seconds) -> Candidate | None:

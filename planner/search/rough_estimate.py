@@ -1,24 +1,24 @@
-"""A rough step time of a pipeline: the maximum over its stages of when the step ends if that stage is the bottleneck.
+"""A rough step time of a pipeline: the closed form of `sim.analytic.pipeline_step`, with the least costs of each stage.
 
-Costs of stages are those of `sim.analytic.stage_costs`; messages are those between the devices that the stages will have. It
-needs no table of the evaluator, and it names the bottleneck.
+Messages are those between the devices that the stages will have. The estimate needs no table of the evaluator, and it names
+the bottleneck: the stage that implies the latest end of the step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from planner.bounds.greedy_filling import Pipeline
 from planner.search.evaluation import PipelineEvaluation, roles
+from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.units import time_text
 
 NAMED_MESSAGES = 0.05
-"""Messages are named among what a stage waits for where they take more than this fraction of its microbatch (a guess)."""
+"""The text of a bottleneck mentions the stage's messages where they take more than this fraction of its cycle (a guess)."""
 
 
 def rough_seconds(evaluation: PipelineEvaluation, pipeline: Pipeline) -> float:
-    """The step time of the bottleneck stage, or that of all messages on the busiest link where it is larger."""
+    """The end of the step that the bottleneck implies, or the seconds of all messages on the busiest link if they are more."""
     return max(evaluation.link_seconds(pipeline), max(seconds for seconds, _ in _stages(evaluation, pipeline)))
 
 
@@ -26,39 +26,31 @@ def bottleneck(evaluation: PipelineEvaluation, pipeline: Pipeline) -> str:
     """What the bottleneck stage does in a step, as text; the busiest link where its messages take longer."""
     latest, words = max(_stages(evaluation, pipeline), key=lambda stage: stage[0])
     link = evaluation.link_seconds(pipeline)
-    return f"messages of the step on the fullest link: {_text(link)}" if link > latest else words
+    return f"messages of the step on the busiest link: {_text(link)}" if link > latest else words
 
 
 def _stages(evaluation: PipelineEvaluation, pipeline: Pipeline) -> Iterator[tuple[float, str]]:
-    """(step time if this stage is the bottleneck, what it does until then) of each stage.
-
-    A stage begins when the forward of the first microbatch arrives (or its weights are gathered), computes its microbatches
-    without a pause, and ends with its own tail; or the last gradient travels back to the first stage, whose tail follows."""
-    m, stage_roles = evaluation.microbatches, roles(len(pipeline))
-    ahead_of, back_of, tied_sum = evaluation.messages(tuple(i for i, _ in pipeline))
-    fill = drain = first_tail = 0.0
-    tied = max(tied_sum, 0.0)
-    for stage, (i, layers) in enumerate(pipeline):
+    """(earliest end of the step that a stage implies, what the stage does until then) of each stage."""
+    m, pp, shape = evaluation.microbatches, len(pipeline), evaluation.shape
+    ahead_of, back_of, tied = evaluation.messages(tuple(i for i, _ in pipeline))
+    stages = []
+    for stage, ((i, layers), role) in enumerate(zip(pipeline, roles(pp), strict=True)):
         option = evaluation.classes[i]
-        cost, entry = option.cost(stage_roles[stage], layers), option.entry(stage_roles[stage], layers)
-        back, ahead = back_of[stage], ahead_of[stage] if stage + 1 < len(pipeline) else 0.0
-        fill, drain = fill + back, drain + back
-        if option.waits:
-            cost = replace(cost, send_forward=ahead, send_backward=back)
-        else:
-            cost = replace(cost, lane=ahead * evaluation.shape.vpp)
-        if not stage:
-            first_tail = cost.tail(option.plain, tied)
-        tail = cost.tail(option.plain, tied if stage in (0, len(pipeline) - 1) else 0.0)
-        after = max(tail, drain + first_tail - m * cost.weight if stage else 0.0)
-        begin = cost.begin(fill, option.plain)
-        included = " messages included" if option.waits and ahead + back > NAMED_MESSAGES * cost.slot else ""
+        arrives = ahead_of[stage - 1] if stage else 0.0
+        returns, ahead = back_of[stage], ahead_of[stage] if stage + 1 < pp else 0.0
+        cost = option.with_messages(role, layers, ahead, returns)
+        stages.append(PipelineStage(cost, *option.entry(role, layers), arrives, returns))
+    owed = weights_owed(evaluation.config, pp, shape.representative(m, pp))
+    ends = stage_ends(stages, evaluation.config, m, max(tied, 0.0), owed)
+    for stage, (end, (i, layers), held) in enumerate(zip(ends, pipeline, stages, strict=True)):
+        waits = held.cost.send_forward + held.cost.send_backward
+        included = " with messages" if waits > NAMED_MESSAGES * held.cost.cycle else ""
         yield (
-            begin + m * cost.slot + after,
-            f"stage {stage} ({layers} layers on {option.cluster.name}): {_text(begin)} until work comes, "
-            f"{m} x {_text(cost.slot)}{included}, {_text(after)} behind the last",
+            end.seconds,
+            f"stage {stage} ({layers} {'layer' if layers == 1 else 'layers'} on {evaluation.classes[i].cluster.name}): "
+            f"begins at {_text(end.begin)}, "
+            f"{m} microbatches of {_text(held.cost.cycle)}{included}, {_text(end.after)} after the last",
         )
-        fill, drain = fill + entry[0], drain + entry[1]
 
 
 def _text(seconds: float) -> str:

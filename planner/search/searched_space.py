@@ -55,8 +55,8 @@ def outside(request: Request) -> tuple[str, ...]:
 
 def listed(values: Sequence[int]) -> str:
     """Ascending numbers as text, with consecutive ones as a run: `3, 5 to 7`."""
-    places = groupby(enumerate(values), lambda pair: pair[1] - pair[0])
-    runs = [[number for _, number in run] for _, run in places]
+    by_run = groupby(enumerate(values), lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in run] for _, run in by_run]
     if len(runs) > RUNS:
         return f"{values[0]} to {values[-1]} ({len(values)} values)"
     texts = ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run) for run in runs)
@@ -82,10 +82,10 @@ def _lengths(request: Request, shapes: Iterable[Shape]) -> str | int:
     if request.wishes.pp:
         return request.wishes.pp
     widths = {(shape.tp, shape.slots) for shape in shapes}
-    room = max(
+    stages = max(
         sum(cluster.nodes * (cluster.node.count // tp) // slots for cluster in request.clusters()) for tp, slots in widths
     )
-    most = min(request.workload.model.layers, room)
+    most = min(request.workload.model.layers, stages)
     return f"1 to {most}" if most > 1 else 1
 
 
@@ -108,7 +108,7 @@ def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
     order = "in any order" if math.factorial(many) <= ORDERS else f"in {ORDERS} orders"
     long = "" if request.wishes.pp else f", pp up to {SHORT} or a divisor of the layers"
     values = (
-        f"each stage on the next slots of a line of all clusters, {order}",
+        f"each stage on the next slots of all clusters in sequence, {order}",
         f"each replica on one cluster{long}",
         f"both under {', '.join(sorted(names))} with ZeRO {', '.join(sorted(zeros))}, microbatches by the speed of a replica",
     )
@@ -189,11 +189,11 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     if any(shape.dp > 1 for shape in shapes):
         yield "replicas of whole stages with unequal numbers of microbatches, and dp that does not divide the batch"
     if any(one.vpp > 1 for one in sampled):
-        yield "virtual stages of a place that differ by more layers than they must"
+        yield "virtual stages of a pipeline rank that differ by more than one layer"
     if pp > 2 and len(list(request.clusters())) > 1:
-        yield "stages of one cluster apart in the pipeline"
+        yield "stages of one cluster that are not consecutive in the pipeline"
     if any(shape.cp > 1 or shape.ep > 1 for shape in shapes):
-        yield "groups of cp or ep that lie on their nodes in unlike ways"
+        yield "cp or ep groups at unequal positions on their nodes"
     yield "other choices of nodes and of devices"
     yield "unfused attention"
     if width > 1:

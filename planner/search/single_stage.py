@@ -1,4 +1,4 @@
-"""Pipelines of one stage, which the deadline test leaves out: each has a bound of its own, and may be simulated."""
+"""Pipelines of one stage, which the deadline test does not cover: each has a separate bound, and is simulated if promising."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from sim.plan import schedules
 
 
 def single_stage_bounds(incumbent: Incumbent, shape: Shape) -> list[float]:
-    """Lower bounds of all pipelines of one stage of a variant, by order of weight gathers and class; empty where pp excludes
-    them."""
+    """Lower bounds on all pipelines of one stage of a variant, one for each choice of `overlaps` and each class; empty where a
+    pinned pp excludes them."""
     if incumbent.request.wishes.pp not in (None, 1):
         return []
     return [_bound(incumbent, one, option) for one in overlaps(shape) for option in node_classes(incumbent.context, one)]
 
 
 def may_beat_cutoff(incumbent: Incumbent, shape: Shape) -> bool:
-    """Whether a pipeline of one stage might beat the best step, under any schedule and ZeRO stage; the shape has the first."""
+    """Whether a pipeline of one stage might beat the best step, under any schedule and searched ZeRO stage. `shape` has the
+    first of these."""
     allowed = incumbent.request.wishes.pp in (None, 1)
     every = (option for one in overlaps(shape) for option in node_classes(incumbent.context, one))
-    return allowed and any(way.single_bound < incumbent.cutoff for option in every for way in option.alone)
+    return allowed and any(placed.single_bound < incumbent.cutoff for option in every for placed in option.as_single_stage)
 
 
 def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
@@ -40,7 +41,7 @@ def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
     if _is_dominated(incumbent, shape, option):
         return math.inf
     least = math.inf
-    for placed in option.alone if _fits(option, shape) else ():
+    for placed in option.as_single_stage if _fits(option, shape) else ():
         seconds = placed.single_seconds()
         if seconds < incumbent.cutoff * (1 - incumbent.budgets.optimal_gap):
             with suppress(NotModelled):  # the closed form stays the bound
@@ -52,7 +53,7 @@ def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
 
 
 def _is_dominated(incumbent: Incumbent, shape: Shape, option: NodeClass) -> bool:
-    """Whether the pipeline fits on the class under the dominating variant, too."""
+    """Whether the pipeline also fits on the class under the dominating variant."""
     other = dominating(incumbent.request, shape)
     if other is None or not _fits(option, shape):
         return False
@@ -64,6 +65,6 @@ def _fits(option: NodeClass, shape: Shape) -> bool:
     """Whether the class has memory for all layers in one stage, and there is a layer for each of its virtual stages."""
     if option.workload.model.layers < shape.vpp:
         return False
-    enough = shape.enough(option.microbatches, 1)
-    held = schedules.in_flight(shape.schedule, 0, 1, enough, shape.vpp)
+    representative = shape.representative(option.microbatches, 1)
+    held = schedules.in_flight(shape.schedule, 0, 1, representative, shape.vpp)
     return option.memory.most_layers("only", held) >= option.workload.model.layers

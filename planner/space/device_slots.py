@@ -1,9 +1,8 @@
-"""Device slots of clusters in a line, cut into pipeline stages that may span clusters.
+"""Device slots of a sequence of clusters, cut into pipeline stages that may span clusters.
 
-A slot is the devices of one tensor-parallel group (`planner.space.shapes.slot`). A stage takes the next slots of the line,
-whatever clusters they are in. The strategies that assign ranks, not clusters, to stages (megatron, amp, metis, hethub) and the
-search of mixed layouts place their stages so.
-"""
+A slot is the devices of one tensor-parallel group (`planner.space.shapes.slot`). The slots of all clusters form one sequence,
+and each stage takes the next slots of it, also across a border of clusters. The search of mixed stages uses this placement, and
+so do the strategies that assign ranks, not clusters, to stages: megatron, amp, metis and hethub."""
 
 from __future__ import annotations
 
@@ -22,17 +21,17 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.network.replica_rows import KEPT_BLOCKS, ReplicaRows, block_nodes, joined
 
 ORDERS = 24
-"""Maximum number of orders of the device types along a line: all orders of four types (a guess). More cost time only."""
+"""Maximum number of orders of the device types that are tried: all orders of four types (a guess). More take longer."""
 
 WORK = 3_000_000
-"""Maximum number of devices of all candidates of a strategy, each of which is evaluated: some seconds (a guess). A larger one
-keeps more candidates of large fleets."""
+"""Maximum number of devices of all candidates that a strategy evaluates, summed over candidates: some seconds (a guess). A
+larger number keeps more candidates of large fleets."""
 
 T = TypeVar("T")
 
 
 def thinned(candidates: Sequence[T], devices: int) -> Sequence[T]:
-    """Every k-th candidate, k the least for which all that are left have at most `WORK` devices; `devices` is that of each."""
+    """Every k-th candidate, where k is the least for which they have at most `WORK` devices in all; each has `devices`."""
     return candidates[:: max(1, -(-len(candidates) * devices // WORK))]
 
 
@@ -50,19 +49,19 @@ StageSlots: TypeAlias = tuple[Run, ...]
 
 
 def cut(clusters: Iterable[Cluster], tp: int, width: int, most: float = math.inf) -> tuple[StageSlots, ...]:
-    """Stages of `width` slots each along the clusters, at most `most` of them; slots left over at the end stay idle."""
+    """Stages of `width` slots each along the clusters, at most `most` of them; remaining slots stay idle."""
     stages: list[StageSlots] = []
     runs: list[Run] = []
-    room = width
+    missing = width
     for cluster in clusters:
         first, left = 0, slots(cluster, tp)
         while left and len(stages) < most:
-            count = min(left, room)
+            count = min(left, missing)
             runs.append(Run(cluster, first, count))
-            first, left, room = first + count, left - count, room - count
-            if not room:
+            first, left, missing = first + count, left - count, missing - count
+            if not missing:
                 stages.append(tuple(runs))
-                runs, room = [], width
+                runs, missing = [], width
     return tuple(stages)
 
 
@@ -73,7 +72,7 @@ def devices(stages: Iterable[StageSlots], tp: int) -> tuple[Device, ...]:
 
 
 def rows(stage: StageSlots, tp: int) -> ReplicaRows:
-    """The slots of a stage as rows, one per slot. Of a long run only three of its identical blocks of nodes are listed."""
+    """The slots of a stage as rows, one per slot. Only three of the identical blocks of nodes of a long run are listed."""
     return joined(_rows(run, tp) for run in stage)
 
 
@@ -100,20 +99,18 @@ def types(request: Request) -> dict[DeviceSpec, list[Cluster]]:
 
 
 def orders(request: Request) -> list[list[list[Cluster]]]:
-    """Clusters grouped by device type, for every order of the types (the first `ORDERS`); those of a type in topology order."""
+    """Clusters grouped by device type, for every order of the types (the first `ORDERS`); clusters of one type in topology
+    order."""
     every = itertools.permutations(types(request).values())
     return [list(order) for order in itertools.islice(every, ORDERS)]
 
 
-def strips(stages: Sequence[StageSlots]) -> tuple[tuple[Run, ...], ...]:
-    """Maximal groups of consecutive replicas that are on one cluster at every stage: for each group its run at each stage."""
+def replica_groups(stages: Sequence[StageSlots], cp: int = 1) -> tuple[tuple[Run, ...], ...]:
+    """Maximal groups of consecutive replicas, of cp slots each, that are on one cluster at every stage.
+
+    Returns for each group its run at each stage. Raises NotModelled where the cp ranks of a replica are on several clusters."""
     ends = sorted({end for stage in stages for end in itertools.accumulate(run.count for run in stage)})
-    return tuple(tuple(_part(stage, start, end) for stage in stages) for start, end in itertools.pairwise([0, *ends]))
-
-
-def replicas(stages: Sequence[StageSlots], cp: int) -> tuple[tuple[Run, ...], ...]:
-    """`strips`, for replicas of cp slots each. Raises NotModelled where the cp ranks of a replica are on several clusters."""
-    found = strips(stages)
+    found = tuple(tuple(_part(stage, start, end) for stage in stages) for start, end in itertools.pairwise([0, *ends]))
     if any(group[0].count % cp for group in found):
         raise NotModelled("a replica's cp ranks straddle clusters")
     return found
@@ -126,17 +123,18 @@ def _part(stage: StageSlots, start: int, end: int) -> Run:
     return Run(run.cluster, run.first + start - before, end - start)
 
 
-def unlike(run: Run, tp: int, width: int) -> list[Run]:
+def distinct_offsets(run: Run, tp: int, width: int) -> list[Run]:
     """Replicas of `width` slots each of a run, one for each distinct offset inside a node."""
     per_node = run.cluster.node.count // tp
-    ways = min(run.count // width, per_node // math.gcd(per_node, width)) if width > 1 else 1
-    return [Run(run.cluster, run.first + i * width, width) for i in range(ways)]
+    offsets = min(run.count // width, per_node // math.gcd(per_node, width)) if width > 1 else 1
+    return [Run(run.cluster, run.first + i * width, width) for i in range(offsets)]
 
 
 def borders(source: StageSlots, target: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
-    """First devices of replicas that send to each other at a stage border: a pair for each two clusters, in a node or not."""
+    """Pairs of devices that send to each other at a stage border: one for each pair of clusters, inside a node and between
+    nodes."""
     found: dict[tuple[str, str, bool], tuple[Device, Device]] = {}
-    for a, b in strips((source, target)):
+    for a, b in replica_groups((source, target)):
         for step in range(min(a.count, a.cluster.node.count // tp)):
             x, y = slot(a.cluster, tp, a.first + step)[0], slot(b.cluster, tp, b.first + step)[0]
             found.setdefault((x.cluster, y.cluster, (x.cluster, x.node) == (y.cluster, y.node)), (x, y))
@@ -144,7 +142,7 @@ def borders(source: StageSlots, target: StageSlots, tp: int) -> tuple[tuple[Devi
 
 
 def ring(stage: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
-    """First devices of neighbours on the data-parallel ring of a stage, at least a pair of each kind; none for one replica."""
+    """Pairs of neighbours on the data-parallel ring of a stage, at least one for each kind of link; empty for one replica."""
     if sum(run.count for run in stage) == 1:
         return ()
     pairs = []
@@ -156,26 +154,28 @@ def ring(stage: StageSlots, tp: int) -> tuple[tuple[Device, Device], ...]:
     return tuple(pairs)
 
 
-def level(seconds: Sequence[tuple[float, float]], most: Sequence[float], layers: int, least: int) -> tuple[int, ...] | None:
+def minmax_layers(
+    seconds: Sequence[tuple[float, float]], most: Sequence[float], layers: int, least: int
+) -> tuple[int, ...] | None:
     """Layers of every stage with the least time of the slowest stage; None where the stages cannot hold all layers.
 
-    A stage with (s, c) takes s + k c seconds for k layers and holds from `least` to its `most` layers. Greedy: each next layer
-    goes to the stage that then takes least, of equals to the last. That is optimal because more layers take more time: moving a
-    layer to another stage cannot make the slowest faster.
-    """
+    seconds: (s, c) of each stage, which takes s + k c seconds for k layers; a stage holds from `least` to its `most` layers.
+    Greedy (list scheduling; Graham, Bell System Technical Journal 45(9), 1966): each next layer goes to the stage that takes
+    least time with it; of equal stages, to the last. This is optimal, because layers are equal and more layers take more time:
+    the slowest stage got its last layer when every other stage would have taken at least as long with one more."""
     given = [least] * len(seconds)
     if any(least > limit for limit in most) or sum(given) > layers:
         return None
-    heap = [(s + (least + 1) * c, -place) for place, (s, c) in enumerate(seconds) if least < most[place]]
+    heap = [(s + (least + 1) * c, -stage) for stage, (s, c) in enumerate(seconds) if least < most[stage]]
     heapq.heapify(heap)
     for _ in range(layers - sum(given)):
         if not heap:
             return None
-        place = -heap[0][1]
-        given[place] += 1
-        s, c = seconds[place]
-        if given[place] < most[place]:
-            heapq.heapreplace(heap, (s + (given[place] + 1) * c, -place))
+        stage = -heap[0][1]
+        given[stage] += 1
+        s, c = seconds[stage]
+        if given[stage] < most[stage]:
+            heapq.heapreplace(heap, (s + (given[stage] + 1) * c, -stage))
         else:
             heapq.heappop(heap)
     return tuple(given)

@@ -1,7 +1,7 @@
-"""The search space of parallel layouts: every (tp, dp, cp, ep, microbatch size, recomputation, schedule) that divides the
+"""Shapes, and the device slots of a cluster: every (tp, dp, cp, ep, microbatch size, recomputation, schedule) that divides the
 model, the batch and the devices.
 
-pp is left to the stage model, which chooses how many stages each class of nodes has. Also the device slots of a cluster.
+A shape leaves out pp: the search chooses how many stages each class of nodes has.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from sim.workload.workload import Workload
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Microbatch sizes that the published strategies search; certified searches every divisor of a replica's batch."""
 MOST_CHUNKS = 12
-"""Maximum number of virtual stages per pipeline rank (vpp) that is searched. The bubble falls as 1 / vpp, so more would remove
-less than a twelfth of it (a guess at what is worth the search)."""
+"""Maximum number of virtual stages per pipeline rank (vpp) that is searched (a guess). The bubble falls as 1 / vpp, so a larger
+vpp would save less than a twelfth of it."""
 USUAL_CHUNKS = (2, 4, 8)
 """Values of vpp that are searched even if they do not divide the model's layers."""
-NOT_SEARCHED = ("gpipe", "1f1b-deepspeed")
-"""Schedules that need more memory or time than 1f1b; used only when pinned, for a runtime that has no other."""
 RECOMPUTE = ("none", "full")
 """Recomputation that is searched. Plans have a fused attention core (`ParallelConfig.attention`), with which selective
 recomputation equals none, so it is used only when pinned."""
 LEAST_TOKENS = 4096
-"""Minimum number of tokens of a sequence per rank where cp is searched; a smaller value adds larger cp to the search. With
-fewer tokens, more replicas or tensor parallelism achieve the same with less communication (a guess). Llama 3 has 8,192 (arXiv
+"""Minimum number of tokens per rank for which cp is searched; a smaller value adds larger cp to the search. With fewer tokens
+per rank, more replicas or tensor parallelism need less communication for the same effect (a guess). Llama 3 uses 8,192 (arXiv
 2407.21783, table 4: cp 16 for 131,072)."""
 
 
@@ -62,15 +60,17 @@ class Shape:
         """Number of microbatches of every replica."""
         return workload.global_batch_size // (self.dp * self.microbatch_size)
 
-    def places(self, microbatches: int, most: int) -> int:
-        """The largest pp up to `most` that the schedule is defined for; at least 1."""
-        if not schedules.get(self.schedule).CHUNKED:
-            return max(most, 1)
-        return next((pp for pp in range(most, 0, -1) if microbatches % pp == 0), 1)
+    def is_defined(self, microbatches: int, pp: int) -> bool:
+        """Whether the schedule is defined for pp pipeline ranks and this number of microbatches."""
+        return schedules.is_defined(self.schedule, pp, microbatches, self.vpp)
 
-    def enough(self, microbatches: int, pp: int) -> int:
-        """A number of microbatches up to the given one that has as many of them in flight."""
-        return microbatches if microbatches <= 2 * pp or self.schedule == "gpipe" else 2 * pp
+    def longest(self, microbatches: int, most: int) -> int:
+        """The largest pp up to `most` that the schedule is defined for; at least 1."""
+        return next((pp for pp in range(most, 0, -1) if self.is_defined(microbatches, pp)), 1)
+
+    def representative(self, microbatches: int, pp: int) -> int:
+        """A number of microbatches, at most the given one, with as many of them in flight on every pipeline rank."""
+        return schedules.representative_microbatches(self.schedule, pp, microbatches)
 
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
         """The configuration with pp pipeline stages."""
@@ -99,9 +99,11 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
 
 
 @functools.lru_cache(maxsize=4096)
-def splitting(shape: Shape) -> Shape:
-    """The shape under a schedule that splits the backward and overlaps messages: a lower bound for all schedules."""
-    name = next(name for name in schedules.names() if schedules.get(name).SPLITS_BACKWARD)
+def split_backward(shape: Shape) -> Shape:
+    """The shape under a schedule that splits the backward and overlaps messages: its costs are at most those of any
+    schedule."""
+    known = {name: schedules.get(name) for name in schedules.names()}
+    name = next(name for name, schedule in known.items() if schedule.SPLITS_BACKWARD and schedule.OVERLAPS_SENDS)
     return replace(shape, schedule=name, vpp=1)
 
 
@@ -120,7 +122,7 @@ def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
 def _schedules(request: Request) -> list[tuple[str, int]]:
     """(schedule, vpp) that are searched."""
     wishes = request.wishes
-    names = [wishes.schedule] if wishes.schedule else [name for name in schedules.names() if name not in NOT_SEARCHED]
+    names = [wishes.schedule] if wishes.schedule else [*filter(schedules.is_searched, schedules.names())]
     found: list[tuple[str, int]] = []
     for name in names:
         chunked = schedules.get(name).CHUNKED
@@ -137,10 +139,11 @@ def chunks(layers: int) -> list[int]:
 
 
 def overlaps(shape: Shape) -> tuple[Shape, ...]:
-    """The shape with the all-gather of its weights before the next step's forwards and, with ZeRO 1 or 2, after the optimizer.
+    """The shape under both orders of weight gathers: before the next step's forwards and, with ZeRO 1 or 2, after the
+    optimizer.
 
-    Before the forwards it overlaps with those of this stage and of earlier stages; after the optimizer it overlaps with
-    backwards of earlier stages that are still running, which take longer. Reductions are always overlapped."""
+    Gathers before the forwards overlap with the forwards of this stage and of earlier stages. Gathers after the optimizer
+    overlap with the backwards that earlier stages still run, which take longer. Reductions are always overlapped."""
     chosen = shape.slots > 1 and shape.zero_stage in (1, 2)
     return (shape, replace(shape, overlap_param_gather=False)) if chosen else (shape,)
 
@@ -152,24 +155,24 @@ def slots(cluster: Cluster, tp: int) -> int:
 
 def slot(cluster: Cluster, tp: int, index: int) -> tuple[Device, ...]:
     """Devices of slot number `index`; slots fill one node after the other."""
-    node, place = divmod(index, cluster.node.count // tp)
-    return tuple(Device(cluster.name, node, place * tp + i) for i in range(tp))
+    node, i = divmod(index, cluster.node.count // tp)
+    return tuple(Device(cluster.name, node, i * tp + j) for j in range(tp))
 
 
 def uneven(cluster: Cluster, shape: Shape, stages: int) -> bool:
     """Whether this number of stages, on nodes filled one after the other, leaves two or more slots of the last node idle.
 
-    Then `spread` is an alternative. False with cp or ep, whose groups need whole parts of nodes."""
+    Then `spread` is an alternative. False with cp or ep, whose groups need equal positions on their nodes."""
     per_node, taken = cluster.node.count // shape.tp, stages * shape.slots
     return shape.cp == shape.ep == 1 and taken > per_node and -taken % per_node > 1
 
 
 def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], ...]:
-    """Devices of `taken` slots, spread evenly over the fewest nodes that hold them; the first nodes may have one slot more."""
+    """Devices of `taken` slots, spread evenly over the fewest nodes that hold them; the first nodes may have one more slot."""
     nodes = math.ceil(taken / (cluster.node.count // tp))
     each, more = divmod(taken, nodes)
-    places = ((node, place) for node in range(nodes) for place in range(each + (node < more)))
-    return tuple(tuple(Device(cluster.name, node, place * tp + i) for i in range(tp)) for node, place in places)
+    positions = ((node, i) for node in range(nodes) for i in range(each + (node < more)))
+    return tuple(tuple(Device(cluster.name, node, i * tp + j) for j in range(tp)) for node, i in positions)
 
 
 def searched(request: Request, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
@@ -189,9 +192,9 @@ def searched(request: Request, across: bool = False, every_size: bool = True) ->
 
 
 def shapes(request: Request, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
-    """All shapes with cp and ep as pinned, else 1, under one schedule, vpp and ZeRO stage each (`variants` has the others).
+    """All shapes with the pinned cp and ep, else 1, each under one schedule, vpp and ZeRO stage (`variants` yields the others).
 
-    The replicas of a stage share a cluster, unless `across`. Microbatch sizes are those of `USUAL_SIZES` that divide a
+    across: the replicas of a stage may be on several clusters. Microbatch sizes are those of `USUAL_SIZES` that divide a
     replica's batch, or all divisors with `every_size`. Raises Infeasible where there is none."""
     found = False
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
@@ -274,8 +277,8 @@ def _why_none(request: Request) -> str:
             f"ffn_hidden {workload.model.ffn_hidden} and vocab {workload.model.vocab}"
         )
     elif (wishes.dp or 1) > most:
-        ways = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("cp", wishes.cp), ("tp", wishes.tp or 1)) if v)
-        parts.append(f"{ways} replicas do not fit one cluster, which holds {most}")
+        product = " x ".join(f"{k} {v}" for k, v in (("dp", wishes.dp), ("cp", wishes.cp), ("tp", wishes.tp or 1)) if v)
+        parts.append(f"{product} replicas do not fit one cluster, which holds {most}")
     elif wishes.zero_shard_size and (not wishes.dp or wishes.dp * (wishes.cp or 1) % wishes.zero_shard_size):
         room = f"of at most {most}" if not wishes.dp else f"{wishes.dp}"
         parts.append(f"zero_shard_size {wishes.zero_shard_size} must divide dp {room} x cp {wishes.cp or 1}")

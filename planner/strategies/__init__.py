@@ -1,7 +1,7 @@
 """Planning strategies over the same simulator: one file, one strategy.
 
-A module offers `plan(request, context) -> Plan`: the best plan it finds, simulated by the engine and with its prediction. The
-folder is the registry."""
+A module defines `plan(request, context) -> Plan`, which returns the best plan it finds, with the prediction of its simulation.
+The folder is the registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.registry import Registry
 
 
 class Strategy(Protocol):
-    """What every module of this folder offers."""
+    """Interface of every module of this folder."""
 
     def plan(self, request: Request, context: PlanningContext) -> Plan:
         """The best plan of this strategy, with its prediction. Raises Infeasible where there is none."""
@@ -30,5 +30,5 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Strategy:
-    """The strategy of a name; raises PlanError for an unknown one."""
+    """The strategy of a name; raises OptionError for an unknown one."""
     return REGISTRY.get(name)

@@ -5,19 +5,18 @@ stages, with B microbatches and t_i seconds of one of them on stage i: `planner.
 activations of a stage must fit the memory: s microbatches of them on the stage that is s-th from the end.
 
 A plan has one tp and dp for all stages, so every submesh is dp x tp devices of one cluster. The programme chooses the cluster
-and the number of layers of each stage, and one programme is solved for each shape, which Alpa leaves to its intra-operator
-pass. The clusters follow one another along the pipeline, in every order of up to three of them, else as listed and in reverse.
-Not modelled: stages of different shapes in one plan, and sharding operator by operator. As in Alpa, messages between stages
-cost nothing (section 7, limitations), and t includes the gradient synchronisation, spread over the microbatches. Memory in
-flight is that of 1F1B or of GPipe; where another schedule needs more, the plan is dropped. The engine simulates the
-best-ranked divisions that fit, and the fastest is the answer."""
+and the number of layers of each stage. One programme is solved for each shape; Alpa chooses tp and dp in its intra-operator
+pass instead. Clusters are visited one after the other along the pipeline: in every order of up to three clusters, else as
+listed and in reverse. Not modelled: stages of different shapes in one plan, and sharding operator by operator. As in Alpa,
+messages between stages cost nothing (section 7, limitations), and t includes the gradient synchronisation, spread over the
+microbatches. Activations in flight are counted as under 1F1B or, where all forwards come first, GPipe; a plan that needs more
+memory is dropped. The engine simulates the best-ranked divisions that fit, and the fastest is returned."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -37,7 +36,7 @@ from sim.plan.plan import Plan
 from sim.units import Seconds
 
 RANKED = 12
-"""Number of best divisions whose worst T prunes the other shapes."""
+"""Number of best divisions that are kept; the largest T of these prunes other shapes."""
 SIMULATED = 4
 """Maximum number of plans that are built and simulated."""
 RANKS = 12_000
@@ -48,22 +47,24 @@ CELLS_PER_DEVICE = 2_000
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that the dynamic programme ranks first. Raises Infeasible where none fits."""
-    work = Work(time.monotonic() + request.time_limit)
+    work = Work(context.limit)
     ranked = _ranked(request, context, work)
     simulated = max(1, min(SIMULATED, RANKS // request.topology.fleet.devices))
-    best = fastest((partial(build, request, shape, stages, "alpa") for _, shape, stages in ranked), simulated, simulated)
+    builders = (partial(build, request, shape, stages, "alpa") for _, shape, stages in ranked)
+    best = fastest(builders, simulated, simulated, context.limit)
     if best is None:
         raise Infeasible("alpa: no division of the layers over submeshes of dp x tp devices fits the memory and the batch")
     return best
 
 
 def _ranked(request: Request, context: PlanningContext, work: Work) -> list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]]:
-    """(T, shape, stages as (cluster, layers)) of divisions, the best first, until nothing left can be among the best `RANKED`.
+    """(T, shape, stages as (cluster, layers)) of divisions, sorted; the first `RANKED` are the best of all.
 
-    Best-first search: a heap holds every shape with a lower bound of its T, first the bound without tensor-parallel
-    communication (`_floor`), which is cheap, then, when the shape comes up, the one with it. A shape that comes up again is
-    divided. All shapes left in the heap have at least the bound of the next, so the search stops where that is no better than
-    the last division kept."""
+    Best-first branch and bound (Land and Doig, Econometrica 28(3), 1960). A heap holds every shape with a lower bound on its T:
+    at first the bound without tensor-parallel communication (`_floor`), which is cheap. When a shape is first taken from the
+    heap, it is put back with the bound that includes this communication; the second time it is divided. Invariant: all shapes
+    in the heap have at least the bound of the next shape. So the search stops when that is at least the T of the last division
+    kept."""
     found: list[tuple[Seconds, Shape, tuple[tuple[str, int], ...]]] = []
     todo: list[tuple[Seconds, int, Shape, list[NodeClass] | None]] = []
     for index, shape in enumerate(shapes(request)):
@@ -76,7 +77,7 @@ def _ranked(request: Request, context: PlanningContext, work: Work) -> list[tupl
         if classes is None:
             classes = [NodeClass(context, cluster, shape, []) for cluster in _holding(request, shape)]
             work.cells += CELLS_PER_DEVICE * shape.slots * shape.tp * len(classes)
-            speeds = [(option.layer_seconds, option.capacity) for option in classes]
+            speeds = [(option.layer_seconds, option.max_stages) for option in classes]
             heapq.heappush(todo, (_bound(request, shape, speeds), index, shape, classes))
             continue
         for order in _orders(classes, _offers(request, shape, classes, worst)):
@@ -86,7 +87,7 @@ def _ranked(request: Request, context: PlanningContext, work: Work) -> list[tupl
                 offers, request.workload.model.layers, shape.microbatches(request.workload), lengths, shape.vpp, work
             )
             if division is not None:
-                found.append((division[0], shape, tuple((names[place], layers) for place, layers in division[1])))
+                found.append((division[0], shape, tuple((names[index], layers) for index, layers in division[1])))
         found.sort(key=lambda item: item[0])
     return found
 
@@ -98,7 +99,7 @@ def _holding(request: Request, shape: Shape) -> list[Cluster]:
 
 
 def _floor(request: Request, shape: Shape) -> Seconds:
-    """A lower bound of T without tensor-parallel communication, which needs no costs of the network."""
+    """A lower bound on T without tensor-parallel communication, which needs no costs of the network."""
     config = shape.config(request.workload, 2)
     speeds = [
         (sum(compute_seconds(c.node.device, request.workload, config, 1, False, False)), slots(c, shape.tp) // shape.slots)
@@ -108,7 +109,7 @@ def _floor(request: Request, shape: Shape) -> Seconds:
 
 
 def _bound(request: Request, shape: Shape, classes: list[tuple[Seconds, int]]) -> Seconds:
-    """A lower bound of T for every division of a shape: layers are divisible at will, over the fastest submeshes.
+    """A lower bound on T for every division of a shape: a relaxation with fractional layers on the fastest submeshes.
 
     `classes` are (seconds of a layer, number of submeshes) of every cluster. Infinite where there are too few submeshes."""
     layers, m = request.workload.model.layers, shape.microbatches(request.workload)
@@ -120,22 +121,22 @@ def _bound(request: Request, shape: Shape, classes: list[tuple[Seconds, int]]) -
 
 
 def _orders(classes: list[NodeClass], offers: list[Submeshes]) -> Iterator[tuple[tuple[NodeClass, Submeshes], ...]]:
-    """Orders of the clusters along the pipeline. Subsets need no order of their own: the programme may leave clusters out."""
+    """Orders of the clusters along the pipeline. Subsets are not listed, because the programme may skip clusters."""
     pairs = tuple(zip(classes, offers, strict=True))
     yield from itertools.permutations(pairs) if len(pairs) <= 3 else (pairs, pairs[::-1])
 
 
 def _lengths(request: Request, shape: Shape, offers: list[Submeshes]) -> tuple[int, ...]:
     """Numbers of stages that the devices, the layers, the schedule and the wishes allow."""
-    most = min(sum(offer.capacity for offer in offers), request.workload.model.layers // shape.vpp)
+    most = min(sum(offer.number for offer in offers), request.workload.model.layers // shape.vpp)
     m, wished = shape.microbatches(request.workload), request.wishes.pp
-    return tuple(pp for pp in range(1, most + 1) if pp == (wished or pp) and (shape.vpp == 1 or m % pp == 0))
+    return tuple(pp for pp in range(1, most + 1) if pp == (wished or pp) and shape.is_defined(m, pp))
 
 
 def _offers(request: Request, shape: Shape, classes: list[NodeClass], worst: Seconds) -> list[Submeshes]:
-    """The submeshes of every class; stages so large that T would be `worst` or more are left out."""
+    """The submeshes of every class; stages for which T would be at least `worst` are left out."""
     layers, m = request.workload.model.layers, shape.microbatches(request.workload)
-    depth = min(sum(option.capacity for option in classes), request.wishes.pp or layers, layers)
+    depth = min(sum(option.max_stages for option in classes), request.wishes.pp or layers, layers)
     least = layers * min(option.layer_seconds for option in classes) / shape.vpp
     offers = []
     for option in classes:
@@ -148,7 +149,7 @@ def _offers(request: Request, shape: Shape, classes: list[NodeClass], worst: Sec
                 table[1 : (depth if held >= m else min(depth, int(held))) + 1, k] = seconds
         first, other = tables["first"], tables["middle"]
         first[1], other[1] = tables["only"][1], tables["last"][1]
-        offers.append(Submeshes(min(option.capacity, depth), first, other))
+        offers.append(Submeshes(min(option.max_stages, depth), first, other))
     return offers
 
 

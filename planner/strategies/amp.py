@@ -4,20 +4,19 @@ AMP (Li et al., NeurIPS 2022, arXiv 2210.07297, section 4; DachengLi1/AMP, cost_
 
     (m - 1) max t_i + sum t_i + sum e_i + max over stages of 2 (dp - 1) / dp x gradient bytes / bandwidth
 
-with m microbatches, t_i the seconds of stage i for one of them, and e_i those of the messages between stages i and i + 1: the
-slowest pair of neighbours counts, alone on its link. Where devices differ, the released code takes the mean of their layer
+with m microbatches, t_i the seconds of one microbatch on stage i, and e_i the seconds of its message between stages i and i +
+1, for the slowest pair of neighbours, alone on its link. Where devices differ, the released code takes the mean of their layer
 times, weighted by their numbers, so no stage is faster than another. Layers are split for the least (m - 1) max t_i + sum t_i,
 and evenly for a single microbatch. Ranks are assigned in the order tensor, data, pipeline along the nodes as listed, so that
-those that communicate most are nearest; this is the released placement without annealing.
+the ranks that communicate most are nearest; this is the released placement without its simulated annealing.
 
-Layer seconds and the latency and bandwidth of messages and links are ours. A message counts there and back, as t_i counts
-forward and backward. AMP models neither memory nor recomputation: here what does not fit is skipped, and recomputation is one
-more degree. Layers here are transformer layers; embedding and head belong to the first and the last of them."""
+Layer seconds and the latency and bandwidth of links are those of this simulator. A message counts in both directions, as t_i
+counts forward and backward. AMP models neither memory nor recomputation: here plans that do not fit are skipped, and
+recomputation is a further degree. Layers are transformer layers; embedding and head belong to the first and the last one."""
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -27,9 +26,9 @@ from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
-from planner.space.device_slots import StageSlots, cut, devices, level, ring, thinned
+from planner.space.device_slots import StageSlots, cut, devices, minmax_layers, ring, thinned
 from planner.space.shapes import Shape, shapes, slots
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, NoRoute
 from sim.kernels.payloads import gradient_bytes
 from sim.plan.plan import Plan
 
@@ -40,11 +39,11 @@ SIMULATED = 2
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the strategies that AMP ranks first. Raises Infeasible where none fits."""
-    deadline = time.monotonic() + request.time_limit
+    limit = context.limit
     costs = MixedStageCosts(context)
     ranked = sorted(_strategies(request, context, costs), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, layers) for _, shape, layers in ranked)
-    best = fastest(builders, RANKED, SIMULATED, deadline)
+    best = fastest(builders, RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible("amp: no layout over all devices divides the batch and fits the memory")
     return best
@@ -61,14 +60,14 @@ def _strategies(
         if rest or not pp * shape.vpp <= layers or any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         m = shape.microbatches(request.workload)
-        if request.wishes.pp not in (None, pp) or (shape.vpp > 1 and m % pp):
+        if request.wishes.pp not in (None, pp) or not shape.is_defined(m, pp):
             continue
         found.append((shape, pp, m))
     for shape, pp, m in thinned(found, request.topology.fleet.devices):
         stage_slots = cut(clusters, shape.tp, shape.slots)
         seconds = mean_seconds(context, shape, pp)
-        with suppress(PlanError):
-            given = even(layers, pp) if m == 1 else level(seconds, [layers] * pp, layers, shape.vpp)
+        with suppress(NoRoute):
+            given = even(layers, pp) if m == 1 else minmax_layers(seconds, [layers] * pp, layers, shape.vpp)
             if given is not None and min(given) >= shape.vpp:
                 stages = [base + k * each for k, (base, each) in zip(given, seconds, strict=True)]
                 sync = max(_sync(costs, shape, stage_slots[i], k, (i == 0, i == pp - 1)) for i, k in enumerate(given))
@@ -83,7 +82,7 @@ def cost(microbatches: int, stages: Sequence[float], messages: Sequence[float], 
 def even(layers: int, pp: int) -> tuple[int, ...]:
     """The split for a single microbatch: even, the first stages take the remainder."""
     each, more = divmod(layers, pp)
-    return tuple(each + (place < more) for place in range(pp))
+    return tuple(each + (stage < more) for stage in range(pp))
 
 
 def mean_seconds(context: PlanningContext, shape: Shape, pp: int) -> list[tuple[float, float]]:
@@ -111,12 +110,12 @@ def ring_seconds(ranks: int, nbytes: float, per_byte: float) -> float:
     return 2 * (ranks - 1) / ranks * nbytes * per_byte
 
 
-def _build(request: Request, costs: MixedStageCosts, shape: Shape, layers: tuple[int, ...]) -> Plan:
-    """The plan in AMP's order of ranks. Raises PlanError before building it where it does not fit."""
+def _build(request: Request, costs: MixedStageCosts, shape: Shape, layers: tuple[int, ...]) -> Plan | None:
+    """The plan in AMP's order of ranks; None where it exceeds memory. Raises NoRoute or NotDefined (`assemble`)."""
     stage_slots, m = cut(request.clusters(), shape.tp, shape.slots), shape.microbatches(request.workload)
     if any(
         k > costs.most(shape, stage, i, len(stage_slots), m)
         for i, (stage, k) in enumerate(zip(stage_slots, layers, strict=True))
     ):
-        raise PlanError("does not fit the memory")
+        return None
     return assemble(request, shape, layers, devices(stage_slots, shape.tp), "amp")

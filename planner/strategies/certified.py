@@ -1,14 +1,12 @@
 """certified: the fastest simulated plan over all shapes and schedules, with a certificate of how far it can be from the best.
 
-First a plan, soon (`planner.search.first_plan`); then a proof by branch and bound, which also finds plans
-(`planner.search.branch_and_bound`); last a bound of plans with mixed stages, and the certificate. `planner.search` explains the
-search, and `planner.search.searched_space` lists the space that the certificate holds for.
-"""
+It first finds a plan quickly (`planner.search.first_plan`). Then it proves a lower bound by branch and bound, which also finds
+plans (`planner.search.branch_and_bound`). Last come a bound on plans with mixed stages, and the certificate. `planner.search`
+explains the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
 
 from __future__ import annotations
 
 import functools
-import time
 from contextlib import suppress
 
 from planner.bounds.relaxation import relaxed_bound
@@ -31,23 +29,23 @@ from sim.errors import Infeasible
 from sim.plan.plan import MadeBy, Plan
 
 
-def plan(request: Request, context: PlanningContext) -> Plan:
-    """The fastest plan found, with its certificate. Raises Infeasible where no plan fits."""
-    incumbent = Incumbent(request, context, Budgets(), time.monotonic() + request.time_limit)
+def plan(request: Request, context: PlanningContext, budgets: Budgets | None = None) -> Plan:
+    """The fastest plan found, with its certificate; `budgets` limit the search, the usual ones if None.
+
+    Raises Infeasible where no plan fits."""
+    incumbent = Incumbent(request, context, budgets or Budgets(), context.limit)
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)
     bases = list(searched(request))
-    open_bounds, mixed, timed_out = [0.0], None, False
+    open_bounds, mixed = [0.0], None
     try:
         find_first_plan(incumbent, bases)
-        timed_out = incumbent.seconds_left <= 0
-        if not request.machines:  # on part of the fleet a plan is wanted, not a proof
+        if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
             open_bounds = proof.run(bases)
-            timed_out = incumbent.seconds_left <= 0
-            if -incumbent.budgets.late_s < incumbent.seconds_left <= 0:
-                _ask_others(incumbent)
+            if context.limit.reached and context.limit.seconds_left > -incumbent.budgets.late_s:
+                _compare_with_baselines(incumbent)
             mixed = mixed_lower_bound(incumbent)
-    except KeyboardInterrupt:  # the best plan so far, with its gap, is an answer
+    except KeyboardInterrupt:  # return the best plan so far, with its gap
         if incumbent.best is None:
             raise
         context.interrupted = True
@@ -56,20 +54,20 @@ def plan(request: Request, context: PlanningContext) -> Plan:
     if is_mixed(best) and mixed is None:
         mixed = work_bound(context)
     bounds = [*proof.settled, *open_bounds]
-    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, timed_out)
+    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 
 
-def _ask_others(incumbent: Incumbent) -> None:
-    """Where time ran out, compare with two quick strategies, so that the plan is not slower than theirs."""
+def _compare_with_baselines(incumbent: Incumbent) -> None:
+    """Compare with the plans of two quick strategies after the time limit, so that the result is not slower than theirs."""
     for name in ("holmes", "megatron"):
         with suppress(Infeasible):
-            think = functools.partial(get(name).plan, incumbent.request, incumbent.context)
-            incumbent.keep(incumbent.context.answer(name, think))
+            compute = functools.partial(get(name).plan, incumbent.request, incumbent.context)
+            incumbent.keep(incumbent.context.answer(name, compute))
 
 
 def _any_plan(request: Request) -> Plan:
-    """A plan that fits memory, where the search found none in time. Raises Infeasible, which says which demand fails."""
+    """A plan that fits memory, where the search found none in time. Raises Infeasible with the requirement that fails."""
     fits = fitting(request, "certified")
     if fits is None:
         raise Infeasible(why_none(request))

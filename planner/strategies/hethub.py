@@ -1,20 +1,20 @@
-"""hethub: three levels, the pipeline across device types, data and tensor parallelism inside them, layers by speed.
+"""hethub: a search tree of three levels: the pipeline across device types, data and tensor parallelism inside a type.
 
-HETHUB (arXiv 2405.16256, the automatic parallel planner) searches level by level: which pipeline stages are on which type of
-accelerator, how many replicas a stage has there, how many devices of a node share a layer; layers are spread unevenly over
-the stages by their predicted times, and the predictor of a step ranks the leaves of this search tree. Here all devices of
-every type are used, so (tp, dp) determines the number of stages of each type, and types come in every order. A stage never
-mixes types, but it may span several clusters of one type, because NICs are no level of this search. Layers are divided for the
-least time of the slowest stage within the memory. The predictor combines our closed forms as the paper does: the slowest stage
+The levels of HETHUB's search tree (arXiv 2405.16256, the automatic parallel planner) are: the type of accelerator of each
+pipeline stage, the number of replicas of the stage, and the number of devices of a node that share a layer. Layers are divided
+over the stages by their predicted times, and the predicted step ranks the leaves of the tree. Here all devices of every type
+are used, so (tp, dp) determines the number of stages of each type, and types come in every order. A stage never mixes types,
+but it may span several clusters of one type, because the search ignores NICs. Layers are divided for the least time of the
+slowest stage within the memory. The predictor combines the closed forms of this simulator as the paper does: the slowest stage
 for every microbatch but one, every stage and message once, and the longest gradient all-reduce and optimizer.
 
 Not modelled: degrees that differ from type to type, because a plan has one tp and one dp; using fewer devices than there are.
-The paper profiles small clusters and extrapolates; our layer seconds and communication costs replace its profiles."""
+The paper profiles small clusters and extrapolates; layer seconds and communication costs of this simulator replace its
+profiles."""
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import StageSlots, cut, devices, level, orders, thinned
+from planner.space.device_slots import StageSlots, cut, devices, minmax_layers, orders, thinned
 from planner.space.shapes import Shape, shapes, slots
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, NoRoute, NotDefined
 from sim.plan import schedules
 from sim.plan.plan import Plan
 
@@ -48,18 +48,18 @@ class Leaf:
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the best leaves. Raises Infeasible where no leaf fits."""
-    deadline = time.monotonic() + request.time_limit
+    limit = context.limit
     costs = MixedStageCosts(context)
-    rough = ((seconds, place) for place in _places(request) for seconds in _compute(costs, *place))
-    leaves = shortlist(rough, lambda place: _leaf(costs, *place), RANKED, deadline)
-    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, SIMULATED, deadline)
+    rough = ((seconds, placement) for placement in _placements(request) for seconds in _compute(costs, *placement))
+    leaves = shortlist(rough, lambda placement: _leaf(costs, *placement), RANKED, limit)
+    best = fastest((functools.partial(_build, request, leaf) for leaf in leaves), RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible("hethub: no tp and dp give every type of accelerator whole stages that fit the memory and the batch")
     return best
 
 
-def _places(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
-    """Every shape with its stages, type by type, for every order of the types."""
+def _placements(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+    """Every shape with the slots of its stages, type by type, for every order of the types."""
     every, layers, pinned = orders(request), request.workload.model.layers, request.wishes.pp
     found = []
     for shape in shapes(request, across=True):
@@ -72,7 +72,7 @@ def _places(request: Request) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
 
 def _leaf(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[Leaf]:
     """The leaf of a shape on its stages, with its prediction; nothing where it does not fit."""
-    with suppress(PlanError):
+    with suppress(NoRoute, NotDefined):
         layers = split(costs, shape, stage_slots)
         if layers is not None:
             yield Leaf(predict(costs, shape, stage_slots, layers), shape, stage_slots, layers)
@@ -80,7 +80,7 @@ def _leaf(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, .
 
 def _compute(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> Iterator[float]:
     """Seconds of a leaf's compute without the memory limit; nothing where there is no such leaf."""
-    with suppress(PlanError):
+    with suppress(NoRoute, NotDefined):
         layers = split(costs, shape, stage_slots, limited=False)
         if layers is not None:
             stages = [s + k * c for k, (s, c) in zip(layers, _seconds(costs, shape, stage_slots), strict=True)]
@@ -88,7 +88,7 @@ def _compute(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots
 
 
 def _seconds(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...]) -> list[tuple[float, float]]:
-    return [costs.line_seconds(shape, stage, (i == 0, i == len(stage_slots) - 1)) for i, stage in enumerate(stage_slots)]
+    return [costs.linear_seconds(shape, stage, (i == 0, i == len(stage_slots) - 1)) for i, stage in enumerate(stage_slots)]
 
 
 def split(
@@ -97,7 +97,7 @@ def split(
     """Layers of every stage with the least time of the slowest; None where they do not fit the memory, if `limited`."""
     pp, m, layers = len(stage_slots), shape.microbatches(costs.workload), costs.workload.model.layers
     most = [costs.most(shape, stage, i, pp, m) if limited else layers for i, stage in enumerate(stage_slots)]
-    return level(_seconds(costs, shape, stage_slots), most, layers, shape.vpp)
+    return minmax_layers(_seconds(costs, shape, stage_slots), most, layers, shape.vpp)
 
 
 def predict(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], layers: tuple[int, ...]) -> float:
@@ -113,7 +113,7 @@ def predict(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots,
     messages = costs.messages(shape, stage_slots)
     waits = 0.0 if schedules.get(shape.schedule).OVERLAPS_SENDS else 0.5  # each stage sends one of the two messages of a border
     sent = [waits * (ahead + back) for ahead, back in zip([*messages, 0.0], [0.0, *messages], strict=True)]
-    slowest = max(max(cost.slot, cost.both + out) for cost, out in zip(found, sent, strict=True))
+    slowest = max(max(cost.cycle, cost.both + out) for cost, out in zip(found, sent, strict=True))
     fill = sum(cost.both for cost in found) / shape.vpp + sum(messages)
     return (m - 1) * slowest + fill + max(cost.tail(config) for cost in found)
 

@@ -1,17 +1,17 @@
 """holmes: data-parallel groups inside one NIC environment, the pipeline across them, layers by the speed of each environment.
 
 Holmes (arXiv 2312.03549, section 3): cross-cluster pipeline parallelism with automatic NIC selection, and the self-adapting
-partition that gives environment i floor(alpha x S(i) / sum of S x layers) layers, alpha = 1.05, S(i) its measured speed, the
-rest to the last. The released code (zhejianglab/Holmes dadcc08) takes these numbers from the user; with S measured and alpha
-= 1 the rule gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of the environment's own homogeneous
-cluster under the same shape. Inside an environment layers are spread evenly over its stages, and all devices are used."""
+partition that gives environment i floor(alpha x S(i) / sum of S x layers) layers, where alpha = 1.05 and S(i) is its measured
+speed; the last environment gets the remaining layers. The released code (zhejianglab/Holmes dadcc08) takes these numbers from
+the user; with S measured and alpha = 1 the rule gives the released splits 26 | 22 and 16 | 14. Here S(i) is the closed form of
+the environment's own homogeneous cluster under the same shape. Inside an environment layers are spread evenly over its stages,
+and all devices are used."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-import time
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
@@ -19,6 +19,7 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes
+from planner.time_limit import SOON
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
@@ -32,9 +33,9 @@ SIMULATED = 3
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest layout that the rule gives. Raises Infeasible where none fits."""
     ranked: list[tuple[float, Shape, tuple[tuple[str, int], ...]]] = []
-    deadline = context.until()
+    limit = context.limit.at_least(SOON)
     for shape in shapes(request):
-        if ranked and time.monotonic() > deadline:
+        if ranked and limit.is_up():
             break
         classes = node_classes(context, shape)
         stages = _stages(request, classes)
@@ -42,7 +43,7 @@ def plan(request: Request, context: PlanningContext) -> Plan:
             ranked.append((_seconds(context, shape, classes, stages), shape, stages))
     ranked.sort(key=lambda item: item[0])
     builders = (functools.partial(build, request, shape, stages, "holmes") for _, shape, stages in ranked)
-    best = fastest(builders, RANKED, SIMULATED, deadline)
+    best = fastest(builders, RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch")
     return best
@@ -57,29 +58,29 @@ def layers_by_speed(speeds: list[float], layers: int) -> list[int]:
 def _stages(request: Request, classes: list[NodeClass]) -> tuple[tuple[str, int], ...] | None:
     """(cluster, layers) of every stage, or None where a stage gets no layers or not all clusters or the pinned pp are used."""
     layers = request.workload.model.layers
-    pp = sum(option.capacity for option in classes)
+    pp = sum(option.max_stages for option in classes)
     if len(classes) < len(list(request.clusters())) or request.wishes.pp not in (None, pp) or pp > layers:
         return None
     shares = layers_by_speed([_speed(option, layers) for option in classes], layers)
     stages: list[tuple[str, int]] = []
     for option, share in zip(classes, shares, strict=True):
-        if share < option.capacity:
+        if share < option.max_stages:
             return None
-        for place in range(option.capacity):
-            even, more = divmod(share, option.capacity)
-            stages.append((option.cluster.name, even + (place >= option.capacity - more)))
+        for stage in range(option.max_stages):
+            even, more = divmod(share, option.max_stages)
+            stages.append((option.cluster.name, even + (stage >= option.max_stages - more)))
     shape = classes[0].shape
-    if shape.vpp > 1 and (shape.microbatches(request.workload) % pp or min(k for _, k in stages) < shape.vpp):
+    if not shape.is_defined(shape.microbatches(request.workload), pp) or min(k for _, k in stages) < shape.vpp:
         return None
     return tuple(stages)
 
 
 def _speed(option: NodeClass, layers: int) -> float:
     """S(i): samples per second of an environment alone, up to a constant, as an even pipeline over its own stages."""
-    cost = option.cost("middle", math.ceil(layers / option.capacity))
+    cost = option.cost("middle", math.ceil(layers / option.max_stages))
     config = option.config
-    fill = (option.capacity - 1) * cost.both / option.shape.vpp
-    return 1 / (cost.begin(0.0, config) + option.microbatches * cost.slot + fill + cost.tail(config))
+    fill = (option.max_stages - 1) * cost.both / option.shape.vpp
+    return 1 / (cost.begin(0.0, config) + option.microbatches * cost.cycle + fill + cost.tail(config))
 
 
 def _seconds(context: PlanningContext, shape: Shape, classes: list[NodeClass], stages: tuple[tuple[str, int], ...]) -> float:
@@ -87,7 +88,7 @@ def _seconds(context: PlanningContext, shape: Shape, classes: list[NodeClass], s
     by_name = {option.cluster.name: option for option in classes}
     costs_of = [(by_name[name], by_name[name].cost("middle", layers)) for name, layers in stages]
     borders = [context.messages.least(a.cluster, b.cluster, shape, in_step=True) for a, b in itertools.pairwise(classes)]
-    slowest = max(max(cost.slot, cost.both + max(borders, default=0.0)) for _, cost in costs_of)
+    slowest = max(max(cost.cycle, cost.both + max(borders, default=0.0)) for _, cost in costs_of)
     fill = sum(cost.both for _, cost in costs_of) / shape.vpp
     tail = max(cost.tail(option.config) for option, cost in costs_of)
     return (shape.microbatches(context.request.workload) - 1) * slowest + fill + tail

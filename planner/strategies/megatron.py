@@ -1,9 +1,9 @@
-"""megatron: ranks in the default order tp-cp-ep-dp-pp over the nodes as listed, even layers; blind to NICs and devices.
+"""megatron: ranks in the default order tp-cp-ep-dp-pp over the nodes as listed, even layers; ignores NICs and device types.
 
 Megatron-LM (Narayanan et al., arXiv 2104.04473; megatron/core/parallel_state.py) numbers ranks over the hosts in the launcher's
 order and gives every stage the same number of layers. All devices are used. Degrees, microbatch size and recomputation are the
-best of those that fit, as a careful user would tune them: ranked by a closed form in which all devices are as fast as the
-slowest, the first few then by their full closed form, the best of these by simulation."""
+best ones that fit, as a careful user would tune them: shapes are ranked by a closed form in which all devices are as fast as
+the slowest, the first ones by their full closed form, and the best of these by simulation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.device_slots import cut
 from planner.space.shapes import Shape, searched, slot, slots
-from sim.errors import Infeasible, PlanError
+from planner.time_limit import SOON
+from sim.errors import Infeasible
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
 
@@ -28,10 +29,10 @@ SIMULATED = 2
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
-    deadline, costs = context.until(), MixedStageCosts(context)
+    limit, costs = context.limit.at_least(SOON), MixedStageCosts(context)
     ranked = sorted(_ranked(request, context), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
-    best = fastest(builders, RANKED, SIMULATED, deadline)
+    best = fastest(builders, RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible(
             "megatron: no layout with equal stages over all devices divides the layers and the batch and fits the memory"
@@ -50,7 +51,7 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
         if rest or pp < 1 or layers % pp or request.wishes.pp not in (None, pp) or layers // pp < shape.vpp:
             continue
         m = shape.microbatches(request.workload)
-        if shape.vpp > 1 and m % pp:
+        if not shape.is_defined(m, pp):
             continue
         classes = [NodeClass(context, cluster, shape, []) for cluster in clusters]
         slowest = max(option.layer_seconds for option in classes) * layers / pp
@@ -58,14 +59,14 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
     return found
 
 
-def _build(request: Request, costs: MixedStageCosts, shape: Shape, pp: int) -> Plan:
-    """The plan of a layout. Raises PlanError where it does not exist, or a stage lacks memory."""
+def _build(request: Request, costs: MixedStageCosts, shape: Shape, pp: int) -> Plan | None:
+    """The plan of a layout; None where a stage exceeds its memory. Raises NoRoute or NotDefined (`assemble`)."""
     stage_slots = cut(request.clusters(), shape.tp, shape.slots)
     m = shape.microbatches(request.workload)
     for place, stage in enumerate(stage_slots):
         needed, there = costs.bytes_at(shape, stage, request.workload.model.layers // pp, place, pp, m)
         if needed > there:
-            raise PlanError(f"stage {place} needs {needed:.3g} bytes")
+            return None
     devices: list[Device] = []
     for cluster in request.clusters():
         for index in range(slots(cluster, shape.tp)):

@@ -1,28 +1,28 @@
 """metis: device groups along the device types, layers by the capacity of each group, the batch by the speed inside a group.
 
 Metis (Um et al., USENIX ATC 2024; SamsungLabs/Metis, search_space and model) sorts the devices by type, for every order of the
-types, and cuts this line into the device groups of the stages; a group at a border of types holds both. Then
+types, and cuts the sequence of their slots into the device groups of the stages; a group at a border of types holds both. Then
 
-- a group starts with data parallelism alone and halves it for tensor parallelism until the stages fit: the first that fits is
-  taken, for every number of stages and of microbatches;
+- a group starts with data parallelism alone and halves dp in favour of tp until the stages fit; the first dp that fits is
+taken,
+  for every number of stages and of microbatches;
 - the data balancer gives the replicas of a mixed group shares of the batch by their speed, by largest remainder;
 - the layer balancer gives group s layers by its capacity c_s = (1 / its time) / sum of all; the capacity of a group short of
   memory is cut to 0.9 x what fits, and the rest goes to groups with free memory, at most three times;
 - a plan costs (m - 1) max t_s + sum t_s + messages + longest optimizer + longest gradient all-reduce.
 
 Not modelled, because a plan has one tp and one dp and its microbatches one size: groups of unequal sizes and degrees that
-differ from stage to stage; so all groups reduce their dp together, and sizes need not be powers of two. A replica runs through
+differ from stage to stage; so all groups halve dp together, and sizes need not be powers of two. A replica runs through
 all stages, so its share of the batch is the same in all of them, in whole microbatches; it follows from its time in the mixed
 groups. Even shares are evaluated, too, for plans in which most groups are pure. Memory is that of the fullest device, not the
-sum over a group. Recomputation, which Metis lacks, is one more degree. Layer seconds, communication and optimizer are our
-closed forms in place of its profiles; loading of batches is not modelled."""
+sum over a group. Recomputation, which Metis lacks, is one more degree. Closed forms of this
+simulator replace its profiles of layers, communication and optimizer; loading of batches is not modelled."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
-from planner.space.device_slots import StageSlots, cut, devices, orders, strips, thinned
+from planner.space.device_slots import StageSlots, cut, devices, orders, replica_groups, thinned
 from planner.space.shapes import Shape, shapes, slots
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, NoRoute, NotDefined
 from sim.plan.plan import Plan
 
 RANKED = 8
@@ -64,11 +64,11 @@ class Priced:
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the plans that Metis ranks first. Raises Infeasible where none fits."""
-    deadline = time.monotonic() + request.time_limit
+    limit = context.limit
     costs = MixedStageCosts(context)
     rough = ((least, groups) for groups in _groups(request) for least in _least(costs, groups))
-    ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, deadline)
-    best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, SIMULATED, deadline)
+    ranked = shortlist(rough, functools.partial(_first_that_fits, costs), RANKED, limit)
+    best = fastest((functools.partial(_build, request, priced) for priced in ranked), RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible("metis: no device groups of equal size over all devices divide the batch and fit the memory")
     return best
@@ -147,8 +147,8 @@ def _groups(request: Request) -> Iterator[tuple[tuple[Shape, tuple[StageSlots, .
             found.setdefault((pp, shape.microbatches(request.workload), shape.recompute), []).append(shape)
     both = [(alike, order) for alike in found.values() for order in every]
     for alike, order in thinned(both, request.topology.fleet.devices):
-        line = list(itertools.chain.from_iterable(order))
-        yield tuple((shape, cut(line, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
+        slots_in_order = list(itertools.chain.from_iterable(order))
+        yield tuple((shape, cut(slots_in_order, shape.tp, shape.slots)) for shape in sorted(alike, key=lambda shape: shape.tp))
 
 
 def _least(costs: MixedStageCosts, groups: tuple[tuple[Shape, tuple[StageSlots, ...]], ...]) -> Iterator[float]:
@@ -167,7 +167,7 @@ def _first_that_fits(costs: MixedStageCosts, groups: tuple[tuple[Shape, tuple[St
 def _prices(costs: MixedStageCosts, shape: Shape, stage_slots: tuple[StageSlots, ...], limited: bool) -> Iterator[Priced]:
     """A plan with even shares of the batch and, where some group is mixed, one with the shares of the data balancer."""
     for microbatches in _shares(costs, shape, stage_slots):
-        with suppress(PlanError):
+        with suppress(NoRoute, NotDefined):
             priced = _price(costs, shape, stage_slots, microbatches, limited)
             if priced is not None:
                 yield priced
@@ -247,9 +247,9 @@ def _seconds(
 ) -> tuple[tuple[int, tuple[tuple[float, float], ...]], ...]:
     """For replicas on the same device types: their number and (s, c) of every stage, which takes s + k c for k layers."""
     pp, found = len(stage_slots), []
-    for strip in strips(stage_slots):
+    for strip in replica_groups(stage_slots):
         types = [run.cluster.node.device if _mixed(stage) else None for run, stage in zip(strip, stage_slots, strict=True)]
-        times = (costs.line_seconds(shape, stage_slots[i], _ends(i, pp), types[i]) for i in range(pp))
+        times = (costs.linear_seconds(shape, stage_slots[i], _ends(i, pp), types[i]) for i in range(pp))
         found.append((strip[0].count, tuple(times)))
     return tuple(found)
 
@@ -258,8 +258,8 @@ def _mixed(stage: StageSlots) -> bool:
     return len({run.cluster.node.device.name for run in stage}) > 1
 
 
-def _ends(place: int, pp: int) -> tuple[bool, bool]:
-    return place == 0, place == pp - 1
+def _ends(stage: int, pp: int) -> tuple[bool, bool]:
+    return stage == 0, stage == pp - 1
 
 
 def _build(request: Request, priced: Priced) -> Plan:

@@ -2,15 +2,14 @@
 
 Random search shows how easy a search space is (Bergstra and Bengio, JMLR 13, 2012, section 2). Each draw takes a shape (all
 degrees but pp), a number of stages, an order of the clusters, an even division of the layers with some layers moved to another
-stage, and whether the replicas of a stage or the stages of a replica are side by side. The first 200 plans that fit the memory
-are ranked by their closed form, the engine simulates the best, and the fastest is the answer. Microbatches are even, and
-tensor-parallel groups are inside nodes. The seed is fixed. The ranks of all plans are limited: 200 plans on fleets of
-up to about 50 devices, about eight on 1,000, and one on 100,000."""
+stage, and whether the replicas of a stage or the stages of a replica are on consecutive slots. The first 200 plans that fit the
+memory are ranked by their closed form, the engine simulates the best, and the fastest is returned. Microbatches are even, and
+tensor-parallel groups are inside nodes. The seed is fixed. The ranks of all plans are limited: 200 plans on fleets of up to
+about 50 devices, about eight on 1,000, and one on 100,000."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -20,6 +19,7 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes, slot, slots
+from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.kernels import memory
@@ -39,18 +39,18 @@ RANKS = 6_000
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest of the drawn plans. Raises Infeasible where none of them fits."""
-    best = fastest(_drawn(request), DRAWN, SIMULATED)
+    best = fastest(_drawn(request, context.limit), DRAWN, SIMULATED, context.limit)
     if best is None:
         raise Infeasible(f"random: none of the plans drawn fits the memory and the batch of {request.topology.name}")
     return best
 
 
-def _drawn(request: Request) -> Iterator[Callable[[], Plan]]:
+def _drawn(request: Request, limit: TimeLimit) -> Iterator[Callable[[], Plan]]:
     """Plans that fit the memory, in the order in which they are drawn."""
-    draw, deadline, ranks = random.Random(SEED), time.monotonic() + request.time_limit, 0
+    draw, ranks = random.Random(SEED), 0
     known, clusters = list(shapes(request, across=True)), list(request.clusters())
     for _ in range(DRAWS):
-        if ranks > RANKS or (ranks and time.monotonic() > deadline):
+        if ranks > RANKS or (ranks and limit.is_up()):
             return
         shape = draw.choice(known)
         pp = _stages(request, shape, clusters, draw)
@@ -70,13 +70,13 @@ def _stages(request: Request, shape: Shape, clusters: list[Cluster], draw: rando
     room = sum(slots(cluster, shape.tp) for cluster in clusters) // shape.slots
     most = min(room, request.workload.model.layers // shape.vpp)
     microbatches, wished = shape.microbatches(request.workload), request.wishes.pp
-    fitting = [pp for pp in range(1, most + 1) if pp == (wished or pp) and (shape.vpp == 1 or microbatches % pp == 0)]
+    fitting = [pp for pp in range(1, most + 1) if pp == (wished or pp) and shape.is_defined(microbatches, pp)]
     return draw.choice(fitting) if fitting else None
 
 
 def uneven(layers: int, pp: int, least: int, draw: random.Random) -> tuple[int, ...]:
     """Layers of every stage: even, then up to pp times one layer moved to another stage; every stage keeps `least`."""
-    found = [layers * (place + 1) // pp - layers * place // pp for place in range(pp)]
+    found = [layers * (stage + 1) // pp - layers * stage // pp for stage in range(pp)]
     for _ in range(draw.randint(0, pp)):
         source, target = draw.randrange(pp), draw.randrange(pp)
         if found[source] > least:
@@ -90,19 +90,19 @@ def _rows(order: list[Cluster], shape: Shape, pp: int, pipelines: bool) -> list[
     every = (slot(cluster, shape.tp, index) for cluster in order for index in range(slots(cluster, shape.tp)))
     taken = [devices for devices, _ in zip(every, range(pp * shape.slots), strict=False)]
     if pipelines:
-        return [taken[place::pp] for place in range(pp)]
-    return [taken[place * shape.slots : (place + 1) * shape.slots] for place in range(pp)]
+        return [taken[stage::pp] for stage in range(pp)]
+    return [taken[stage * shape.slots : (stage + 1) * shape.slots] for stage in range(pp)]
 
 
 def _fits(request: Request, config: ParallelConfig, layers: tuple[int, ...], rows: list[list[tuple[Device, ...]]]) -> bool:
     """Whether every stage fits the smallest of its devices: checked before groups are built, which takes longest."""
     outside = memory.outside_torch(config)
-    for place, (held, row) in enumerate(zip(layers, rows, strict=True)):
+    for stage, (held, row) in enumerate(zip(layers, rows, strict=True)):
         clusters = {devices[0].cluster: devices[0] for devices in row}
         room = min(request.topology.fleet.spec(device).memory for device in clusters.values())
-        flying = schedules.in_flight(config.schedule, place, config.pp, config.num_microbatches[0], config.vpp)
-        ends = place == 0, place == config.pp - 1
-        inside = (memory.place_bytes(request.workload, config, held, kept, *ends, late) for kept, late in flying)
+        flying = schedules.in_flight(config.schedule, stage, config.pp, config.num_microbatches[0], config.vpp)
+        ends = stage == 0, stage == config.pp - 1
+        inside = (memory.rank_bytes(request.workload, config, held, kept, *ends, late) for kept, late in flying)
         if outside + max(inside) > room:
             return False
     return True

@@ -22,13 +22,13 @@ STAGE = (
 
 forward, inputs, weight: one F, B and W after its message is gathered; B is the whole backward unless the schedule splits it.
 *_compute: the part of F and B that overlapping communication slows down. *_received: the gather of the slices of a received
-message. gather: all-gather of parameters ahead of the first forward. reduce: reduction of gradients behind the last backward,
-or behind each one (`Candidates.reduces_each_microbatch`). parts: number of buckets of both. ahead, back: messages to the next
-and to the previous stage.
+message. gather: all-gather of parameters, each bucket before its part of the first forward. reduce: reduction of gradients,
+each bucket after its part of the last backward or of each (`Candidates.reduces_each_microbatch`). parts: number of buckets of
+both. ahead, back: messages to the next and to the previous stage.
 
-With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when pipeline rank and
-stream are free (`sim.kernels.shards`); stream is the time from then until the gathers and reductions of B end; gather is 0, and
-reduce is the reduction behind W."""
+With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when the pipeline rank and
+its stream (the queue of its gradient collectives) are free (`sim.kernels.shards`); stream is the time from then until the
+gathers and reductions of B end; gather is 0, and reduce is the reduction after W."""
 PIPELINE_RANK = ("reduced", "updated", "gather_slows", "reduce_slows")
 """Rows of `Candidates.pp_ranks`. reduced: seconds of exposed collectives before the all-reduce of a tied embedding; updated:
 seconds of the optimizer and of the exposed collectives after it; *_slows: relative slowdown of compute that overlaps gathers
@@ -42,7 +42,7 @@ class Candidates:
     """Candidate pipelines of equal structure, with their costs in seconds.
 
     Shapes: `stages` (len(STAGE), stages, candidates), `pp_ranks` (len(PIPELINE_RANK), pipeline ranks, candidates), `tied`
-    (candidates,). ZeRO 2 and 3 over more than one rank reduce gradients behind every microbatch; ZeRO 3 shards parameters.
+    (candidates,). ZeRO 2 and 3 over more than one rank reduce gradients in every microbatch; ZeRO 3 shards parameters.
     """
 
     schedule: str

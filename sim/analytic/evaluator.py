@@ -34,15 +34,15 @@ from sim.workload.workload import Workload
 
 Ints: TypeAlias = NDArray[np.int64]
 StageRows: TypeAlias = dict[tuple[StageCosts, int, int], tuple[float, ...]]
-"""(costs of a class of devices, layers, ends of the pipeline) -> costs of a stage, as a table keeps them."""
+"""(costs of a class of devices, layers, 2 if it is the first stage + 1 if it is the last) -> `COSTS` and optimizer seconds."""
 
 
 def check(config: ParallelConfig) -> None:
     """Raise NotModelled if the recurrence does not model the configuration."""
     if config.reduces_each_microbatch and config.ep > 1 and config.edp > 1 and config.vpp > 1:
         raise NotModelled(
-            f"the evaluator does not hold zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
-            "gradients of dense weights and of experts take turns on two streams of a place; simulate it"
+            f"the evaluator does not model zero_stage {config.zero_stage} with ep {config.ep} and vpp {config.vpp}: "
+            "the gradients of dense weights and of experts alternate on two streams of a rank; simulate the plan"
         )
 
 
@@ -52,11 +52,11 @@ def evaluate(plans: Sequence[Plan]) -> Floats:
     Unequal replicas are evaluated independently, so the time for which they wait for each other is neglected.
     """
     found = np.zeros(len(plans))
-    alike: dict[tuple[object, ...], list[tuple[int, Candidates]]] = {}
+    by_structure: dict[tuple[object, ...], list[tuple[int, Candidates]]] = {}
     for index, plan in enumerate(plans):
         for one in of_plan(plan):
-            alike.setdefault(one.structure, []).append((index, one))
-    for rows in alike.values():
+            by_structure.setdefault(one.structure, []).append((index, one))
+    for rows in by_structure.values():
         together = join([one for _, one in rows])
         np.maximum.at(found, [index for index, _ in rows], steps(together))
     return found
@@ -67,24 +67,24 @@ def of_plan(plan: Plan) -> tuple[Candidates, ...]:
     check(plan.config)
     found = PlanCosts(plan)
     tied = plan_costs.tied_seconds(plan) if payloads.tied_bytes(plan.workload, plan.config) else UNTIED
-    return tuple(_of_replicas(found, alike, tied) for alike in plan_costs.replica_classes(plan))
+    return tuple(_of_replicas(found, replicas, tied) for replicas in plan_costs.replica_classes(plan))
 
 
-def _of_replicas(found: PlanCosts, alike: tuple[int, ...], tied: Seconds) -> Candidates:
+def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> Candidates:
     plan, config = found.plan, found.plan.config
     last = config.num_stages - 1
     rows = np.zeros((len(COSTS), config.num_stages, 1))
     optimizer, ahead, back = np.zeros((config.pp, 1)), np.zeros((last + 1, 1)), np.zeros((last + 1, 1))
     for pp_rank in range(config.pp):
-        at, specs, mine = _without_vpp(found.at(pp_rank, alike)), found.specs(pp_rank, alike), plan.stages_of(pp_rank)
+        at, specs, mine = _without_vpp(found.at(pp_rank, replicas)), found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
         for stage in mine:
             rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, stage == 0, stage == last, specs)
         layers = sum(plan.stages[stage].layers for stage in mine)
         optimizer[pp_rank] = _optimizer(at, layers, 0 in mine, last in mine, specs)
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
-        ahead[stage], back[stage + 1] = found.message(here, there, alike), found.message(there, here, alike)
-    microbatches = config.microbatches_of(alike[0])
+        ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
+    microbatches = config.microbatches_of(replicas[0])
     return _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
 
 
@@ -171,9 +171,9 @@ class Table:
     """Cache of stage costs of one configuration on several classes of devices; computes each stage once.
 
     `messages[a, b]`: seconds of a message from a stage on class a to the next stage on class b; `tied[a, b]`: seconds of the
-    all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). Tables of the same
-    classes in other orders may have their stages `shared`. Raises NotModelled (`check`, and if replicas have different numbers
-    of microbatches).
+    all-reduce of a tied embedding's gradient between end stages on a and b (`UNTIED` if none is tied). `shared`: a cache of
+    stage costs, which tables of the same classes in other orders may use together. Raises NotModelled (`check`, and if replicas
+    have different numbers of microbatches).
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Table:
         self.tied = np.full_like(messages, UNTIED) if tied is None else tied
         check(self.config)
         if len(set(self.config.num_microbatches)) > 1:
-            raise NotModelled("the evaluator's table holds alike replicas only, with equal num_microbatches; evaluate plans")
+            raise NotModelled("a table needs replicas with the same number of microbatches; use `evaluate`")
         self._sizes = classes[0].workload.model.layers + 1
         self._known = np.full(len(classes) * self._sizes * 4, -1)
         self._rows = np.zeros((len(COSTS) + 1, 0))

@@ -25,14 +25,14 @@ LISTED = 4
 the drain; more lists more without changing the result."""
 BLOCK = 12
 """Sweeps in one block of a loop. Where a round trip of several microbatches is the bottleneck, clocks grow equally only from
-one round to the next; 12 is a multiple of the short rounds. A larger block evaluates more tasks before it can extrapolate."""
+one round trip to the next; 12 is a multiple of 2, 3, 4 and 6. A larger block evaluates more tasks before it can extrapolate."""
 
 
 class Task(NamedTuple):
     """One compute action and its messages. `held` is sent only after `receives` has arrived; `lane` is the link of `sends`.
 
-    `cut`: it may be split at buckets, because weights are gathered ahead of it (a stage's first forward) or gradients are
-    reduced behind it (its last backward, or W).
+    `cut`: it may be split at buckets, because each of its parts waits for gathered weights (a stage's first forward) or starts
+    a reduction of gradients (its last backward, or W).
     """
 
     pp_rank: int
@@ -167,6 +167,6 @@ def _sweeps(tasks: list[list[Task]]) -> list[Sweep]:
                 sent.update(key for key in (task.held, task.sends) if key)
                 taken.append(task)
                 following[pp_rank] = next(mine, None)
-        assert taken, "every place waits for another"
+        assert taken, "every pipeline rank waits for another"
         sweeps.append(tuple(taken))
     return sweeps

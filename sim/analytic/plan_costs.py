@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
@@ -39,26 +40,24 @@ def pipeline_rank_devices(plan: Plan, pp_rank: int) -> tuple[tuple[Device, ...],
 
 
 def replica_classes(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Equivalence classes of replicas, as dp_cp indices: equal numbers of microbatches, device types and grouping into nodes.
+    """Equivalence classes of replicas, as dp_cp indices: equal numbers of microbatches, clusters and grouping into nodes.
 
     Nodes are numbered along a replica's whole pipeline, so that the messages of equivalent replicas leave their nodes between
-    the same stages."""
+    the same stages. Clusters of one device type are different: their interconnects, NICs and trunks may differ."""
     config = plan.config
-    kinds: dict[DeviceSpec, int] = {}
-    kind = {cluster.name: kinds.setdefault(cluster.node.device, len(kinds)) for cluster in plan.fleet.clusters}
     classes: dict[object, list[int]] = {}
     for dp_cp in range(config.dp_cp):
         key: list[object] = [config.microbatches_of(dp_cp)]
         hosts = dict[tuple[str, int], int]()
         for first in range(config.tp * dp_cp, config.world_size, config.tp * config.dp_cp):
             ring = plan.placement[first : first + config.tp]
-            key += [(kind[d.cluster], hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
+            key += [(d.cluster, hosts.setdefault((d.cluster, d.node), len(hosts))) for d in ring]
         classes.setdefault(tuple(key), []).append(dp_cp)
-    return tuple(tuple(alike) for alike in classes.values())
+    return tuple(tuple(replicas) for replicas in classes.values())
 
 
 class PlanCosts:
-    """Costs of a plan's stages and messages for a class of equivalent replicas (`alike`: their dp_cp indices), and its step."""
+    """Costs of a plan's stages and messages for a class of equivalent replicas (their dp_cp indices), and its step."""
 
     def __init__(self, plan: Plan):
         self.plan, self.capacities = plan, Capacities(plan.fleet)
@@ -75,26 +74,28 @@ class PlanCosts:
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
         self._in_class: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
 
-    def stage(self, pp_rank: int, alike: tuple[int, ...], entry: bool = False) -> StageCost:
+    def stage(self, pp_rank: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of all stages of a pipeline rank together, or (`entry`) of its first virtual stage; messages included."""
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(pp_rank, alike).of(layers, 0 in stages, config.num_stages - 1 in stages, self.specs(pp_rank, alike))
-        ahead = self.message(pp_rank, pp_rank + 1, alike) if pp_rank + 1 < config.pp else 0.0
+        cost = self.at(pp_rank, replicas).of(
+            layers, 0 in stages, config.num_stages - 1 in stages, self.specs(pp_rank, replicas)
+        )
+        ahead = self.message(pp_rank, pp_rank + 1, replicas) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return replace(cost, lane=ahead * (1 if entry else config.vpp))
-        return replace(cost, send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, alike) if pp_rank else 0.0)
+        return replace(cost, send_forward=ahead, send_backward=self.message(pp_rank, pp_rank - 1, replicas) if pp_rank else 0.0)
 
     @functools.cached_property
     def _sites(self) -> Sites:
         return Sites(self.plan)
 
-    def at(self, pp_rank: int, alike: tuple[int, ...]) -> StageCosts:
+    def at(self, pp_rank: int, replicas: tuple[int, ...]) -> StageCosts:
         """Costs of stages on the devices of a pipeline rank."""
-        if (pp_rank, alike) not in self._in_class:
-            self._in_class[pp_rank, alike] = self._collectives_of(pp_rank).among(alike)
-        return StageCosts(self.plan.workload, self.plan.config, self._in_class[pp_rank, alike])
+        if (pp_rank, replicas) not in self._in_class:
+            self._in_class[pp_rank, replicas] = self._collectives_of(pp_rank).among(replicas)
+        return StageCosts(self.plan.workload, self.plan.config, self._in_class[pp_rank, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
@@ -103,47 +104,38 @@ class PlanCosts:
             self._collectives[pp_rank] = CollectiveCosts(*facts)
         return self._collectives[pp_rank]
 
-    def specs(self, pp_rank: int, alike: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
+    def specs(self, pp_rank: int, replicas: tuple[int, ...]) -> tuple[DeviceSpec, ...]:
         """Device types of a pipeline rank."""
         plan, config = self.plan, self.plan.config
-        ranks = (config.rank(tp, alike[0], pp_rank) for tp in range(config.tp))
+        ranks = (config.rank(tp, replicas[0], pp_rank) for tp in range(config.tp))
         return tuple(dict.fromkeys(plan.fleet.spec(plan.placement[rank]) for rank in ranks))
 
-    def message(self, source: int, target: int, alike: tuple[int, ...]) -> Seconds:
+    def message(self, source: int, target: int, replicas: tuple[int, ...]) -> Seconds:
         """Seconds of a message between two pipeline ranks; all replicas of the class send simultaneously, nothing else does."""
         plan, config = self.plan, self.plan.config
-        key: tuple[object, ...] = source, target, alike
+        key: tuple[object, ...] = source, target, replicas
         if key not in self._messages:
             width = config.tp * config.dp_cp
-            chains = (config.tp * np.array(alike)[:, None] + np.arange(config.tp)).ravel()
+            chains = (config.tp * np.array(replicas)[:, None] + np.arange(config.tp)).ravel()
             nics = [self._nics[chain] for chain in chains.tolist()]
             pairs = P2PLoad(plan, self._sites, chains + source * width, chains + target * width, nics)
             self._messages[key] = pairs.alpha_beta_cost("send_recv", self.capacities)
         return self._messages[key].seconds(payloads.message_bytes(plan.workload, config))
 
-    def step(self, alike: tuple[int, ...], tied: Seconds) -> Seconds:
-        """Seconds of a step of a class of replicas (see `step_seconds`); `tied` is what `tied_seconds` returns."""
+    def step(self, replicas: tuple[int, ...], tied: Seconds) -> Seconds:
+        """Seconds of a step of a class of replicas (`sim.analytic.pipeline_step`); `tied` is what `tied_seconds` returns."""
         config = self.plan.config
-        microbatches = config.microbatches_of(alike[0])
-        shape = config.pp, microbatches, config.vpp
-        waits = not schedules.get(config.schedule).OVERLAPS_SENDS
-        fill = drain = latest = first_tail = 0.0
-        for pp_rank in range(config.pp):
-            cost, entry = self.stage(pp_rank, alike), self.stage(pp_rank, alike, entry=True)
-            owed = cost.weight * schedules.weights_behind(config.schedule, pp_rank, *shape)
-            if pp_rank:
-                fill += self.message(pp_rank - 1, pp_rank, alike)
-                drain += self.message(pp_rank, pp_rank - 1, alike)
-            else:
-                first_tail = owed + cost.tail(config, tied)
-            begun = cost.begin(fill, config)
-            after = [cost.tail(config, tied if pp_rank in (0, config.pp - 1) else 0.0)]
-            if pp_rank:
-                after.append(drain - owed - (cost.send_backward if waits else 0.0) + first_tail)
-            latest = max(latest, begun + microbatches * cost.slot + max(after))
-            fill = begun + entry.forward
-            drain += entry.inputs
-        return latest
+        microbatches = config.microbatches_of(replicas[0])
+        owed = weights_owed(config, config.pp, microbatches)
+        stages = [self._pipeline_stage(pp_rank, replicas) for pp_rank in range(config.pp)]
+        return max(end.seconds for end in stage_ends(stages, config, microbatches, tied, owed))
+
+    def _pipeline_stage(self, pp_rank: int, replicas: tuple[int, ...]) -> PipelineStage:
+        cost, entry = self.stage(pp_rank, replicas), self.stage(pp_rank, replicas, entry=True)
+        if not pp_rank:
+            return PipelineStage(cost, entry.forward, entry.inputs)
+        there, back = self.message(pp_rank - 1, pp_rank, replicas), self.message(pp_rank, pp_rank - 1, replicas)
+        return PipelineStage(cost, entry.forward, entry.inputs, there, back)
 
 
 def messages_alpha_beta(
@@ -180,17 +172,11 @@ def tied_seconds(plan: Plan) -> Seconds:
 
 
 def step_seconds(plan: Plan) -> Seconds:
-    """Closed form of a step in seconds: a lower bound for the slowest class of replicas, meant to hold for the engine, too.
+    """Closed form of a step in seconds: that of the slowest class of replicas (`sim.analytic.pipeline_step`).
 
-    Every pipeline rank gives two bounds. It starts when the first microbatch has passed the ranks before it, processes all
-    microbatches, one a slot, and then either ends with its own tail (reduction, optimizer), or the last backward goes back
-    through the ranks before it and the first rank ends with its tail. Weight gradients (W) behind the last B delay their own
-    rank only. With virtual stages, the first stage of each rank is passed. Contention between different kinds of flows,
-    interference and waiting for later stages are neglected. Under ZeRO 2 and 3 with a saturated data-parallel network the
-    second bound counts the last reduction before the way back: there the engine may be faster (tests/sim/test_plan_costs.py).
-    """
+    It is a lower bound of the step on an idle network, and meant to hold for the engine, too."""
     found, tied = PlanCosts(plan), tied_seconds(plan)
-    return max(found.step(alike, tied) for alike in replica_classes(plan))
+    return max(found.step(replicas, tied) for replicas in replica_classes(plan))
 
 
 def upper_bound_seconds(plan: Plan) -> Seconds:

@@ -9,22 +9,22 @@ one traversal evaluates all of them.
     arrival      = max(end(task), end(lane)) + wire     ; if the schedule does not overlap sends, the rank waits too
 
 With n buckets of weights gathered ahead of a forward of f seconds, each in g, the forward ends at the maximum over k = 1 .. n
-of k g + (n - k + 1) f / n; only the first and the last term can be the maximum. Reductions behind a backward likewise. Where
-the interference of a link slows compute, buckets are evaluated one by one.
+of k g + (n - k + 1) f / n; only the first and the last term can be the maximum. Reductions after the parts of a backward
+likewise. Where the interference of a link slows compute, buckets are evaluated one by one.
 
-ZeRO 2 reduces in this way behind every backward, and the reductions of one microbatch slow the next. A task of ZeRO 3 starts
-with a gather that waits for its pipeline rank and its stream, and all else follows from it: from then on the duration of the
-task is one number (`sim.kernels.shards`).
+ZeRO 2 reduces in this way in every backward, and the reductions of one microbatch slow the next. A task of ZeRO 3 starts
+with a gather that waits until its pipeline rank and its stream are free; from then on the duration of the task does not depend
+on what ran before, so it is one number (`sim.kernels.shards`).
 
-Steady state: in a loop of equal blocks, a candidate whose clocks have all grown by one number over a block grows by that number
-in every further block. Invariant: the recurrence is monotone, and adding a number to all clocks adds it to the next ones. So no
-difference between two states ever grows, and rounding, at most `SETTLED` of a block in every block skipped, bounds the error. A
-stream for which no task waits may grow faster than the rest if it is never idle (`_settled`).
+Steady state: if all clocks of a candidate grow by the same number over one block of a loop of equal blocks, they grow by that
+number over every further block. Invariant: the recurrence is monotone, and adding a number to all clocks adds it to the next
+ones. So the largest difference between two states never grows, and the error of an extrapolation is at most `SETTLED` of a
+block for every block skipped. A stream for which no task waits may grow faster than the rest if it is never idle (`_settled`).
 
 Exact if replicas and the ranks of a tensor-parallel group are equal and no flow shares a link with another one, except those
-that `sim.analytic.plan_costs` counts as simultaneous; not above the engine where flows share links. Flows of unequal replicas
-that count as simultaneous drift apart in the engine, and each replica waits for the gradients of the others: the error can then
-have either sign.
+that `sim.analytic.plan_costs` counts as simultaneous. Where other flows share links, the step is not longer than the engine's.
+Flows of unequal replicas that count as simultaneous drift apart in the engine, and each replica waits for the gradients of the
+others: the error can then have either sign.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Recurrence:
         return now
 
     def _before_reductions(self, state: Clocks, pp_rank: int, kind: str, stage: int, now: Floats) -> Floats:
-        """The end of the last task of a microbatch, with a bucket of gradients reduced behind each of its parts.
+        """The end of the last task of a microbatch, with a bucket of gradients reduced after each of its parts.
 
         It is a closed form if the stream is free at the start, or still busy at the end; else parts are evaluated one by one.
         """
@@ -185,10 +185,10 @@ class _Recurrence:
             return now + whole
         state.slowed[pp_rank] = "B"
         own = self.parts[stage], self.compute[kind][stage], whole, reduce, self.slows["B"][pp_rank]
-        begun, behind = self._freed(stage, own)
+        freed_end, freed_stream = self._freed(stage, own)
         late, slowest = state.streams[pp_rank] - now, whole + own[1] * own[-1]
-        ended = now + np.where(late > 0.0, slowest, begun)
-        stream = np.where(late > 0.0, state.streams[pp_rank] + reduce, now + behind)
+        ended = now + np.where(late > 0.0, slowest, freed_end)
+        stream = np.where(late > 0.0, state.streams[pp_rank] + reduce, now + freed_stream)
         between = np.flatnonzero((late > 0.0) & (late < slowest))
         if len(between):
             some = (one[between] for one in (now, state.streams[pp_rank], *own))
@@ -251,14 +251,15 @@ def _end(candidates: Candidates, state: Clocks) -> Floats:
 
 def _repeat(recurrence: _Recurrence, state: Clocks, loop: Loop) -> Clocks:
     """The clocks after a loop: block by block until the increments of a candidate are constant, then by extrapolation."""
-    rows, left, moving = np.arange(len(recurrence.candidates)), len(loop.blocks), recurrence.candidates.reduces_each_microbatch
+    rows, left = np.arange(len(recurrence.candidates)), len(loop.blocks)
+    with_streams = recurrence.candidates.reduces_each_microbatch
     done: list[tuple[NDArray[np.int64], Clocks]] = []
     for block in loop.blocks:
         before = state.copy()
         recurrence.advance(state, block)
         left -= 1
-        changing = "F" in state.slowed or (any(state.slowed) and not moving)
-        growth = state.growth(before, loop.later, moving) if left and not changing else {}
+        changing = "F" in state.slowed or (any(state.slowed) and not with_streams)
+        growth = state.growth(before, loop.later, with_streams) if left and not changing else {}
         if not growth:
             continue
         settled = _settled(recurrence, state, growth, block)
@@ -289,7 +290,7 @@ def _settled(recurrence: _Recurrence, state: Clocks, growth: dict[Name, Floats],
             reduced = sum(
                 recurrence.reduce[task.stage] for task in block if task.pp_rank == pp_rank and task.kind == recurrence.closing
             )
-            behind = state.streams[pp_rank] > state.pp_ranks[pp_rank]
-            alike |= behind & (added > most) & (abs(added - reduced) <= SETTLED * added)
+            is_busy = state.streams[pp_rank] > state.pp_ranks[pp_rank]
+            alike |= is_busy & (added > most) & (abs(added - reduced) <= SETTLED * added)
         settled &= alike
     return settled

@@ -23,9 +23,9 @@ class StageCost:
 
     Per microbatch: `forward` and `backward` include tensor-parallel collectives; `weight` is the part of the backward that the
     schedule splits off as W (0 if it does not split); `received` is the part of the forward that gathers the received message.
-    `send_forward` and `send_backward`: a rank waits so long for its messages to leave; 0 where the schedule overlaps sends,
-    and then `lane` is the time for which the forward messages of one microbatch occupy their link. `traffic`: the time for
-    which one microbatch occupies the data-parallel network (ZeRO 2 and 3), where microbatches follow one another.
+    `send_forward` and `send_backward`: seconds for which a rank waits until its message has left; 0 where the schedule overlaps
+    sends, and then `lane` is the time for which the forward messages of one microbatch occupy their link. `traffic`: the time
+    for which one microbatch occupies the data-parallel network (ZeRO 2 and 3), one microbatch after the other.
 
     Per step: `reduce` (gradients) and `gather` (parameters) are totals over `parts` buckets; `optimizer` is the update.
     """
@@ -59,11 +59,20 @@ class StageCost:
         return self.both + self.send_forward + self.send_backward
 
     @property
-    def slot(self) -> Seconds:
+    def cycle(self) -> Seconds:
         """Least seconds between microbatches: rank, data-parallel network and send lane are each serial; the busiest decides.
 
-        `lane` counts like the rank's time because the next stage's work and the way back follow the last message."""
+        `lane` counts, although the rank itself does not wait for it: its own last backward follows the last forward message
+        only after the work of the next stage and the message back."""
         return max(self.busy, self.traffic, self.lane)
+
+    def last_backward(self, microbatches: int, deferred: int) -> Seconds:
+        """Least seconds from the first forward to the end of the last backward (B), before its message is sent.
+
+        `deferred` weight gradients (W) follow the last backward. The data-parallel network does not count: no backward waits
+        for a reduction of the microbatch before."""
+        busy = microbatches * self.busy - deferred * self.weight - self.send_backward
+        return max(busy, microbatches * self.lane)
 
     def sending(self, ahead: Seconds, back: Seconds, lane: Seconds, weight: Seconds) -> StageCost:
         """A copy with other sends (forward, backward), another lane time and another weight-gradient part."""
@@ -83,9 +92,9 @@ class StageCost:
         """Effective start of the first forward: its end less its own seconds. Activations arrive at `fill` seconds.
 
         Parameter gathers ahead of a forward in n parts of f/n form a two-machine flow shop: the forward ends no sooner than
-        gather + f/n, nor than gather/n + f. The gather of the received message precedes all parts. Where the network is the
-        bottleneck, its gathers are already part of the slots. With virtual stages only the first one waits for gathers as the
-        step begins, and only the last one reduces as it ends: both are neglected.
+        gather + f/n, nor than gather/n + f. The gather of the received message precedes all parts. Where the data-parallel
+        network is the bottleneck, its gathers are already part of the cycles. With virtual stages only the first one waits for
+        gathers as the step begins, and only the last one reduces as it ends: both are neglected.
         """
         if not config.gathers_ahead or self.traffic > self.busy or config.vpp > 1:
             return fill
@@ -95,17 +104,17 @@ class StageCost:
     def tail(self, config: ParallelConfig, tied: Seconds = 0.0) -> Seconds:
         """Seconds from the end of the last backward (or W) and its send to the end of the step on this stage.
 
-        Reductions behind a backward (or W) of n parts of b/n end no sooner than b + r/n and b/n + r after it starts. `tied`:
-        seconds of the all-reduce of a tied embedding's gradient, which follows the reduction.
+        Reductions after the n parts, of b/n each, of a backward (or W) end no sooner than b + r/n and b/n + r after it starts.
+        `tied`: seconds of the all-reduce of a tied embedding's gradient, which follows the reduction.
         """
         n, last = self.parts, self.weight or self.backward
-        behind, rest = last + self.send_backward, self.optimizer + tied
+        until_sent, rest = last + self.send_backward, self.optimizer + tied
         if self.traffic > self.busy:
-            return rest  # the network is never idle: the slots include its last reduction
+            return rest  # the network is never idle: the cycles include its last reduction
         if not config.reduces_behind:
             rest += self.reduce
         elif config.vpp == 1:
-            rest += max(0.0, last + self.reduce / n - behind, last / n + self.reduce - behind)
+            rest += max(0.0, last + self.reduce / n - until_sent, last / n + self.reduce - until_sent)
         return rest if config.gathers_ahead else rest + self.gather
 
 

@@ -12,6 +12,7 @@ import functools
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from sim.errors import PlanError
 from sim.registry import Registry
 
 Hosts: TypeAlias = tuple[tuple[int, ...], ...]
@@ -42,11 +43,11 @@ class Collective(Protocol):
     OPERATIONS: tuple[str, ...]
 
     def rounds(self, operation: str, hosts: Hosts) -> tuple[Round, ...]:
-        """Rounds of an operation over at least two ranks; raises PlanError where the hosts do not fit."""
+        """Rounds of an operation over at least two ranks; raises NotDefined if it does not exist for these hosts."""
         ...
 
 
-REGISTRY: Registry[Collective] = Registry(__name__, "collective")
+REGISTRY: Registry[Collective] = Registry(__name__, "collective", PlanError)
 
 
 def names() -> tuple[str, ...]:
@@ -55,7 +56,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Collective:
-    """The collective of a name; raises PlanError."""
+    """The collective of a name; raises PlanError for an unknown one."""
     return REGISTRY.get(name)
 
 

@@ -6,17 +6,17 @@ choose this by itself; a framework must (HSDP, or several distributed-optimizer 
 from __future__ import annotations
 
 from sim.collectives import Hosts, Round, Transfer, ring
-from sim.errors import PlanError
+from sim.errors import NotDefined
 
 IN_LIBRARY = False
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
-    """Rounds of an operation; raises PlanError unless every host holds the same number of ranks."""
+    """Rounds of an operation; raises NotDefined unless every host holds the same number of ranks."""
     width = len(hosts[0])
     if any(len(host) != width for host in hosts):
-        raise PlanError("a hierarchical collective needs the same number of ranks on every host")
+        raise NotDefined("a hierarchical collective needs the same number of ranks on every host")
     if len(hosts) == 1 or width == 1:
         return ring.rounds(operation, hosts)
     inside = _together(tuple(ring.rounds("reduce_scatter", (host,)) for host in hosts), 1.0)

@@ -36,9 +36,10 @@ OPERATIONS = {"cp": "send_recv", "ep": "all_to_all"}
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """Routes, the alpha-beta cost of each on an idle network, the ranks that take part, and how many carriers it counts for.
+    """Routes, the alpha-beta cost of each on an idle network, and the ranks that take part.
 
-    Where only shown ranks have carriers, those of a gradient collective are its shown ranks, and it counts once."""
+    `times` is the number of equal carriers that this one stands for (`sim.engine.replica_blocks`). A gradient collective spans
+    all replicas, so its `times` is 1; where only shown ranks have carriers, `ranks` has only its shown ranks."""
 
     routes: tuple[Route, ...]
     paces: tuple[AlphaBeta, ...]
@@ -51,15 +52,15 @@ class Carrier:
         return tuple(leg for route in self.routes for leg in route.legs)
 
 
-def carriers_of(plan: Plan, sites: Sites | None = None, found: Copies | None = None) -> dict[Key, Carrier]:
-    """All carriers of a plan; with `sites` and `found`, only those of shown ranks.
+def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | None = None) -> dict[Key, Carrier]:
+    """All carriers of a plan; with `sites` and `block_copies`, only those of shown ranks (`sim.engine.replica_blocks`).
 
-    Their routes then contain trunks and the links of shown ranks, and `times` counts the copies of a carrier."""
+    In the second case, gradient collectives have routes over trunks and the links of shown ranks only."""
     config, capacities = plan.config, Capacities(plan.fleet)
     carriers: dict[Key, Carrier] = {}
 
     def times(group: Group) -> int:
-        return int(found.times[group.ranks[0]]) if found else 1
+        return int(block_copies.times[group.ranks[0]]) if block_copies else 1
 
     listed = tuple(group for group in plan.groups if times(group))
     tensor = ("all_gather", "reduce_scatter") if config.sequence_parallel else ("all_gather", "all_reduce")
@@ -73,15 +74,15 @@ def carriers_of(plan: Plan, sites: Sites | None = None, found: Copies | None = N
     if plan.workload.model.tied_embeddings and config.pp > 1:
         tied = embedding_groups(listed)
         carriers |= _collectives(plan, tied, "all_reduce", capacities, times)
-    if sites is not None and found is not None:
-        return carriers | _gradients(plan, sites, found, capacities)
+    if sites is not None and block_copies is not None:
+        return carriers | _gradients(plan, sites, block_copies, capacities)
     for groups in _concurrent(plan, gradient_groups(plan)):
         for operation in gradient_operations(config):
             carriers |= _collectives(plan, groups, operation, capacities, times)
     return carriers
 
 
-def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) -> dict[Key, Carrier]:
+def _gradients(plan: Plan, sites: Sites, block_copies: Copies, capacities: Capacities) -> dict[Key, Carrier]:
     """Gradient collectives, with routes over trunks and the links of shown ranks."""
     listed = gradient_groups(plan)
     of_size: dict[int, list[int]] = {}
@@ -94,38 +95,38 @@ def _gradients(plan: Plan, sites: Sites, found: Copies, capacities: Capacities) 
                 rounds[number] = ring.num_rounds(listed[number].collective, "all_gather")
     concurrent: dict[Key, list[Group]] = {}
     for number, group in enumerate(listed):
-        place = plan.config.place(group.ranks[0])[2]
-        concurrent.setdefault((group.kind, place, group.collective, rounds[number]), []).append(group)
-    shown = Shown(plan, sites, found.shown)
+        pp_rank = plan.config.place(group.ranks[0])[2]
+        concurrent.setdefault((group.kind, pp_rank, group.collective, rounds[number]), []).append(group)
+    shown = Shown(plan, sites, block_copies.shown)
     carriers: dict[Key, Carrier] = {}
     for groups in concurrent.values():
         for operation in gradient_operations(plan.config):
-            seen = GradientRoutes(plan, sites, shown, groups, operation)
-            of_protocol = tuple(seen.under(protocol) for protocol in seen.protocols())
+            gradient_routes = GradientRoutes(plan, sites, shown, groups, operation)
+            of_protocol = tuple(gradient_routes.under(protocol) for protocol in gradient_routes.protocols())
             paces = tuple(alpha_beta_cost(routes, capacities) for routes in of_protocol)
             for index, group in enumerate(groups):
-                ranks = tuple(rank for rank in group.ranks if found.times[rank])
+                ranks = tuple(rank for rank in group.ranks if block_copies.times[rank])
                 routes = tuple(routes[index] for routes in of_protocol)
                 carriers[group.kind, min(group.ranks), operation] = Carrier(routes, paces, ranks)
     return carriers
 
 
 def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]]:
-    """Groups whose collectives run at the same time and choose one protocol together; each tensor-parallel group is alone.
+    """Sets of groups whose collectives run at the same time and choose one protocol together.
 
-    Concurrent are the gradient groups of one pipeline place, and groups of kind cp or ep over one block of ranks
-    (`sim.network.collective_costs`), with the same collective and number of rounds."""
+    A set has the gradient groups of one kind and pipeline rank, or the cp or ep groups of one pipeline rank over cp or ep
+    consecutive dp_cp indices; all have the same collective and number of rounds. Each tensor-parallel group is a set."""
     concurrent: dict[Key, list[Group]] = {}
     width = {"cp": plan.config.cp, "ep": plan.config.ep}
     for group in listed:
-        _, index, place = plan.config.place(min(group.ranks))
+        _, index, pp_rank = plan.config.place(min(group.ranks))
         if group.kind == "tp":
             concurrent["tp", min(group.ranks)] = [group]
         else:
             operation = OPERATIONS.get(group.kind, "all_gather")
             rounds = len(collectives.rounds(group.collective, operation, plan.hosts(group.ranks)))
             block = index // width.get(group.kind, plan.config.dp_cp)
-            concurrent.setdefault((group.kind, place, block, group.collective, rounds), []).append(group)
+            concurrent.setdefault((group.kind, pp_rank, block, group.collective, rounds), []).append(group)
     return [tuple(groups) for groups in concurrent.values()]
 
 

@@ -2,8 +2,8 @@
 
 A transfer takes the legs of its carrier's route one after the other: first the latency of a leg, then its bytes as a flow,
 which shares the links max-min fairly (`sim.network.sharing`). Transfers of one lane run one at a time in the order of
-issue. Lanes are carriers; gradient collectives of one group share a lane, whatever their operation, since they go
-over one stream."""
+issue. Each carrier has a lane of its own, except that the gradient collectives of one group share a lane: they run on one
+stream, whatever their operation."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ class Communication:
         operation = "send_recv" if action.kind == "ring" else action.operation
         key = rank.index, action.group, operation
         if key not in self._carriers:
-            config, (tp, dp_cp, place) = self.config, self.config.place(rank.rank)
+            config, (tp, dp_cp, pp_rank) = self.config, self.config.place(rank.rank)
             first = {
-                "tp": config.rank(0, dp_cp, place),
-                "cp": config.rank(tp, dp_cp - dp_cp % config.cp, place),
-                "ep": config.rank(tp, dp_cp - dp_cp % config.ep, place),
-                "dp": config.rank(tp, 0, place),
-                "edp": config.rank(tp, dp_cp % config.ep, place),
+                "tp": config.rank(0, dp_cp, pp_rank),
+                "cp": config.rank(tp, dp_cp - dp_cp % config.cp, pp_rank),
+                "ep": config.rank(tp, dp_cp - dp_cp % config.ep, pp_rank),
+                "dp": config.rank(tp, 0, pp_rank),
+                "edp": config.rank(tp, dp_cp % config.ep, pp_rank),
                 "embedding": config.rank(tp, dp_cp, 0),
             }[action.group]
             self._carriers[key] = self.folding.of[action.group, first, operation]
@@ -147,7 +147,7 @@ class Communication:
         return transfer, transfer.arrivals == len(self.members[carrier])
 
     def run(self, rank: Rank, action: Action) -> Steps:
-        """Run a blocking collective: the last rank to arrive carries it, all wait for its end."""
+        """Run a blocking collective: the process of the last rank to arrive runs its transfer; all ranks wait for its end."""
         transfer, is_last = self._arrive(rank, action)
         if is_last:
             rank.last = yield from self._collective(transfer, action, rank, rank.last)
@@ -171,7 +171,9 @@ class Communication:
         self.log.add(rank, "wait", "exposed", issued, self.env.now, exposed)
 
     def _collective(self, transfer: Transfer, action: Action, latest: Rank, after: int) -> Generator[simpy.Event, Any, int]:
-        """Carry a collective whose last rank, `latest`, has arrived; returns the span of that rank that ends with it."""
+        """Run the transfer of a collective whose last rank, `latest`, has arrived; returns the span of it on that rank.
+
+        `after` is the index of the span whose end let the collective begin, unless it has to wait in its lane."""
         carrier = transfer.key[0]
         yield from self._queue(transfer, self._gradient_lanes.get(carrier, carrier), after)
         is_overlapped = action.kind != "collective"

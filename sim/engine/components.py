@@ -12,9 +12,10 @@ from sim.plan.parallel_config import ParallelConfig
 def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...], ...]:
     """Classes of ranks by connected component, found by union-find over the carriers and links that join them.
 
-    Gradient collectives and their links do not join: between the begin and the end of a step, replicas run independently. All
-    classes are one component where gradients are reduced in every microbatch, or where some gradient collective has no
-    rank in a component: nothing would hold it back while that component is postponed, so it would use the network too early."""
+    Gradient collectives and their links do not join: they run at the begin and at the end of a step, and in between replicas
+    are independent. All classes form one component in two cases: gradients are reduced in every microbatch, or some gradient
+    collective has no rank in some component. While that component is postponed, such a collective could begin on its links,
+    although the component's own transfers are not simulated then."""
     together = (tuple(range(len(folding.representatives))),)
     if config.reduces_each_microbatch:
         return together

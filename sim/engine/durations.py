@@ -1,4 +1,4 @@
-"""Durations of the compute actions of a program on each rank: the closed forms' seconds, divided as the engine runs them.
+"""Durations of the compute actions of a program on each rank: the seconds of the closed forms, divided among the actions.
 
 Stragglers and jitter (`sim.engine.faults`) change them here. Where measured seconds include the collectives of a
 tensor-parallel group, the group computes as one: as slow as its slowest device, with one jitter."""

@@ -73,7 +73,7 @@ class _Simulation:
                 members[0].component.carriers.add(carrier)
 
     def _ranks(self, of_class: dict[int, Component]) -> Iterator[Rank]:
-        """A rank for each class; those of one pipeline place with as many microbatches share a program."""
+        """A rank for each class; those of one pipeline rank with as many microbatches share a program."""
         programs: dict[tuple[int, int], lowering.Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):
             _, dp_cp, pp_rank = self.plan.config.place(rank)
@@ -158,7 +158,7 @@ class _Simulation:
         return tuple(action.earlier(skipped) for action in piece) if skipped else piece
 
     def _begins_microbatch(self, rank: Rank, action: Action) -> bool:
-        """Whether the leader of a component begins the compute of a microbatch on its first stage."""
+        """Whether a rank is the leader of its component and begins an F, B or W of its first stage."""
         return rank is rank.component.ranks[0] and action.part == 0 and action.stage == rank.pp_rank
 
     def _compute(self, rank: Rank, action: Action) -> Steps:

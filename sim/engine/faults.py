@@ -18,7 +18,7 @@ from random import Random
 from typing import TypeAlias
 
 from sim import units
-from sim.errors import HolmesError
+from sim.errors import OptionError
 from sim.hardware.cluster import Device, Fleet
 from sim.network.paths import LinkName
 from sim.units import Seconds
@@ -27,8 +27,8 @@ Port: TypeAlias = tuple[LinkName, ...]
 """The links that fail together: both directions of one NIC, or of one trunk."""
 
 HORIZON = 4.0
-"""Time for which flaps are drawn, in steps without faults; a step that takes longer meets no flaps behind it. A guess; more
-costs time for each draw."""
+"""Time for which flaps are drawn, in units of the step without faults; later, a longer step has no flaps. A guess; a larger
+value makes each draw slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,10 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Flaps:
-    """Each NIC and each trunk goes down once in `every` seconds on average (exponential), and carries nothing for `down`."""
+    """Each NIC and each trunk is up for `up` seconds on average (exponential), then down for `down` seconds, in which it
+    transfers nothing. So it goes down once in `up + down` seconds on average."""
 
-    every: Seconds
+    up: Seconds
     down: Seconds
 
 
@@ -69,7 +70,9 @@ class Faults:
         said = [f"{100 * slow.share:.4g} % of the devices {slow.factor:.4g} times as slow" if slow else ""]
         said += [f"jitter {100 * self.jitter:.4g} %" if self.jitter else ""]
         said += [f"{100 * weak.share:.4g} % of the links at {100 * weak.rate:.4g} % of their rate" if weak else ""]
-        said += [f"a link down every {flaps.every / 3600:.4g} h for {units.time_text(flaps.down)}" if flaps else ""]
+        said += [
+            f"each link down after {flaps.up / 3600:.4g} h up on average, for {units.time_text(flaps.down)}" if flaps else ""
+        ]
         return ", ".join(filter(None, said)) or "none"
 
 
@@ -146,10 +149,10 @@ def draw(faults: Faults, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> Draw
 
 def _flaps(flaps: Flaps, random: Random, horizon: Seconds) -> Iterator[tuple[Seconds, Seconds]]:
     """Outages of a link as (from, until); the first may have begun before the step."""
-    begin = random.expovariate(1 / flaps.every) - flaps.down
+    begin = random.expovariate(1 / flaps.up) - flaps.down
     while begin < horizon:
         yield max(begin, 0.0), begin + flaps.down
-        begin += flaps.down + random.expovariate(1 / flaps.every)
+        begin += flaps.down + random.expovariate(1 / flaps.up)
 
 
 def _devices(fleet: Fleet) -> Iterator[Device]:
@@ -179,51 +182,57 @@ _SPREAD = re.compile(rf"({_NUMBER})\s*(%?)")
 
 
 def stragglers(text: str) -> Stragglers:
-    """`1%:1.5`: one device in a hundred takes 1.5 times as long. Raises HolmesError."""
+    """`1%:1.5`: one device in a hundred takes 1.5 times as long. Raises OptionError."""
     share, factor = _pair("--stragglers", text, "1%:1.5")
     if factor < 1:
-        raise HolmesError(f"--stragglers {text!r}: {factor:g} times as slow is faster; write 1.5, say")
+        raise OptionError(
+            f"--stragglers {text!r}: a straggler takes at least 1 times as long, not {factor:g}; write for example 1%:1.5"
+        )
     return Stragglers(share, factor)
 
 
 def degraded(text: str) -> Degraded:
-    """`1%:50%`: one link in a hundred has half its rate. Raises HolmesError."""
+    """`1%:50%`: one link in a hundred has half its rate. Raises OptionError."""
     share, rate = _pair("--degrade", text, "1%:50%")
     if not 0 < rate <= 1:
-        raise HolmesError(f"--degrade {text!r}: a link keeps a part of its rate above 0 and at most 1; write 50%, say")
+        raise OptionError(
+            f"--degrade {text!r}: the rate that a link keeps must be above 0 and at most 1 (100%); write for example 1%:50%"
+        )
     return Degraded(share, rate)
 
 
 def jitter(text: str) -> float:
-    """`3%`: the standard deviation over the mean. Raises HolmesError."""
+    """`3%`: the standard deviation over the mean. Raises OptionError."""
     match = _SPREAD.fullmatch(text.strip())
     if match is None:
-        raise HolmesError(f"--jitter {text!r} should be a spread, such as 3%")
+        raise OptionError(f"--jitter {text!r} is not a standard deviation over the mean; write for example 3%")
     found = _number(match[1], match[2])
     if found > 1:
-        raise HolmesError(f"--jitter {text!r}: a spread is at most 1, or 100%; write 3%, say")
+        raise OptionError(f"--jitter {text!r}: it must be at most 1 (100%); write for example 3%")
     return found
 
 
 def flaps(text: str) -> Flaps:
-    """`100h:5s`: each link goes down once in 100 hours, for 5 seconds. Raises HolmesError."""
-    every, colon, down = text.partition(":")
+    """`100h:5s`: each link goes down after 100 hours up on average, for 5 seconds. Raises OptionError."""
+    up, colon, down = text.partition(":")
     try:
-        parsed = Flaps(units.parse(every, "time"), units.parse(down, "time"))
+        parsed = Flaps(units.parse(up, "time"), units.parse(down, "time"))
     except ValueError as error:
-        raise HolmesError(f"--flaps {text!r} should be mean time between flaps and time down, such as 100h:5s") from error
-    if not colon or not parsed.every > 0:
-        raise HolmesError(f"--flaps {text!r}: the time between flaps is above 0; write 100h:5s, say")
+        raise OptionError(
+            f"--flaps {text!r} is not the mean time up between flaps and the time down; write for example 100h:5s"
+        ) from error
+    if not colon or not parsed.up > 0:
+        raise OptionError(f"--flaps {text!r}: the time between flaps must be above 0; write for example 100h:5s")
     return parsed
 
 
 def _pair(option: str, text: str, example: str) -> tuple[float, float]:
     match = _SHARED.fullmatch(text.strip())
     if match is None:
-        raise HolmesError(f"{option} {text!r} should be a share and what happens to it, such as {example}")
+        raise OptionError(f"{option} {text!r} is not a share and an effect; write for example {example}")
     share = _number(match[1], match[2])
     if share > 1:
-        raise HolmesError(f"{option} {text!r}: a share is at most 1, or 100%; write {example}, say")
+        raise OptionError(f"{option} {text!r}: a share is at most 1 (100%); write for example {example}")
     return share, _number(match[3], match[4])
 
 

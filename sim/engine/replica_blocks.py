@@ -1,13 +1,13 @@
 """Interchangeable blocks of replicas: the first step of the symmetry reduction (`sim.engine.symmetry`).
 
-A block is a set of replicas that share nodes or leaf switches, directly or through other replicas of the set; with cp or ep
-the replicas that exchange more than gradients are in one block, too. Two blocks are copies if their ranks agree, one by
-one, in cluster, index on the node, microbatches, groups, the transfers of gradient collectives over each rank, and in which
-ranks share a node or a leaf. Invariant: swapping two copies maps the plan onto itself, since all else that a block uses,
-trunks and gradient groups, is common to all blocks. So only the ranks of one block of each kind are shown, counted as often
-as the block has copies; their behaviour and the load of their links are those of every copy.
+A block is a set of replicas that share nodes or leaf switches, directly or through other replicas of the set; the ranks of a
+cp or ep group are always in one block. Two blocks are copies if their ranks agree, one by one, in cluster, index on the node,
+microbatches, groups, the transfers of gradient collectives over each rank, and in which ranks share a node or a leaf.
+Invariant: swapping two copies maps the plan onto itself, since all else that a block uses, trunks and gradient groups, is
+common to all blocks. So one block of each kind represents all its copies. Its ranks are the shown ranks; the behaviour of
+their copies and the load of the copies' links are the same.
 
-Everything is computed on arrays over ranks, which costs little beside routes, and only shown ranks need routes. The
+Everything is computed with arrays over ranks, which is fast compared to finding routes; only shown ranks need routes. The
 features of a rank are compared by a hash of 64 bits."""
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Copies:
 
 
 def copies(plan: Plan, sites: Sites, drawn: DrawnFaults = NO_FAULTS) -> Copies:
-    """The blocks of a plan, and which of them are copies of one another; blocks with different faults are not."""
+    """The blocks of a plan, and which of them are copies of one another; blocks with different faults are not.
+
+    A unit, of which blocks consist, is lcm(cp, ep) consecutive dp_cp indices: no cp or ep group has ranks in two units."""
     config = plan.config
     unit = math.lcm(config.cp, config.ep)
     features = _features(plan, sites)
@@ -100,7 +102,9 @@ def _mark_faults(features: Hashes, plan: Plan, drawn: DrawnFaults) -> None:
 
 
 def _blocks(leaf: Integers) -> Iterator[Integers]:
-    """Connected components of units (rows of `leaf`) that share leaves, by union-find: an array a size, a row a block."""
+    """Connected components of units (rows of `leaf`) that share leaves, by union-find.
+
+    Yields one array for each size of a block; each of its rows has the units of one block."""
     unit = np.repeat(np.arange(len(leaf)), leaf.shape[1])
     places, units = np.divmod(np.unique(leaf.ravel() * len(leaf) + unit), len(leaf))
     joined = places[:-1] == places[1:]
@@ -118,7 +122,7 @@ def _blocks(leaf: Integers) -> Iterator[Integers]:
 
 
 def _renumbered(numbers: Integers) -> Integers:
-    """Dense ranks of the numbers of each row, from 0 in rising order: equal numbers stay equal, gaps are closed."""
+    """Replace the numbers of each row by 0, 1, 2 ... in rising order; equal numbers stay equal."""
     order = np.argsort(numbers, axis=1, kind="stable")
     ordered = np.take_along_axis(numbers, order, axis=1)
     steps = np.zeros_like(ordered)

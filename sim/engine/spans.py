@@ -10,7 +10,7 @@ from sim.plan.program import Action
 from sim.units import Seconds
 
 Name: TypeAlias = tuple[str, int, str | None]
-"""Name of a span in parts: text before its microbatch, the microbatch, text behind it (None: the name has no microbatch)."""
+"""Name of a span in parts: text before its microbatch, the microbatch, text after it (None: the name has no microbatch)."""
 
 
 class Label(NamedTuple):

@@ -63,9 +63,8 @@ class Transfer:
 class Component:
     """Ranks whose steady state is extrapolated together (`sim.engine.components`); the first is the leader.
 
-    `carriers` join these ranks, `spans` are the indices of their spans. `skipped` counts extrapolated microbatches: actions
-    of ranks have their program's microbatch minus `skipped`, so that transfers under way keep their keys; spans have the
-    program's own."""
+    `carriers` join these ranks, `spans` are the indices of their spans. `skipped` counts extrapolated microbatches: it is
+    subtracted from the microbatches of actions, so that transfers under way keep their keys, and added again in spans."""
 
     ranks: list[Rank] = field(default_factory=list)
     carriers: set[int] = field(default_factory=set)
@@ -73,7 +72,7 @@ class Component:
     skipped: int = 0
 
     def relative(self, span: int) -> int:
-        """A span's position counted from the end of the component's own (-1 is the last); for other spans, its index + 1."""
+        """A number for a span: below 0 for a span of this component, counted from its last one (-1); else the index + 1."""
         position = bisect.bisect_left(self.spans, span)
         is_own = position < len(self.spans) and self.spans[position] == span
         return position - len(self.spans) if is_own else span + 1
@@ -85,7 +84,7 @@ class Component:
 
 @dataclass(slots=True, eq=False)
 class Rank:
-    """One class of ranks: `rank` is its representative, `pp_rank` the pipeline place, `index` the number of the class.
+    """One class of ranks: `rank` is its representative, `pp_rank` the pipeline rank, `index` the number of the class.
 
     piece, position  the action of its program that it is at (`sim.kernels.lowering.Lowered.piece`)
     since, until     when it began to wait or compute, and when its compute ends

@@ -1,15 +1,16 @@
-"""Steady-state extrapolation: once a component repeats itself, its spans are copied and not simulated.
+"""Steady-state extrapolation: when a component repeats itself, the spans of further repetitions are copied, not simulated.
 
 In its steady state a pipeline is periodic: it does the same for one microbatch after the other, at equal distances of time.
 The simulation is deterministic, so the future of a component (`sim.engine.components`) follows from its state: where each
 rank is in its program and since when, which messages and collectives are under way, how far they are, and which ranks have
-arrived at them. At a `Moment`, times are relative to the clock and microbatches to the leader's. If two moments are equal
-and all programs repeat n times more what they do between them, the component repeats n times more what it did. So the spans
-between the moments are copied n times, and all that is under way in the component is postponed by n periods, while other
-components go on. The clock of the simulation stays the true one. Invariant: while a component is postponed, nothing happens
-on its ranks and links; only gradient collectives could join it with others, and none of them can begin without its ranks.
+arrived at them. A `Moment` is such a state, with times relative to the clock and microbatches relative to the leader's. A
+period is the time between two equal moments. If the programs of all ranks repeat the actions of the period n more times, the
+component repeats its events n more times. So the spans of the period are copied n times, and all that is under way in the
+component is postponed by n periods, while other components go on; they share one clock, which is not changed. Invariant: while
+a component is postponed, nothing happens on its ranks and links; only gradient collectives join it to other components, and
+none of them can begin without its ranks.
 
-Exact but for the rounding of times (`ROUNDING`). Where no state comes again, every microbatch is simulated."""
+Exact except for the rounding of times (`ROUNDING`). Where no state recurs, every microbatch is simulated."""
 
 from __future__ import annotations
 
@@ -26,18 +27,20 @@ from sim.engine.timeline import Span
 from sim.units import Seconds
 
 ROUNDING = 1e-13
-"""Times that differ by less than this share of the time gone by are equal: some hundred roundings of a double."""
+"""Times count as equal if they differ by at most this share of the clock: some hundred times the rounding of a double."""
 
 LONGEST_PERIOD = 8
-"""Moments remembered for each component, times pp. A leader has two a microbatch, so periods of 4 pp microbatches are found
-(interleaved: pp). A guess; more finds longer periods and takes more memory."""
+"""Number of moments remembered for each component, divided by pp. A leader has two for each microbatch (F and B), three with
+W, so periods of up to 4 pp, or 8/3 pp, microbatches are found; interleaved passes repeat after pp microbatches. A guess; a
+larger value finds longer periods and takes more memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """State of a component at time `now`; `microbatch`, `spans` (how many it has) and `pieces` (of its programs) are absolute.
+    """State of a component at time `now`: `shape` is what is compared exactly, `times` (seconds from now) with a tolerance.
 
-    `shape` and `times` (seconds from now) are relative, so that they are equal wherever the component repeats itself."""
+    Both are relative, so that they recur where the component repeats itself. The other fields are absolute: the leader's
+    microbatch, the number of spans of the component, and the piece of its program that each rank is at."""
 
     now: Seconds
     microbatch: int
@@ -55,9 +58,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """An extrapolation: a component's spans from its span number `first` on come `times` more.
+    """An extrapolation: the spans of a component from its span number `first` on are repeated `times` times.
 
-    Each time they are `seconds` and `microbatches` later than the time before."""
+    Each repetition is `seconds` and `microbatches` later than the one before."""
 
     first: int
     times: int
@@ -68,7 +71,8 @@ class Jump:
 def extrapolate(spans: list[Span], own: list[int], names: Mapping[int, Name], jump: Jump) -> None:
     """Append the copies of a jump to the spans of the run, and their indices to `own`, those of the component.
 
-    A copy comes after the copy that is as many own spans before it as its original comes after."""
+    If the original came after the span that is n own spans before it (`back`), the copy comes after the span that is n own
+    spans before the copy. If the original came after a span of another component, or after none, so does the copy."""
     position = {number: index for index, number in enumerate(own)}
     period = [(spans[own[index]], names[own[index]], index - position.get(spans[own[index]].after, index))
               for index in range(jump.first, len(own))]  # fmt: skip
@@ -83,9 +87,10 @@ def extrapolate(spans: list[Span], own: list[int], names: Mapping[int, Name], ju
 
 
 class SteadyState:
-    """Looks for moments that come again, and extrapolates.
+    """Looks for moments that recur, and extrapolates.
 
-    `begun` has the microbatch of each leader that begins one now; `look` is called when all events of now are processed."""
+    `begun`: component -> microbatch of the pass of its first stage that its leader begins now. `look` is called when all events
+    of the present time are processed."""
 
     def __init__(self, env: simpy.Environment, communication: Communication, components: list[Component], pp: int):
         self.env, self.communication, self.log = env, communication, communication.log
@@ -94,17 +99,17 @@ class SteadyState:
         self.begun: dict[Component, int] = {}
 
     def look(self) -> None:
-        """Extrapolate every component that begins a microbatch now and was in this state before."""
+        """Extrapolate every component whose leader begins a pass now and which was in this state before."""
         for component, microbatch in self.begun.items():
             self._look(component, microbatch)
         self.begun.clear()
 
     def _look(self, component: Component, microbatch: int) -> None:
-        """Extrapolate a component as often as its programs repeat.
+        """Extrapolate a component for as many periods as its programs repeat.
 
-        With several components, not while a collective that one of its ranks started is under way: at the begin and the end of
-        a step, weights and gradients travel between components. All gradient collectives need ranks of this one, so that none
-        can begin while it is postponed."""
+        With several components, it is not extrapolated while a collective that one of its ranks started is under way: such a
+        collective carries weights or gradients between components. No gradient collective can begin while the component is
+        postponed, because each needs one of its ranks."""
         started = (transfer for rank in component.ranks for transfer in rank.started.values())
         if len(self.seen) > 1 and not all(transfer.has_ended for transfer in started):
             return
@@ -121,7 +126,7 @@ class SteadyState:
             rank.program.repeats(rank.piece, length, microbatches)
             for rank, length in zip(component.ranks, lengths, strict=True)
         )
-        tolerance = ROUNDING * (now.now + times * seconds)
+        tolerance = ROUNDING * (now.now + times * seconds)  # rounding could let the copy of a shorter span end before its start
         if not times or any(self.log.spans[index].seconds < tolerance for index in component.spans[earlier.spans :]):
             return
         for rank, length in zip(component.ranks, lengths, strict=True):
@@ -129,9 +134,9 @@ class SteadyState:
         self._jump(component, Jump(earlier.spans, times, seconds, microbatches))
 
     def _jump(self, component: Component, jump: Jump) -> None:
-        """Copy the spans of a period, and postpone what is under way; until then nothing happens in the component.
+        """Copy the spans of a period, and postpone all that is under way in the component to the end of the last copy.
 
-        Moments before the jump are forgotten, so that a period contains simulated spans only (`SpanLog.names`)."""
+        Moments before the jump are forgotten, so that the next period contains simulated spans only (`SpanLog.names`)."""
         transfers, spans = self._transfers(component), self.log.spans
         lasts = [component.relative(rank.last) for rank in component.ranks]
         ends = [(component.relative(transfer.after), component.relative(transfer.last)) for transfer in transfers]

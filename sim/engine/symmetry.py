@@ -3,15 +3,16 @@
 Two steps find the classes. First `sim.engine.replica_blocks` finds interchangeable blocks of replicas and keeps one of each
 kind. Then colour refinement (1-dimensional Weisfeiler-Leman; McKay and Piperno, arXiv 1301.1493) partitions the ranks, the
 carriers (collectives and messages, `sim.engine.carriers`) and the links of these blocks. Ranks start with the colour of
-their cluster, pipeline place, number of microbatches and slowdown; links with that of their capacity and outages; carriers
+their cluster, pipeline rank, number of microbatches and slowdown; links with that of their capacity and outages; carriers
 with that of their operation and costs. Each round recolours a carrier by the colours of its ranks and links, and a rank or
 link by those of its carriers. Invariant: what has different colours is known to differ, so classes only split. When a round
 splits none, the partition is equitable: each member of a class meets every other class equally often, with equal weights.
 
-The reduction is exact (features are compared as 64-bit hashes, costs to twelve digits). Ranks of one class run the same program
-with the same durations, and a max-min fair network gives the flows of one carrier class equal rates. So one rank of each class
-with one link of each link class, on which weights are summed over the carrier class, has the timeline of all. `unfolded` puts
-every rank in a class of its own, for comparison."""
+The reduction is exact, provided that no two 64-bit hashes of features collide and that costs which agree to twelve digits are
+equal. Ranks of one class run the same program with the same durations, and a max-min fair network gives the flows of one
+carrier class equal rates. So the engine simulates one rank, one carrier and one link of each class, with the weights of the
+whole carrier class on that link; the timeline of the rank is that of its class. `unfolded` puts every rank in a class of its
+own, for comparison."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class Folding:
 
 
 class _Colours(NamedTuple):
-    """The class of every rank, link and carrier; of shown ranks only while they are refined."""
+    """The class of every rank, link and carrier; during refinement, `ranks` has shown ranks only."""
 
     ranks: Sequence[int]
     links: Sequence[int]
@@ -121,28 +122,29 @@ def fold(plan: Plan, drawn: DrawnFaults = NO_FAULTS) -> Folding:
     if drawn.jitter:
         return unfolded(plan, drawn)
     sites = Sites(plan)
-    seen = copies(plan, sites, drawn)
-    carriers = carriers_of(plan, sites, seen)
-    incidence = _Incidence(carriers, seen)
-    colours = _initial(plan, carriers, seen, drawn)
+    block_copies = copies(plan, sites, drawn)
+    carriers = carriers_of(plan, sites, block_copies)
+    incidence = _Incidence(carriers, block_copies)
+    colours = _initial(plan, carriers, block_copies, drawn)
     before: tuple[int, ...] = ()
     while colours.classes != before:
         before = colours.classes
         colours = incidence.refined(colours)
     classes = np.empty(plan.config.world_size, np.int64)
-    classes[list(seen.shown)] = colours.ranks
-    return _quotient(plan, carriers, seen.shown, colours._replace(ranks=classes[seen.representative].tolist()), drawn)
+    classes[list(block_copies.shown)] = colours.ranks
+    of_all_ranks = colours._replace(ranks=classes[block_copies.representative].tolist())
+    return _quotient(plan, carriers, block_copies.shown, of_all_ranks, drawn)
 
 
-def _initial(plan: Plan, carriers: dict[Key, Carrier], seen: Copies, drawn: DrawnFaults) -> _Colours:
-    """Colours by what a shown rank, a link or a carrier is by itself."""
+def _initial(plan: Plan, carriers: dict[Key, Carrier], block_copies: Copies, drawn: DrawnFaults) -> _Colours:
+    """Initial colours: those of the properties that a shown rank, a link or a carrier has by itself."""
     config, capacities = plan.config, Capacities(plan.fleet)
     ranks = []
-    for rank in seen.shown:
-        _, dp_cp, place = config.place(rank)
+    for rank in block_copies.shown:
+        _, dp_cp, pp_rank = config.place(rank)
         device = plan.placement[rank]
-        ranks.append((device.cluster, place, config.microbatches_of(dp_cp), drawn.slowdown(device)))
-    links = [  # trunks apart: of copies that are not shown, they carry the flows too
+        ranks.append((device.cluster, pp_rank, config.microbatches_of(dp_cp), drawn.slowdown(device)))
+    links = [  # trunks differ from other links: they also carry the flows of copies that are not shown
         (capacities(link) * drawn.rate_share(link), drawn.outages(link), link[0] == "trunk") for link in _links(carriers)
     ]
     listed = [
@@ -160,15 +162,15 @@ class _Incidence:
 
     Source and target of a message, and first and last stage of a tied embedding, are told apart by their position."""
 
-    def __init__(self, carriers: dict[Key, Carrier], seen: Copies):
-        rank_index = {rank: index for index, rank in enumerate(seen.shown)}
+    def __init__(self, carriers: dict[Key, Carrier], block_copies: Copies):
+        rank_index = {rank: index for index, rank in enumerate(block_copies.shown)}
         link_index = {link: index for index, link in enumerate(_links(carriers))}
         self.uses = [
             tuple(tuple((link_index[link], _digits(weight)) for link, weight in leg.use) for leg in carrier.legs)
             for carrier in carriers.values()
         ]
         self.members = [
-            (key[0] in ("message", "embedding"), [(rank_index[rank], int(seen.times[rank])) for rank in carrier.ranks])
+            (key[0] in ("message", "embedding"), [(rank_index[rank], int(block_copies.times[rank])) for rank in carrier.ranks])
             for key, carrier in carriers.items()
         ]
         self.of_rank: list[list[tuple[int, int]]] = [[] for _ in rank_index]
@@ -238,9 +240,9 @@ def _quotient(plan: Plan, carriers: dict[Key, Carrier], shown: Sequence[int], co
         for index, leg in enumerate(carrier.legs):
             for link, weight in leg.use:
                 if link in chosen:
-                    place = (colour, index, chosen[link])
+                    key = (colour, index, chosen[link])
                     many = carrier.times if link[0] == "trunk" else 1
-                    weights[place] = weights.get(place, 0.0) + weight * many
+                    weights[key] = weights.get(key, 0.0) + weight * many
     uses: dict[tuple[int, int], list[tuple[int, float]]] = {}
     for (colour, index, link_class), weight in sorted(weights.items()):
         uses.setdefault((colour, index), []).append((link_class, weight))

@@ -193,7 +193,7 @@ def from_json(text: str, name: str) -> Timeline:
         document = parse_json(name, text)
         if isinstance(document.value, dict) and "traceEvents" not in document.value:
             found = document.value.get("format", "neither")
-            raise TimelineError(f"{name}: a timeline has the keys metadata and traceEvents, which this file ({found}) has not")
+            raise TimelineError(f"{name}: not a timeline: the keys metadata and traceEvents are missing (this file is {found})")
         return _timeline(document, check(document, TraceFacts))
     except HolmesError as error:
         raise TimelineError(str(error).splitlines()[0]) from None
@@ -203,15 +203,15 @@ def _timeline(document: Document, data: TraceFacts) -> Timeline:
     header = data.metadata
     ranks = [rank for group in header.alike for rank in group]
     if sorted(ranks) != list(range(len(ranks))) or not ranks:
-        wanted = "every rank from 0 on belongs to one list"
-        raise TimelineError(document.fault(("metadata", "alike"), f"{ranks} are its ranks; {wanted}"))
+        wanted = "each rank from 0 on must be in one list"
+        raise TimelineError(document.fault(("metadata", "alike"), f"its ranks are {ranks}; {wanted}"))
     shown = {group[0] for group in header.alike}
     spans = []
     for index, event in enumerate(data.traceEvents):
         if isinstance(event, LabelFacts):
             continue
         if event.pid not in shown:
-            known = "a rank that stands first in a list of metadata.alike is expected"
+            known = "a rank that is the first of a list of metadata.alike is expected"
             raise TimelineError(document.fault(("traceEvents", index, "pid"), f"{event.pid}: {known}"))
         start, own = event.ts * MICRO, event.args
         times = start, start + event.dur * MICRO

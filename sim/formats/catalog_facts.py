@@ -31,7 +31,8 @@ from sim.workload.model import MLP_KINDS, Model
 
 
 class GemmFacts(StrictModel):
-    """The fitted curve of matrix products (see `sim.hardware.device_spec.GemmCurve`)."""
+    """Speed of matrix products: launch time, shares of the peak FLOP/s and of the memory bandwidth that large products
+    reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`."""
 
     launch: Time
     compute_efficiency: Share
@@ -41,14 +42,15 @@ class GemmFacts(StrictModel):
 
 
 class AttentionFacts(StrictModel):
-    """Share of the dense peak that a fused attention kernel reaches, causal FLOPs counted."""
+    """Share of the dense peak FLOP/s that a fused attention kernel reaches; only the FLOPs of causal attention count."""
 
     forward_efficiency: Share
     backward_efficiency: Share
 
 
 class DeviceFacts(StrictModel):
-    """An accelerator; `price` of one of them for an hour, `watts` while it computes, `idle_watts` while it waits."""
+    """An accelerator type. `price`: rent of one device; `watts`: its power while it computes; `idle_watts`: its power while it
+    waits; `host_bandwidth`: rate of its link to the host; `sources`: where each number comes from."""
 
     name: str = "device"
     vendor: str
@@ -97,7 +99,7 @@ class DeviceFacts(StrictModel):
 
 
 class EfficiencyFacts(StrictModel):
-    """Share of the wire rate that large payloads reach, by operation."""
+    """Share of the bandwidth that large payloads reach, for each operation."""
 
     all_reduce: Share
     all_gather: Share
@@ -107,7 +109,8 @@ class EfficiencyFacts(StrictModel):
 
 
 class ProtocolFacts(StrictModel):
-    """One protocol of the collective library on this link (see `sim.hardware.link_spec.Protocol`)."""
+    """A protocol of the collective library on this link, such as LL128 of NCCL. `share`: share of the link's rate that it
+    reaches; `in_switch`: whether the switch reduces (NVLS)."""
 
     name: str
     overhead: Time
@@ -117,7 +120,8 @@ class ProtocolFacts(StrictModel):
 
 
 class NicTypeFacts(StrictModel):
-    """A NIC type: what holds for every NIC of it; the wire rate stands in the topology."""
+    """A NIC type: latency of a transfer step, overhead of a message or collective, and efficiencies. The topology gives the
+    bandwidth. `interference`: slowing of compute while a collective of the same rank is on the network."""
 
     name: str = "nic"
     rdma: Flag
@@ -146,15 +150,16 @@ class NicTypeFacts(StrictModel):
 
 
 class GroupRate(StrictModel):
-    """Wire rate of a port that a group of so many devices, or more, drives."""
+    """Bandwidth per port of a group with at least `devices` devices, in one direction."""
 
     devices: Count
     bandwidth: Rate
 
 
 class LinkFacts(NicTypeFacts):
-    """An interconnect inside a node; `pair_bandwidth` where devices are joined pair by pair instead of by a switch,
-    `group_bandwidth` where it depends on their number otherwise. More in `sim.hardware.link_spec.LinkSpec`."""
+    """An interconnect inside a node. `bandwidth`: rate of a device's port in one direction; `pair_bandwidth`: rate between two
+    devices, if wires join each pair instead of a switch; `group_bandwidth`: rates by the number of devices of a group, if they
+    depend on it in another way. `sim.hardware.link_spec.LinkSpec` explains `own_piece`."""
 
     name: str = "interconnect"
     rdma: Flag = True
@@ -175,7 +180,7 @@ class LinkFacts(NicTypeFacts):
 
 
 class ModelFacts(StrictModel):
-    """A transformer language model's shape."""
+    """Shape of a transformer language model; `ffn_hidden` is the width of the MLP, or of one expert."""
 
     name: str = "model"
     layers: Count

@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -131,11 +131,11 @@ def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int]]]:
     def walk(node: yaml.Node | None, path: KeyPath) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                place = (*path, str(key.value))
-                if place in lines:
-                    duplicates.append((place, key.start_mark.line + 1))
-                lines.setdefault(place, key.start_mark.line + 1)
-                walk(value, place)
+                child = (*path, str(key.value))
+                if child in lines:
+                    duplicates.append((child, key.start_mark.line + 1))
+                lines.setdefault(child, key.start_mark.line + 1)
+                walk(value, child)
         elif isinstance(node, yaml.SequenceNode):
             for index, value in enumerate(node.value):
                 lines[(*path, index)] = value.start_mark.line + 1
@@ -184,13 +184,13 @@ def _faults(document: Document, error: ValidationError, schema: type[BaseModel])
     for item in error.errors(include_url=False):
         if "[key]" in item["loc"] and item["type"] == "string_type":
             continue  # a key that is not text: `sim.formats.topology` reports it
-        place, branch = _document_path(document.value, item["loc"], item["type"] == "missing")
-        written = _value_at(document.value, place)
+        path, branch = _document_path(document.value, item["loc"], item["type"] == "missing")
+        written = _value_at(document.value, path)
         if branch == "str" and isinstance(written, dict):
             continue
         if branch and branch != "str" and not isinstance(written, dict) and item["type"] in {"model_type", "dict_type"}:
             continue
-        lines.append((place, _message(item, written, schema)))
+        lines.append((path, _message(item, written, schema)))
     return lines
 
 
@@ -198,23 +198,23 @@ def _document_path(value: object, loc: tuple[str | int, ...], missing: bool) -> 
     """(path in the document, union branch) of pydantic's location, which mixes keys and names of union branches.
 
     The last part is a key even if absent, where the fault is a missing key."""
-    place: list[str | int] = []
+    path: list[str | int] = []
     branch = ""
     for index, part in enumerate(loc):
         inside = isinstance(value, dict) and part in value
         inside = inside or (isinstance(value, list) and isinstance(part, int) and part < len(value))
         if inside:
             value = value[part]  # type: ignore[index]
-            place.append(part)
+            path.append(part)
         elif missing and index == len(loc) - 1:
-            place.append(part)
+            path.append(part)
         else:
             branch = str(part)
-    return tuple(place), branch
+    return tuple(path), branch
 
 
-def _value_at(value: object, place: KeyPath) -> object:
-    for part in place:
+def _value_at(value: object, path: KeyPath) -> object:
+    for part in path:
         if isinstance(value, dict):
             value = value.get(part)
         elif isinstance(value, list) and isinstance(part, int) and part < len(value):
@@ -230,7 +230,7 @@ def _message(item: object, written: object, schema: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         return "unknown key" + suggestion(str(item["loc"][-1]), _sibling_keys(schema, item["loc"]))
     if kind == "missing":
-        return "this key is missing"
+        return "this key is missing" + _only_value(schema, item["loc"])
     if kind == "value_error":
         return str(context.get("error", text))
     if kind == "string_type":
@@ -259,6 +259,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""
+
+
+def _only_value(schema: type[BaseModel], loc: tuple[str | int, ...]) -> str:
+    """`; write format: x` for a missing key that has one possible value, else nothing."""
+    annotation = functools.reduce(_annotation_at, loc, cast(object, schema))
+    values = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return f"; write {loc[-1]}: {values[0]}" if len(values) == 1 else ""
 
 
 def _sibling_keys(schema: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:

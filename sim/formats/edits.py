@@ -36,20 +36,20 @@ def edited(topology: Topology, edits: Mapping[str, object]) -> Topology:
 
 def _change(facts: dict[str, Any], path: str, value: object) -> None:
     steps = _steps(facts, path)
-    place: Any = facts
+    parent: Any = facts
     for index, step in enumerate(steps[:-1]):
-        inside = _at(place, step, path, steps[: index + 1])
+        inside = _at(parent, step, path, steps[: index + 1])
         if isinstance(inside, str):
-            place[step] = inside = _spelled_out(inside, steps[: index + 1], path)
-        place = inside
-    _put(place, steps, value, path)
+            parent[step] = inside = _facts_of(inside, steps[: index + 1], path)
+        parent = inside
+    _put(parent, steps, value, path)
 
 
 def _steps(facts: Any, path: str) -> KeyPath:
     """Keys and indices of a path; a key of the document that contains dots (a cluster name) stays one key."""
     pieces = [piece[0] or int(piece[1]) for piece in _STEP.findall(path)]
     if not pieces or key_text(pieces) != path:
-        raise TopologyError(f"{path!r} is no place of a topology; write clusters.ib.node.nics[0].bandwidth, say")
+        raise TopologyError(f"{path!r} is not a path in a topology; write for example clusters.ib.node.nics[0].bandwidth")
     steps: list[str | int] = []
     while pieces:
         whole = next((n for n in range(len(pieces), 1, -1) if isinstance(facts, dict) and _joined(pieces[:n]) in facts), 1)
@@ -64,21 +64,21 @@ def _joined(pieces: list[str | int]) -> str:
     return ".".join(map(str, pieces))
 
 
-def _has(place: object, step: object) -> bool:
-    return isinstance(place, list) and isinstance(step, int) and step < len(place)
+def _has(parent: object, step: object) -> bool:
+    return isinstance(parent, list) and isinstance(step, int) and step < len(parent)
 
 
-def _at(place: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
-    if isinstance(place, dict) and isinstance(step, str):
-        if step not in place and len(so_far) < 3:
-            raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, place))}")
-        return place.setdefault(step, {})
-    if _has(place, step):
-        return place[step]
+def _at(parent: Any, step: str | int, path: str, so_far: KeyPath) -> Any:
+    if isinstance(parent, dict) and isinstance(step, str):
+        if step not in parent and len(so_far) < 3:
+            raise TopologyError(f"{path}: there is no {key_text(so_far)}{suggestion(step, map(str, parent))}")
+        return parent.setdefault(step, {})
+    if _has(parent, step):
+        return parent[step]
     raise TopologyError(f"{path}: there is no {key_text(so_far)}")
 
 
-def _spelled_out(name: str, so_far: KeyPath, path: str) -> Any:
+def _facts_of(name: str, so_far: KeyPath, path: str) -> Any:
     """The facts of a catalogue entry, as in its file."""
     folder = NAMED.get(str(so_far[-1]), "")
     if folder not in catalog.KINDS or name not in catalog.names(folder):
@@ -86,12 +86,12 @@ def _spelled_out(name: str, so_far: KeyPath, path: str) -> Any:
     return catalog.document(folder, name).value
 
 
-def _put(place: Any, steps: KeyPath, value: object, path: str) -> None:
+def _put(parent: Any, steps: KeyPath, value: object, path: str) -> None:
     last = steps[-1]
-    inside = _has(place, last) if isinstance(last, int) else isinstance(place, dict)
-    if not inside or (value is None and not isinstance(last, int) and last not in place):
+    inside = _has(parent, last) if isinstance(last, int) else isinstance(parent, dict)
+    if not inside or (value is None and not isinstance(last, int) and last not in parent):
         raise TopologyError(f"{path}: there is no {key_text(steps)}")
     if value is None:
-        del place[last]
+        del parent[last]
     else:
-        place[last] = value
+        parent[last] = value

@@ -53,7 +53,7 @@ def _efficiency(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")
     if not 0 < value <= 2:
-        raise ValueError(f"{value} must lie between 0 and 1 (a fitted one at most 2)")
+        raise ValueError(f"{value} must be above 0 and at most 2 (1 unless it was fitted)")
     return float(value)
 
 
@@ -107,7 +107,7 @@ def _host_names(value: object) -> object:
 def _host_name(value: object) -> str:
     """Check that a name is safe in a shell, in YAML and in an environment variable of NCCL."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", value):
-        raise ValueError(f"{value!r} is no name of a host or interface: letters, digits, '.', '_', ':' and '-'")
+        raise ValueError(f"{value!r} is not a name of a host or interface; write letters, digits, '.', '_', ':' and '-'")
     return value
 
 

@@ -31,7 +31,7 @@ def expand(text: str) -> tuple[str, ...]:
 def _expanded(item: str, text: str) -> list[str]:
     parts = _PART.findall(item)
     if not item or "".join(parts) != item:
-        raise TopologyError(f"{text!r} is no list of hosts such as gpu[001-004,007]")
+        raise TopologyError(f"{text!r} is not a list of hosts; write for example gpu[001-004,007]")
     choices = [_numbers(part[1:-1], text) if part.startswith("[") else [part] for part in parts]
     size = 1
     for choice in choices:
@@ -46,10 +46,10 @@ def _numbers(inside: str, text: str) -> list[str]:
     for piece in inside.split(","):
         match = _RANGE.fullmatch(piece.strip())
         if match is None:
-            raise TopologyError(f"{text!r}: [{inside}] should hold numbers and ranges, such as [001-004,007]")
+            raise TopologyError(f"{text!r}: [{inside}] is not a list of numbers and ranges; write for example [001-004,007]")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
-            raise TopologyError(f"{text!r}: [{piece}] does not run upwards, or over more than {MAX_HOSTS:,} hosts")
+            raise TopologyError(f"{text!r}: [{piece}] must ascend and have at most {MAX_HOSTS:,} hosts")
         found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return found
 

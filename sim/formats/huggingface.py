@@ -191,7 +191,7 @@ class _Config:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             return value
         if key in self.values:
-            self.fault(key, f"a whole number from 1 on is expected here, not {_shown(value)}")
+            self.fault(key, f"a whole number of at least 1 is expected here, not {_shown(value)}")
         else:
             family = self.values["model_type"]
             self.fault(key, f"this key is missing; a config.json of family {family} gives a whole number here")
@@ -225,7 +225,7 @@ def _check_fit(config: _Config, model: dict[str, int]) -> None:
         what = f"{model['kv_heads']} does not divide {config.key('heads')} {heads}; write a divisor of it"
         config.fault(config.key("kv_heads"), what)
     if model["experts_per_token"] > model["experts"]:
-        what = f"{model['experts_per_token']} is more than {config.key('experts')} {model['experts']}; write at most that many"
+        what = f"{model['experts_per_token']} is more than {config.key('experts')} {model['experts']}"
         config.fault(config.key("experts_per_token"), what)
     projected = values.get("word_embed_proj_dim")
     if projected is not None and projected != hidden:

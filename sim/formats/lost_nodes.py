@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sim.errors import Infeasible, PlanError
+from sim.errors import Infeasible, OptionError
 from sim.formats.documents import suggestion
 from sim.formats.edits import edited
 from sim.hardware.cluster import Cluster, Fleet
@@ -25,36 +25,36 @@ _NODE = re.compile(r"([^/]+)/node(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Surviving:
-    """The remaining topology; `previous` maps each of its nodes to the node's place before the loss."""
+    """The remaining topology; `previous` maps each of its nodes to the node's number before the loss."""
 
     topology: Topology
     previous: dict[Place, Place]
 
     @property
     def renumbered(self) -> dict[Place, Place]:
-        """Old place -> new place of the nodes whose number changed."""
+        """Old node -> new node, of the nodes whose number changed."""
         return {old: new for new, old in self.previous.items() if old != new}
 
     @property
     def displaced(self) -> tuple[Place, ...]:
-        """New places whose leaf switch in the model differs from the one the node is really connected to."""
+        """New nodes whose leaf switch in the model differs from the one the node is really connected to."""
         fleet = self.topology.fleet
         return tuple(new for new, old in self.previous.items() if leaf(fleet, new) != leaf(fleet, old))
 
 
-def leaf(fleet: Fleet, place: Place) -> int:
+def leaf(fleet: Fleet, node: Place) -> int:
     """Number of the leaf switch of a node; 0 in a cluster without a fabric."""
-    fabric = fleet.cluster(place[0]).fabric
-    return place[1] // fabric.nodes_per_leaf if fabric else 0
+    fabric = fleet.cluster(node[0]).fabric
+    return node[1] // fabric.nodes_per_leaf if fabric else 0
 
 
-def place_text(place: Place) -> str:
+def place_text(node: Place) -> str:
     """Text of a node: `ib/node3`."""
-    return f"{place[0]}/node{place[1]}"
+    return f"{node[0]}/node{node[1]}"
 
 
 def parse_node(fleet: Fleet, text: str) -> Place:
-    """The node of a text `ib/node3` or of a host name. Raises PlanError."""
+    """The node of a text `ib/node3` or of a host name. Raises OptionError."""
     for cluster in fleet.clusters:
         for node in range(cluster.nodes):
             if text in (place_text((cluster.name, node)), cluster.host(node)):
@@ -62,10 +62,10 @@ def parse_node(fleet: Fleet, text: str) -> Place:
     match = _NODE.fullmatch(text)
     names = [cluster.name for cluster in fleet.clusters]
     if match is not None and match[1] in names:
-        raise PlanError(f"--lost {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
+        raise OptionError(f"--lost {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
     hosts = [cluster.host(node) for cluster in fleet.clusters for node in range(cluster.nodes)]
     near = suggestion(match[1], names) if match is not None else suggestion(text, hosts)
-    raise PlanError(f"--lost {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
+    raise OptionError(f"--lost {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
 
 
 def _node_numbers(cluster: Cluster) -> str:
@@ -77,7 +77,7 @@ def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
     """The topology without the lost nodes. Raises Infeasible if no node is left."""
     gone, previous, clusters = set(lost), dict[Place, Place](), topology.fleet.clusters
     if len(gone) == sum(cluster.nodes for cluster in clusters):
-        raise Infeasible(f"no node of {topology.name} is left; cured by one more node than were lost")
+        raise Infeasible(f"no node of {topology.name} is left; remedy: one more node than were lost")
     for cluster in clusters:
         name = cluster.name
         left = [node for node in range(cluster.nodes) if (name, node) not in gone]

@@ -31,7 +31,7 @@ PLAN_FORMAT = "holmes-sim/plan/1"
 
 
 class ConfigFacts(StrictModel):
-    """Parallel degrees and switches; `num_microbatches` has one number for each replica."""
+    """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica."""
 
     tp: Count
     pp: Count
@@ -53,13 +53,13 @@ class ConfigFacts(StrictModel):
 
 
 class StageFacts(StrictModel):
-    """A range of layers: [first, past_last]."""
+    """Layers of a virtual stage: [first, first of the next stage]."""
 
     layers: tuple[int, int]
 
 
 class GroupFacts(StrictModel):
-    """Ranks that communicate, in ring order."""
+    """A group of ranks that communicate, in ring order, with its NIC type, transport and collective algorithm."""
 
     kind: Literal["tp", "pp", "dp", "cp", "ep"]
     ranks: list[int]
@@ -69,7 +69,8 @@ class GroupFacts(StrictModel):
 
 
 class PredictionFacts(StrictModel):
-    """What the plan promises, by simulation."""
+    """Results of the plan's simulation. `bubble_fraction` and `exposed_communication_s` are means over the ranks;
+    `upper_bound_fraction` is the throughput over that of devices that compute all the time."""
 
     step_s: float
     samples_per_s: float
@@ -85,14 +86,15 @@ class PredictionFacts(StrictModel):
 
 
 class AxisFacts(StrictModel):
-    """A dimension of the searched space: its values, or in words where they follow a rule."""
+    """A dimension of the searched space: its values, or a description of them if they follow a rule."""
 
     axis: str
     values: tuple[str | int, ...]
 
 
 class CertificateFacts(StrictModel):
-    """How far the promise can be from the best of the searched space."""
+    """Proof of how far the plan can be from the best plan of the searched space: lower bound, gap = 1 - bound / objective, the
+    dimensions of the space, and what is outside of it."""
 
     status: Literal["optimal", "feasible"]
     objective_s: float
@@ -109,14 +111,15 @@ class CertificateFacts(StrictModel):
 
 
 class MadeByFacts(StrictModel):
-    """Who made the plan."""
+    """Strategy that made the plan, and its version."""
 
     strategy: str
     version: str
 
 
 class PlanFacts(StrictModel):
-    """A plan: who does what, for which workload, on which topology."""
+    """A plan: topology, workload, parallel configuration, layers of each stage, device of each rank, and communication groups.
+    `stages` are in pipeline order, `placement[rank]` is the device of a rank."""
 
     format: Literal["holmes-sim/plan/1"]
     topology: TopologyFacts

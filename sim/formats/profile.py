@@ -33,12 +33,12 @@ ENDS = 2
 def load(name: str | Path, folder: Path = Path()) -> ProfileFacts:
     """A shipped profile by name, or a file, looked up in `folder` first. Raises TopologyError with one line per fault."""
     if str(name) in catalog.names("profiles") and not Path(name).exists():
-        place = files("sim.catalog") / "profiles" / f"{name}.yaml"
-        return from_document(parse(f"catalog/profiles/{name}.yaml", place.read_text(encoding="utf-8")))
+        entry = files("sim.catalog") / "profiles" / f"{name}.yaml"
+        return from_document(parse(f"catalog/profiles/{name}.yaml", entry.read_text(encoding="utf-8")))
     path = folder / name if (folder / name).exists() else Path(name)
     if not path.exists() and not path.suffix:
         known = ", ".join(catalog.names("profiles"))
-        raise TopologyError(f"profile {str(name)!r} is neither in the catalogue, which has {known}, nor a file")
+        raise TopologyError(f"profile {str(name)!r} is neither a file nor in the catalogue; known: {known}")
     return from_document(parse(str(path), read_text(path)))
 
 
@@ -93,7 +93,7 @@ def _mapping(value: object) -> dict[Any, Any]:
 def _unknown_device(at: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(name, str) and name not in catalog.names("devices"):
         near = suggestion(name, catalog.names("devices"))
-        yield at, f"device {name!r} is not in the catalogue; name it under devices{near}"
+        yield at, f"device {name!r} is not in the catalogue; write its name there under devices{near}"
 
 
 def put_on(fleet: Fleet, facts: ProfileFacts) -> Fleet:

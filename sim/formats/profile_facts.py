@@ -11,14 +11,14 @@ from sim.formats.fields import Count, Measured, NonNegative, Precision, StrictMo
 
 
 class ProfileModelFacts(ModelFacts):
-    """A profiled model: its shape, the tokens of a sequence, and the parameters that `layer_update_s` updates (over all tp)."""
+    """A profiled model: its shape, tokens per sequence, and the parameters that `layer_update_s` updates, of all tp ranks."""
 
     seq_len: Count
     updated_parameters: Count | None = None
 
 
 class ProfileRowFacts(StrictModel):
-    """Seconds of one rank for one microbatch; an update of 0 and an absent head were not measured."""
+    """Measured seconds of one rank for one microbatch. An update of 0 or an absent head was not measured."""
 
     model: str
     gpu: str
@@ -38,11 +38,11 @@ class ProfileRowFacts(StrictModel):
 
 
 class ProfileFacts(StrictModel):
-    """Measured layer seconds. `devices` names the catalogue's device of each `gpu`, `left_out` why a model's rows are not used.
-    `in_place` are devices that no catalogue has: topologies give their facts in place. `collectives` says whether the exchanges
-    of tensor-parallel ranks are inside the seconds, or each rank was measured apart from the others.
+    """Measured seconds of layers. `devices`: name in the catalogue of each `gpu`; `in_place`: devices outside the catalogue,
+    which a topology describes itself; `left_out`: models whose rows are ignored, each with the reason. `collectives`: "inside"
+    if the seconds contain the collectives of tensor-parallel ranks, "apart" if each rank was measured alone.
 
-    A file without `format` is a measurements file: its precision and names are those of the shipped profile `sailor`.
+    A file without `format` takes its precision and missing names from the shipped profile `sailor`.
     """
 
     format: Literal["holmes-sim/profile/1"] | None = None

@@ -12,7 +12,7 @@ from sim.hardware.stack import DEFAULT, Stack
 
 
 class StackNumbers(StrictModel):
-    """Fitted numbers of a software stack; a missing one has the value of the default stack."""
+    """Fitted numbers of a software stack. A missing number has the value of the default stack."""
 
     gemm: Factor = DEFAULT.gemm
     attention: Factor = DEFAULT.attention
@@ -27,7 +27,7 @@ class StackNumbers(StrictModel):
 
 
 class StackErrors(StrictModel):
-    """Mean absolute relative errors of the default stack, of the fit, and of fits on the group of cases each left out."""
+    """Mean absolute relative errors of the step: with the default stack, with the fit, and on cases that a fit did not see."""
 
     default: RelativeError
     fitted: RelativeError
@@ -35,7 +35,7 @@ class StackErrors(StrictModel):
 
 
 class HeldOutFacts(StrictModel):
-    """A fit without the cases of one group."""
+    """A fit without the cases of one group, and the names of these cases."""
 
     group: str
     fitted: StackNumbers
@@ -43,7 +43,7 @@ class HeldOutFacts(StrictModel):
 
 
 class StackFacts(StrictModel):
-    """A software stack fitted to `cases` by `holmes-sim calibrate`; `blocking` is a known property of the runs, not fitted."""
+    """A software stack that `holmes-sim calibrate` fitted to `cases`. `blocking` is a property of the runs, not fitted."""
 
     format: Literal["holmes-sim/stack/1"]
     name: str

@@ -82,7 +82,7 @@ def workload_from(facts: WorkloadFacts, folder: Path = Path()) -> Workload:
 
 
 def workload_facts(workload: Workload) -> dict[str, Any]:
-    """A workload as plain data for plan.json, with the shape of the model in place."""
+    """A workload as plain data for plan.json, with the shape of the model instead of its name."""
     model = workload.model
     shape: dict[str, Any] = {
         "name": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads,
@@ -143,8 +143,8 @@ def _faults(value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(model, str):
         yield from _unknown_model(model, folder)
     inside = _mapping(value).get("profile")
-    for place, fault in profile.faults(inside) if isinstance(inside, dict) else ():
-        yield ("profile", *place), fault
+    for path, fault in profile.faults(inside) if isinstance(inside, dict) else ():
+        yield ("profile", *path), fault
     links = _mapping(value).get("links")
     for index, link in enumerate(links if isinstance(links, list) else []):
         yield from _link_faults(("links", index), _mapping(link), clusters)
@@ -162,25 +162,25 @@ def _nic_types(cluster: object) -> list[Any]:
 def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     at: KeyPath = ("clusters", name)
     if not _CLUSTER_NAME.fullmatch(name):
-        yield at, f"cluster name {name!r} may hold letters, digits, '.', '_' and '-' only"
+        yield at, f"cluster name {name!r} may have letters, digits, '.', '_' and '-' only"
     node = _mapping(cluster.get("node"))
     yield from _unknown("devices", (*at, "node", "devices", "type"), _mapping(node.get("devices")).get("type"))
     yield from _unknown("links", (*at, "node", "intra_node"), node.get("intra_node"))
     types = _nic_types(cluster)
     for index, kind in enumerate(types):
-        place = (*at, "node", "nics", index, "type")
-        yield from _unknown("nics", place, kind)
+        path = (*at, "node", "nics", index, "type")
+        yield from _unknown("nics", path, kind)
         if kind in types[:index]:
-            yield place, f"NIC type {kind!r} is listed twice; write it once with its count"
+            yield path, f"NIC type {kind!r} is listed twice; write it once with its count"
     nodes = cluster.get("nodes")
     if isinstance(nodes, int) and nodes > 1 and node and not types:
-        yield (*at, "node"), f"{nodes} nodes without NICs cannot be joined; list nics"
+        yield (*at, "node"), f"{nodes} nodes without NICs cannot communicate; give nics"
 
 
-def _unknown(folder: str, place: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
+def _unknown(folder: str, path: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(name, str) and name not in catalog.names(folder):
         near = suggestion(name, catalog.names(folder))
-        yield place, f"{catalog.KINDS[folder]} {name!r} is not in the catalogue{near}"
+        yield path, f"{catalog.KINDS[folder]} {name!r} is not in the catalogue{near}"
 
 
 def _link_faults(at: KeyPath, link: dict[Any, Any], clusters: dict[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
@@ -193,4 +193,4 @@ def _link_faults(at: KeyPath, link: dict[Any, Any], clusters: dict[Any, Any]) ->
         if isinstance(name, str) and name not in clusters:
             yield (*at, "between", end), f"cluster {name!r} does not exist{suggestion(name, map(str, clusters))}"
         elif name in clusters and kind in catalog.names("nics") and kind not in _nic_types(clusters[name]):
-            yield (*at, "type"), f"the nodes of cluster {name!r} have no {kind} NIC to use this link with"
+            yield (*at, "type"), f"the nodes of cluster {name!r} have no {kind} NIC, which this link needs"

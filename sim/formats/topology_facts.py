@@ -31,7 +31,7 @@ TOPOLOGY_FORMAT = "holmes-sim/topology/1"
 
 
 class DevicesFacts(StrictModel):
-    """Which devices a node has, how many, and what one of them costs here (in place of the price of its type)."""
+    """Devices of a node: their type, their number, and the rent of one, if it differs from the price of the type."""
 
     type: str | DeviceFacts
     count: Count
@@ -39,10 +39,11 @@ class DevicesFacts(StrictModel):
 
 
 class NicFacts(StrictModel):
-    """NICs of one type in a node: rate of one NIC in one direction, and how many; `efficiency` where it was measured here.
+    """NICs of one type in a node. `bandwidth`: rate of one NIC in one direction; `efficiency`: share of it that was measured on
+    these NICs, in place of the efficiencies of the type.
 
-    For launches: `names` are what the hosts call them, RDMA devices (mlx5_0) of an RDMA type, network interfaces (eth0) of
-    Ethernet; `gid_index` is the index of RoCE's address that NCCL is to use."""
+    Launches use `names`, the names of the NICs on the hosts: RDMA devices (mlx5_0) of an RDMA type, network interfaces (eth0)
+    of Ethernet; and `gid_index`, the GID index of RoCE for NCCL."""
 
     type: str
     bandwidth: Rate
@@ -50,19 +51,19 @@ class NicFacts(StrictModel):
     efficiency: Share | None = None
     names: list[HostName] = Field([])
     gid_index: Whole | None = None
-    price: Price | None = Field(None, description="rent of one NIC, its share of switches and cables included")
+    price: Price | None = Field(None, description="rent of one NIC, with its share of switches and cables")
 
     @model_validator(mode="after")
     def _consistent(self) -> NicFacts:
         if self.names and len(self.names) != self.count:
-            raise ValueError(f"{len(self.names)} names for {self.count} NICs; name each, or none")
+            raise ValueError(f"{len(self.names)} names for {self.count} NICs; give a name for each NIC, or no names")
         if self.gid_index is not None and self.type != "roce":
-            raise ValueError(f"gid_index is of RoCE NICs only, not of {self.type}")
+            raise ValueError(f"gid_index is for NICs of type roce only, not {self.type}")
         return self
 
 
 class NodeFacts(StrictModel):
-    """One node of a cluster."""
+    """A node: its devices, the interconnect between them, and its NICs."""
 
     devices: DevicesFacts
     intra_node: str | LinkFacts
@@ -70,29 +71,31 @@ class NodeFacts(StrictModel):
 
 
 class FabricFacts(StrictModel):
-    """Leaf switches of a cluster; absent means non-blocking."""
+    """Leaf switches of a cluster: nodes below each, and oversubscription of its uplinks. A cluster without a fabric is
+    non-blocking."""
 
     nodes_per_leaf: Count
     oversubscription: Ratio = 1.0
 
 
 class ClusterFacts(StrictModel):
-    """Alike nodes under one fabric per NIC type; `hosts` are their names, for launches (`gpu[001-004]` is four of them)."""
+    """Equal nodes under one fabric for each NIC type. `hosts`: host names for launches; `gpu[001-004]` means four hosts."""
 
     nodes: Count
-    hosts: HostNames = Field([], description="host names, node by node")
+    hosts: HostNames = Field([], description="host names in the order of the nodes")
     node: NodeFacts
     fabric: FabricFacts | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterFacts:
         if self.hosts and len(self.hosts) != self.nodes:
-            raise ValueError(f"{len(self.hosts)} hosts for {self.nodes} nodes; name each, or none")
+            raise ValueError(f"{len(self.hosts)} hosts for {self.nodes} nodes; give a host for each node, or no hosts")
         return self
 
 
 class TrunkFacts(StrictModel):
-    """A link between two clusters; an ethernet link carries TCP between all their Ethernet NICs."""
+    """A link between two clusters: bandwidth in each direction, and added latency. Only NICs of its type use it; a link of type
+    ethernet carries TCP."""
 
     between: ClusterPair
     type: str
@@ -102,7 +105,8 @@ class TrunkFacts(StrictModel):
 
 
 class WorkloadFacts(StrictModel):
-    """What is trained: a model of the catalogue, a path to a Hugging Face config.json, or the shape in place."""
+    """What is trained. `model`: a name of the catalogue, the path of a Hugging Face config.json, or the shape itself;
+    `global_batch_size`: sequences per step; `seq_len`: tokens per sequence."""
 
     model: str | ModelFacts
     global_batch_size: Count
@@ -111,17 +115,20 @@ class WorkloadFacts(StrictModel):
 
 
 class TopologyFacts(StrictModel):
-    """A whole scenario: clusters, links between them, and the workload to plan for."""
+    """A topology: clusters, the links between them, and the workload to plan for."""
 
     format: Literal["holmes-sim/topology/1"]
     name: str
     source: str = ""
     communicator: Literal["vendor", "unified"] = Field(
-        "vendor", description="unified: one collective library joins accelerators of different vendors over RDMA"
+        "vendor",
+        description='"unified": one collective library joins devices of different vendors over RDMA; "vendor": these use TCP',
     )
     clusters: dict[str, ClusterFacts] = Field(min_length=1)
     links: list[TrunkFacts] = Field([])
-    profile: str | ProfileFacts | None = Field(None, description="measured layer seconds: a shipped name, a path, or in place")
+    profile: str | ProfileFacts | None = Field(
+        None, description="measured layer seconds: name of a shipped profile, path of a file, or the profile itself"
+    )
     workload: WorkloadFacts | None = None
 
     @model_validator(mode="after")
@@ -129,7 +136,7 @@ class TopologyFacts(StrictModel):
         named = Counter(host for cluster in self.clusters.values() for host in cluster.hosts)
         twice = [host for host, times in named.items() if times > 1]
         if twice:
-            raise ValueError(f"host {twice[0]!r} is named twice; each stands once, in one cluster")
+            raise ValueError(f"host {twice[0]!r} is given twice; each host is one node of one cluster")
         return self
 
 

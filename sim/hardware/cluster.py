@@ -146,7 +146,8 @@ class Fleet:
         cluster = self.cluster(device.cluster)
         if device.node >= cluster.nodes or device.index >= cluster.node.count:
             raise PlanError(
-                f"device {device} does not exist: cluster {cluster.name} has {cluster.nodes} nodes of {cluster.node.count}"
+                f"device {device} does not exist: cluster {cluster.name} has {cluster.nodes} nodes "
+                f"of {cluster.node.count} devices"
             )
 
     def spec(self, device: Device) -> DeviceSpec:

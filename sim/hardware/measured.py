@@ -77,7 +77,7 @@ def lookup(
     known = sorted({row.tp for row in rows})
     rows = sorted((row for row in rows if row.tp == tp), key=lambda row: row.microbatch_size)
     if not rows:
-        return None, f"formula: tp {tp} is not profiled; {', '.join(map(str, known))} are"
+        return None, f"formula: tp {tp} is not profiled, only {', '.join(map(str, known))}"
     for row in rows:
         if row.microbatch_size == microbatch_size:
             return row, "measured"
@@ -86,7 +86,7 @@ def lookup(
             between = f"between microbatch sizes {low.microbatch_size} and {high.microbatch_size}"
             return _between(low, high, microbatch_size), f"interpolated {between}"
     sizes = f"{rows[0].microbatch_size} to {rows[-1].microbatch_size}"
-    return None, f"formula: microbatch size {microbatch_size} is outside of those profiled, {sizes}"
+    return None, f"formula: microbatch size {microbatch_size} is outside the profiled sizes {sizes}"
 
 
 def _between(low: MeasuredRow, high: MeasuredRow, microbatch_size: int) -> MeasuredRow:

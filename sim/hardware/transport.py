@@ -46,8 +46,8 @@ def common_transport(fleet: Fleet, devices: tuple[Device, ...]) -> tuple[str, st
     Inside one node it is the interconnect, ("intra_node", "intra_node"). Across nodes it is the fastest RDMA type that every
     node has and that joins all their clusters. Where there is none, or vendors differ and the fleet has no unified
     communicator, it is TCP over Ethernet, staged through the host. InfiniBand and RoCE do not interoperate: NCCL does not fall
-    back but ends with an error when the link layers of two ends differ (NVIDIA/nccl, src/transport/net_ib). Raises PlanError
-    (NoRoute) if nothing joins the devices.
+    back but ends with an error when the link layers of two ends differ (NVIDIA/nccl, src/transport/net_ib). Raises NoRoute
+    if nothing joins the devices.
     """
     nodes = dict.fromkeys((device.cluster, device.node) for device in devices)
     if len(nodes) == 1:

@@ -56,7 +56,9 @@ def accumulated(parameters: float, workload: Workload, config: ParallelConfig) -
 
 
 def _launched(device: DeviceSpec, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
-    """(forward, backward) seconds of a layer with its launches: beside its kernels, or added to them where launches block."""
+    """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
+
+    Launches overlap the kernels, so the longer of both counts; where launches block, the two are added."""
     launches = device.launch, LAUNCH_BACKWARD * device.launch
     if device.blocking:
         return forward + launches[0], backward + launches[1]
@@ -181,7 +183,7 @@ def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -
 
 
 def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
-    """Seconds of the Adam step over the `parameters` whose state this rank holds, with the host's time once a step."""
+    """Seconds of the Adam step over the `parameters` whose state this rank holds, with the time of the host once in a step."""
     return pass_seconds(ADAM_BYTES * parameters, device) + device.step
 
 
@@ -197,7 +199,7 @@ class KernelTime:
 
 
 def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[KernelTime, ...]:
-    """The kernels that `layer_seconds` adds up (by formula, without recomputation), one entry a name, in order of execution."""
+    """The kernels that `layer_seconds` adds up (by formula, without recomputation), one for each name, in order."""
     precision, nbytes, kernels = workload.precision, workload.bytes_per_value, rank_kernels(workload, config)
     times = []
     for name in dict.fromkeys(kernel.name for kernel in kernels):

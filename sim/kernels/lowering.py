@@ -2,17 +2,17 @@
 
 For every forward the activations are received before and sent after, for every backward the gradients; tensor-parallel
 collectives follow the compute they belong to, those of all layers of a stage together. The distributed optimizer (ZeRO 1)
-reduces gradients bucket by bucket behind the last backward of each stage, or behind its last W where weight gradients are split
-off (`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers the parameters of the previous step bucket by
-bucket ahead of the first forward (`overlap_param_gather`): a program is one step of a steady run. ZeRO 2 and 3 reduce every
-microbatch's gradients behind its backward. ZeRO 3 (FSDP) gathers each layer's weights before its forward and again before its
+reduces each bucket of gradients after its part of the last backward of a stage, or of its last W where weight gradients are
+split off (`overlap_grad_reduce`; tensor-parallel collectives belong to B), and gathers each bucket of updated parameters before
+its part of the first forward (`overlap_param_gather`): those of the step before, as in a steady run. ZeRO 2 and 3 reduce
+gradients in this way in every microbatch. ZeRO 3 (FSDP) gathers each layer's weights before its forward and again before its
 backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277, section 3.3). Weights of embedding and head are spread
-over the layers of their stage. Under context parallelism the exchange of keys and values runs behind the attention of a forward
-or backward; under expert parallelism tokens go to their experts and back around it. Gradients are reduced over the ranks that
-hold the same weights (`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed between the two end stages
-before the optimizer, as Megatron-LM does.
+over the layers of their stage. Under context parallelism the exchange of keys and values runs beside the attention of a forward
+or backward; under expert parallelism two all_to_alls a layer bring tokens to their experts and back. Gradients are reduced over
+the ranks that hold the same weights (`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed between the
+two end stages before the optimizer, as Megatron-LM does.
 
-Ranks at the same pipeline place whose replicas have the same number of microbatches have the same program.
+Ranks with the same pipeline rank whose replicas have the same number of microbatches have the same program.
 """
 
 from __future__ import annotations
@@ -40,57 +40,57 @@ from sim.units import Bytes
 from sim.workload.workload import Workload
 
 
-def program(plan: Plan, place: int, microbatches: int) -> Program:
-    """The program of the ranks at pipeline place `place` whose replica has `microbatches` microbatches in a step."""
-    lowered = Lowered(plan, place, microbatches)
+def program(plan: Plan, pp_rank: int, microbatches: int) -> Program:
+    """The program of the ranks of pipeline rank `pp_rank` whose replica has `microbatches` microbatches in a step."""
+    lowered = Lowered(plan, pp_rank, microbatches)
     return tuple(chain.from_iterable(lowered.piece(index) for index in range(len(lowered))))
 
 
-def moves(schedule: str, place: int, pp: int, microbatches: int, vpp: int = 1) -> Iterator[Action]:
-    """Compute actions of a pipeline place, each after its recv and before its send; without payloads and collectives."""
-    work = schedules.actions(schedule, place, pp, microbatches, vpp)
+def moves(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int = 1) -> Iterator[Action]:
+    """Compute actions of a pipeline rank, each after its recv and before its send; without payloads and collectives."""
+    work = schedules.actions(schedule, pp_rank, pp, microbatches, vpp)
     for index in range(len(work)):
-        yield from _with_messages(schedule, work, index, place, pp, vpp, 0.0)
+        yield from _with_messages(schedule, work, index, pp_rank, pp, vpp, 0.0)
 
 
 def _with_messages(
-    schedule: str, work: Sequence[Action], index: int, place: int, pp: int, vpp: int, nbytes: Bytes
+    schedule: str, work: Sequence[Action], index: int, pp_rank: int, pp: int, vpp: int, nbytes: Bytes
 ) -> Iterator[Action]:
     """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send."""
     action = work[index]
     stage, m, kind = action.stage, action.microbatch, action.kind
-    ahead = stage - 1 if kind == "F" else stage + 1
-    if kind != "W" and 0 <= ahead < pp * vpp and pp > 1:
-        yield Action("recv", ahead, m, peer=ahead % pp, operation=kind, nbytes=nbytes)
-    if index and _holds_send(schedule, work[index - 1], action, pp - place - 1):
+    source = stage - 1 if kind == "F" else stage + 1
+    if kind != "W" and 0 <= source < pp * vpp and pp > 1:
+        yield Action("recv", source, m, peer=source % pp, operation=kind, nbytes=nbytes)
+    if index and _holds_send(schedule, work[index - 1], action, pp - pp_rank - 1):
         yield from _send(work[index - 1], pp, vpp, nbytes)
     yield action
-    if index + 1 == len(work) or not _holds_send(schedule, action, work[index + 1], pp - place - 1):
+    if index + 1 == len(work) or not _holds_send(schedule, action, work[index + 1], pp - pp_rank - 1):
         yield from _send(action, pp, vpp, nbytes)
 
 
-def _holds_send(schedule: str, action: Action, following: Action, behind: int) -> bool:
+def _holds_send(schedule: str, action: Action, following: Action, later_ranks: int) -> bool:
     """Whether a forward's send waits for the next gradient: in the steady state of schedules that receive first."""
     pair = schedules.get(schedule).RECEIVES_FIRST and action.kind == "F" and following.kind == "B"
-    return pair and action.microbatch - following.microbatch == behind
+    return pair and action.microbatch - following.microbatch == later_ranks
 
 
 def _send(action: Action, pp: int, vpp: int, nbytes: Bytes) -> Iterator[Action]:
     """The send after a forward or backward, if there is a next stage in its direction."""
-    behind = action.stage + 1 if action.kind == "F" else action.stage - 1
-    if action.kind != "W" and 0 <= behind < pp * vpp and pp > 1:
-        yield Action("send", action.stage, action.microbatch, peer=behind % pp, operation=action.kind, nbytes=nbytes)
+    target = action.stage + 1 if action.kind == "F" else action.stage - 1
+    if action.kind != "W" and 0 <= target < pp * vpp and pp > 1:
+        yield Action("send", action.stage, action.microbatch, peer=target % pp, operation=action.kind, nbytes=nbytes)
 
 
 class Lowered:
     """The program of a rank in pieces that are made on demand: piece 0 opens the step, piece i is compute action i - 1 of the
     schedule with the communication around it, the last piece closes the step."""
 
-    def __init__(self, plan: Plan, place: int, microbatches: int):
-        self.workload, self.config, self.place = plan.workload, plan.config, place
-        self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(place)}
+    def __init__(self, plan: Plan, pp_rank: int, microbatches: int):
+        self.workload, self.config, self.pp_rank = plan.workload, plan.config, pp_rank
+        self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(pp_rank)}
         self.last_stage = plan.config.num_stages - 1
-        self.compute = schedules.actions(plan.config.schedule, place, plan.config.pp, microbatches, plan.config.vpp)
+        self.compute = schedules.actions(plan.config.schedule, pp_rank, plan.config.pp, microbatches, plan.config.vpp)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
@@ -151,7 +151,7 @@ class Lowered:
     def _surrounded(self, index: int) -> Iterator[Action]:
         """A compute action of the schedule with its messages and collectives."""
         config, own = self.config, self.compute[index]
-        for move in _with_messages(config.schedule, self.compute, index, self.place, config.pp, config.vpp, self.payload):
+        for move in _with_messages(config.schedule, self.compute, index, self.pp_rank, config.pp, config.vpp, self.payload):
             if move is own:
                 yield from self._cut(own)
                 continue

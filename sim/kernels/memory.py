@@ -32,8 +32,8 @@ OUTSIDE_TP: Bytes = 3.0 * GIGA
 """Bytes that nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
 buffers (eth-easl/sailor cf2c8e3, sailor/Planner/simulations/runtime_simulator.py, check_config_fits). The parts agree: 1.06 GB
 before the first collective (H100, NVIDIA/nccl issue 1685), 0.54 GB for a communicator of two ranks and 0.69 for a larger one
-(A100, issue 964), and a rank is in two at least, that of all ranks and its own. It depends on the platform: 5.06 GB on GH200
-(same file)."""
+(A100, issue 964), and a rank has at least two communicators, one of all ranks and one of its own group. It depends on the
+platform: 5.06 GB on GH200 (same file)."""
 
 OPTIMIZER_BYTES = 12
 """Bytes of Adam's state per parameter: fp32 weight, first and second moment."""
@@ -121,7 +121,7 @@ def outside_torch(config: ParallelConfig) -> Bytes:
     return OUTSIDE_TP if config.tp > 1 else OUTSIDE
 
 
-def place_bytes(
+def rank_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
     """Bytes that torch reserves on a rank with `layers` layers, `first` with the embedding, `last` with the head.
@@ -146,33 +146,33 @@ def place_bytes(
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
-    """Peak bytes of a device at every pipeline place, torch's and those outside it; the replica that needs most counts."""
+    """Peak bytes of a device of every pipeline rank, torch's and those outside it; the replica that needs most counts."""
     outside = outside_torch(plan.config)
     return tuple(inside + outside for inside in torch_bytes(plan))
 
 
 def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
-    """Peak bytes that torch reserves at every pipeline place; the replica that needs most counts."""
+    """Peak bytes that torch reserves on a device of every pipeline rank; the replica that needs most counts."""
     config = plan.config
     peaks = []
-    for place in range(config.pp):
-        stages = plan.stages_of(place)
+    for pp_rank in range(config.pp):
+        stages = plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
         pairs = {
             pair
             for replica in set(config.num_microbatches)
-            for pair in schedules.in_flight(config.schedule, place, config.pp, replica, config.vpp)
+            for pair in schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
         }
         ends = 0 in stages, config.num_stages - 1 in stages
-        peaks.append(max(place_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
+        peaks.append(max(rank_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
     return tuple(peaks)
 
 
 def limits(plan: Plan) -> tuple[Bytes, ...]:
-    """Memory in bytes of the smallest device at every pipeline place."""
+    """Memory in bytes of the smallest device of every pipeline rank."""
     config = plan.config
     smallest = [float("inf")] * config.pp
     for rank, device in enumerate(plan.placement):
-        place = config.place(rank)[2]
-        smallest[place] = min(smallest[place], plan.fleet.spec(device).memory)
+        pp_rank = config.place(rank)[2]
+        smallest[pp_rank] = min(smallest[pp_rank], plan.fleet.spec(device).memory)
     return tuple(smallest)

@@ -1,5 +1,5 @@
 """Time of a sharded pass (ZeRO 3): a forward or backward of one stage whose weights are gathered layer by layer ahead of the
-compute, and whose gradients are reduced behind it, with all collectives on one stream in order.
+compute, and whose gradients are reduced layer by layer after it, with all collectives on one stream in order.
 
 The first gather of a pass starts when both its rank and its stream are free, and no layer starts before that gather has ended:
 by then all earlier work has ended. So the time of a pass from that start on does not depend on what ran before, and is computed
@@ -49,7 +49,7 @@ def sharded_pass(
     """(end of the pass, end of its stream), counted from when rank and stream are free; actions as in `sim.kernels.lowering`.
 
     The pass takes `seconds`, of which collectives can slow `compute`, and is cut into `parts`. Each part waits for its gather,
-    which starts `GATHERED_AHEAD` parts earlier, and starts a reduction behind it unless `reduce` is None.
+    which starts `GATHERED_AHEAD` parts earlier, and starts a reduction at its end unless `reduce` is None.
     """
     stream, now = _Stream(), 0.0
     gathered = [stream.start(now, gather) for _ in range(min(GATHERED_AHEAD, parts))]

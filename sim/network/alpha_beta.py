@@ -1,7 +1,8 @@
 """Alpha-beta costs of messages and collectives on an idle network: seconds = alpha + beta x bytes (Hockney's model).
 
 A collective has one cost for each protocol that its links offer, and runs under the protocol that takes least time for its
-payload on an idle network, all groups that run side by side counted. Closed forms and the engine use the same costs.
+payload. The network is idle except for the same collective of the groups that run side by side with it. Closed forms and the
+engine use the same costs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Alpha-beta costs of the collectives of a stage's groups on an idle network.
 
 Data-parallel groups of one stage run side by side and share the NICs of their nodes, and so do the context- and expert-parallel
-groups of one block of ranks. The cost of several blocks, or of the tensor-parallel groups (which use different devices), is
-that of the slowest. Where a collective is not chosen yet, the fastest one counts of those that the collective library can
-choose by itself.
+groups of one block of ranks: cp or ep consecutive rows. The cost of several blocks, or of the tensor-parallel groups (which use
+different devices), is that of the slowest. Where no collective is chosen yet, the cost is that of the fastest one which the
+collective library can choose by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sim import collectives
-from sim.errors import PlanError
+from sim.errors import NotDefined
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport
 from sim.network.alpha_beta import AlphaBeta, protocol_costs
@@ -33,8 +33,8 @@ class CollectiveCosts:
 
     `rows`: devices of the stage; row d, column t is the device of dp_cp index d and tensor-parallel rank t. `chosen`: kind of
     group -> collective, where it is fixed. `rings`: devices of a group in rank order -> in ring order, where the two differ.
-    Costs do not depend on payloads; they are computed on first use and kept. Rings over cut rows (`sim.network.replica_rows`)
-    are evaluated on the listed rows only.
+    The alpha-beta costs do not depend on payloads; they are computed on first use and cached. Where `rows` lists only some rows
+    (`sim.network.replica_rows`), rings over all rows are evaluated on the listed ones.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CollectiveCosts:
         return some_costs
 
     def _blocks(self, kind: str, short: bool) -> list[list[Member]]:
-        """Groups that run side by side, block by block, each as a ring; one block of each set of equivalent ones.
+        """Blocks, each as the groups that run side by side in it; of equivalent blocks only one.
 
         `short`: evaluate data-parallel rings on the listed rows only.
         """
@@ -195,6 +195,6 @@ def _choices(operation: str, hosts: Hosts) -> list[str]:
         try:
             if collectives.rounds(name, operation, numbers) != usual:
                 names.append(name)
-        except PlanError:
+        except NotDefined:
             continue
     return names

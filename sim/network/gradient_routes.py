@@ -1,8 +1,8 @@
 """Routes of gradient collectives, which span all replicas of a plan, at a cost that does not grow with the number of links.
 
-Symmetry reduction (`sim.engine.symmetry`) simulates only representative ranks, the shown ranks. So only transfers that touch
-nodes of shown ranks need their links by name. Of all other transfers only the kind matters (`sim.network.rings.RingRound`): one
-transfer of each kind gives latency, overhead, interference and the load of trunks."""
+Symmetry reduction keeps only some replicas, whose ranks are the shown ranks (`sim.engine.replica_blocks`). So only transfers
+from or to nodes of shown ranks need their links by name. Of all other transfers only the kind matters
+(`sim.network.rings.RingRound`): one transfer of each kind gives latency, overhead, interference and the load of trunks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Transfers: TypeAlias = tuple[tuple[int, int, int, float], ...]
 class _RoundSummary:
     """One round of the collectives of several groups: one transfer of each kind, and all transfers that touch shown nodes.
 
-    `of` is the group of each row of the ring; `share` and `there` are, by group and kind, the total share of transfers and
+    `of` is the group of each row of the ring; `share` and `present` are, by group and kind, the total share of transfers and
     whether there are any; `steps` is, by row and kind, the total of latency steps; `largest` is the largest share of a transfer
     by group.
     """
@@ -82,7 +82,7 @@ class _RoundSummary:
     of: Integers
     kinds: Transfers
     share: Floats
-    there: NDArray[np.bool_]
+    present: NDArray[np.bool_]
     steps: Floats
     shown: Transfers
     largest: Floats
@@ -127,10 +127,10 @@ class GradientRoutes:
                 uses: list[dict[LinkName, float]] = [{} for _ in self.groups]
                 latency = np.zeros(len(self.groups))
                 for summary in side:
-                    there, paths = summary.there, [self._path(summary.ring, t, operation, protocol) for t in summary.kinds]
+                    present, paths = summary.present, [self._path(summary.ring, t, operation, protocol) for t in summary.kinds]
                     for index, one in enumerate(paths):
                         trunks = [(link, weight) for link, weight in one.use if link[0] == "trunk"]
-                        for group in np.flatnonzero(there[:, index]) if trunks else ():
+                        for group in np.flatnonzero(present[:, index]) if trunks else ():
                             _add(uses[group], trunks, float(summary.share[group, index] / largest[group]))
                     for transfer in summary.shown:
                         group, _, _, share = transfer
@@ -138,8 +138,8 @@ class GradientRoutes:
                         own = [(link, weight) for link, weight in use if _home(link) in self.homes]
                         _add(uses[group], own, share / float(largest[group]))
                     np.maximum.at(latency, summary.of, summary.steps @ [one.latency for one in paths])
-                    highest = np.maximum(highest, (there * [one.overhead for one in paths]).max(axis=1))
-                    interference = np.maximum(interference, (there * [one.interference for one in paths]).max(axis=1))
+                    highest = np.maximum(highest, (present * [one.overhead for one in paths]).max(axis=1))
+                    interference = np.maximum(interference, (present * [one.interference for one in paths]).max(axis=1))
                 shares = largest * side[0].repeats * scale
                 for own_legs, total, share, late in zip(legs, uses, shares.tolist(), latency.tolist(), strict=True):
                     own_legs.append(Leg(tuple(total.items()), share, late))
@@ -158,11 +158,11 @@ def _summary(ring: Ring, of: Integers, nics: Hashes, one: RingRound, shown: Show
     """Summary of a round; `of` is the group of every row of the ring, `nics` the hash of every group's NIC type."""
     row, groups = one.source // ring.length, len(nics)
     _, first, kind = np.unique(hash_arrays(one.kind, nics[of[row]]), return_index=True, return_inverse=True)
-    share, there = np.zeros((groups, len(first))), np.zeros((groups, len(first)), bool)
+    share, present = np.zeros((groups, len(first))), np.zeros((groups, len(first)), bool)
     steps, largest = np.zeros((ring.many, len(first))), np.zeros(groups)
     np.maximum.at(largest, of[row], one.share)
     np.add.at(share, (of[row], kind), one.share)
-    there[of[row], kind] = True
+    present[of[row], kind] = True
     np.add.at(steps, (row, kind), one.steps)
     on = shown.nodes[ring.sites.node[ring.ranks]]
     touching = np.flatnonzero(on[one.source] | on[one.target])
@@ -171,7 +171,7 @@ def _summary(ring: Ring, of: Integers, nics: Hashes, one: RingRound, shown: Show
         columns = of[row[which]], one.source[which], one.target[which], one.share[which]
         return tuple(zip(*(column.tolist() for column in columns), strict=True))
 
-    return _RoundSummary(ring, of, listed(first), share, there, steps, listed(touching), largest, one.repeats)
+    return _RoundSummary(ring, of, listed(first), share, present, steps, listed(touching), largest, one.repeats)
 
 
 def _add(use: dict[LinkName, float], links: Iterable[tuple[LinkName, float]], share: float) -> None:

@@ -105,8 +105,8 @@ def nic_of(fleet: Fleet, device: Device, kind: str) -> Nic:
 def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     """Path of one transfer; raises NoRoute where no link joins its ends.
 
-    Equivalent pairs of nodes (same clusters; same node, same leaf, or different leaves) have the same path but for the numbers
-    of nodes and leaves. So a path is found once between the first such nodes and renumbered.
+    Equivalent pairs of nodes (same clusters; same node, same leaf, or different leaves) have the same path except for the
+    numbers of nodes and leaves. So a path is found once, between the first such nodes, and renumbered.
     """
     here, there = fleet.cluster(source.device.cluster), fleet.cluster(target.device.cluster)
     up, down = _leaf(here, source.device), _leaf(there, target.device)
@@ -139,14 +139,14 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     latency = max(end.spec.protocol(protocol).latency for end in (here, there))
     overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
     use: dict[LinkName, float] = {}
-    for (place, near), used, direction in ((source, here, "out"), (target, there, "in")):
-        cluster = fleet.cluster(place.cluster)
+    for (device, near), used, direction in ((source, here, "out"), (target, there, "in")):
+        cluster = fleet.cluster(device.cluster)
         for index in near:
-            use["host", place.cluster, place.node, index, direction] = 1 / len(near)
+            use["host", device.cluster, device.node, index, direction] = 1 / len(near)
         rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
         weight = 1 / len(rails) / _reached(used.spec, operation, protocol)
         for rail in rails:
-            use["nic", place.cluster, place.node, nic, rail, direction] = weight
+            use["nic", device.cluster, device.node, nic, rail, direction] = weight
     latency += _between(fleet, source.device, target.device, traffic, use)
     interference = max(here.spec.interference, there.spec.interference)
     return Path(tuple(use.items()), latency, overhead, interference)
@@ -158,7 +158,7 @@ def _reached(spec: LinkSpec, operation: str, protocol: str) -> float:
 
 
 def _inside(link: LinkSpec, source: Device, target: Device, traffic: Traffic) -> Path:
-    """Path inside a node: out of one port, into the other, at the rate that a group of `traffic.members` members drives."""
+    """Path inside a node: out of one port and into another, at the port rate that a group of `traffic.members` reaches."""
     operation, ranks, protocol = traffic.operation, traffic.ranks, link.protocol(traffic.protocol)
     weight = link.bandwidth / link.port_bandwidth(traffic.members) / (link.efficiency_of(operation) * protocol.share)
     if protocol.in_switch:
@@ -177,10 +177,10 @@ def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use
         raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
     here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
     if trunks or _leaf(here, source) != _leaf(there, target):
-        for cluster, place, direction in ((here, source, "up"), (there, target, "down")):
+        for cluster, device, direction in ((here, source, "up"), (there, target, "down")):
             if cluster.fabric is not None:
-                reached = _reached(nic_of(fleet, place, nic).spec, operation, protocol)
-                use["leaf", cluster.name, nic, _leaf(cluster, place), direction] = 1 / reached
+                reached = _reached(nic_of(fleet, device, nic).spec, operation, protocol)
+                use["leaf", cluster.name, nic, _leaf(cluster, device), direction] = 1 / reached
     added = 0.0
     for trunk, forward in trunks:
         a, b = trunk.between if forward else trunk.between[::-1]
@@ -189,5 +189,5 @@ def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use
     return added
 
 
-def _leaf(cluster: Cluster, place: Device) -> int:
-    return place.node // cluster.fabric.nodes_per_leaf if cluster.fabric else 0
+def _leaf(cluster: Cluster, device: Device) -> int:
+    return device.node // cluster.fabric.nodes_per_leaf if cluster.fabric else 0

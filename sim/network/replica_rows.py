@@ -1,4 +1,4 @@
-"""Replica rows: the devices of a stage, one row a replica, with long runs of equivalent nodes cut to a few.
+"""Replica rows: the devices of a stage, one row for each dp_cp index, with long runs of equivalent nodes cut to a few.
 
 A ring that passes many equivalent nodes loads each of them equally. So of a run of equivalent blocks (nodes, or whole leaves in
 a cluster with leaf switches, as nodes of a leaf share links) three are kept: the first two and the last one. The first and the
@@ -28,7 +28,7 @@ def block_nodes(cluster: Cluster) -> int:
 
 @dataclass(frozen=True)
 class ReplicaRows:
-    """Rows of devices, one a replica: `kept` are listed, `unlisted` counts their equivalents, `all` returns all rows."""
+    """Rows of devices, one for each dp_cp index: `kept` are listed, `unlisted` counts equivalents, `all` returns all rows."""
 
     kept: tuple[Row, ...]
     unlisted: Unlisted
@@ -71,7 +71,7 @@ class ReplicaRows:
 def _blocks(fleet: Fleet, rows: tuple[Row, ...]) -> Iterator[tuple[tuple[object, ...], int, object]]:
     """(key of the block, number of rows, pattern) of consecutive rows on one block; the key is () for rows on several blocks.
 
-    Blocks of equal pattern have equal clusters, numbers of rows, and devices at equal places on the block."""
+    Blocks of equal pattern have equal clusters, numbers of rows, and devices at equal positions in the block."""
     nodes = {cluster.name: block_nodes(cluster) for cluster in fleet.clusters}
 
     def key(row: Row) -> tuple[object, ...]:

@@ -44,7 +44,7 @@ class Sites:
     def rings(self, rows: Integers) -> tuple[tuple[Ring, Integers], ...]:
         """(rings, their row numbers) of rings that run side by side; each row of `rows` is the ranks of one in ring order.
 
-        Rings with equally many ranks on each of their hosts are one `Ring`. Cached.
+        Rings with the same number of ranks on each host, host by host, are one `Ring`. Cached.
         """
         key = rows.tobytes(), len(rows)
         if key not in self._rings:
@@ -76,7 +76,7 @@ class RingRound:
 
 
 class Ring:
-    """The ranks of `many` rings with equally many ranks on each of their hosts, host by host as in `sim.collectives`.
+    """The ranks of `many` rings with the same number of ranks on each host, host by host as in `sim.collectives`.
 
     Rings follow one another in `ranks` (`length` each); `pattern` is the number of ranks on each host of a ring."""
 

@@ -26,11 +26,11 @@ class Group:
 def group_ranks(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(kind, ranks) of every tp, cp, ep, dp and pp group of two or more ranks."""
     tp, width = config.tp, config.tp * config.dp_cp
-    for place in range(0, config.world_size, width):
-        for first in range(place, place + width, tp) if tp > 1 else ():
+    for start in range(0, config.world_size, width):
+        for first in range(start, start + width, tp) if tp > 1 else ():
             yield "tp", tuple(range(first, first + tp))
         for kind, indices in _data_groups(config):
-            for first in range(place, place + tp):
+            for first in range(start, start + tp):
                 yield kind, tuple(range(first + tp * indices.start, first + tp * indices.stop, tp * indices.step))
     for first in range(width) if config.pp > 1 else ():
         yield "pp", tuple(range(first, config.world_size, width))

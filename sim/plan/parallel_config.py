@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.errors import PlanError
+from sim.errors import NotDefined, NotModelled, PlanError
 from sim.plan import schedules
 
 RECOMPUTE = ("none", "selective", "full")
@@ -32,7 +32,8 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
-    Raises PlanError for values that are unknown or do not fit each other."""
+    Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
+    NotModelled if their costs are not modelled."""
 
     tp: int = 1
     pp: int = 1
@@ -57,9 +58,9 @@ class ParallelConfig:
             if getattr(self, key) < 1:
                 raise PlanError(f"{key} must be at least 1, not {getattr(self, key)}")
         if self.dp_cp % self.ep:
-            raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, from which it takes its ranks")
+            raise PlanError(f"ep {self.ep} does not divide dp {self.dp} x cp {self.cp}, the ranks of which it divides")
         if self.cp > 1 and self.attention != "flash":
-            raise PlanError(f"cp {self.cp} exchanges keys and values around a ring of fused attention; attention must be flash")
+            raise PlanError(f"cp {self.cp} needs attention flash: its ring exchanges keys and values of fused attention")
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         self._check_shards()
@@ -68,13 +69,15 @@ class ParallelConfig:
             if getattr(self, key) not in values:
                 raise PlanError(f"{key} {getattr(self, key)!r} is unknown; known: {', '.join(values)}")
         if len(self.num_microbatches) != self.dp:
-            raise PlanError(f"num_microbatches has {len(self.num_microbatches)} numbers for dp {self.dp}; one per replica")
+            raise PlanError(
+                f"num_microbatches has {len(self.num_microbatches)} numbers; dp {self.dp} needs one for each replica"
+            )
         if min(self.num_microbatches) < 1:
             raise PlanError("every replica needs at least one microbatch")
         if self.reduces_each_microbatch and len(set(self.num_microbatches)) > 1:
-            raise PlanError(f"zero_stage {self.zero_stage} reduces every microbatch: all replicas need equally many")
+            raise NotDefined(f"zero_stage {self.zero_stage} reduces every microbatch, so all replicas need the same number")
         if self.vpp > 1 and not schedules.get(self.schedule).CHUNKED:
-            raise PlanError(f"schedule {self.schedule} holds one stage a rank; vpp {self.vpp} needs interleaved")
+            raise NotDefined(f"schedule {self.schedule} has one stage per rank; vpp {self.vpp} needs schedule interleaved")
         schedules.get(self.schedule)
 
     def __hash__(self) -> int:
@@ -86,12 +89,14 @@ class ParallelConfig:
         if size is None:
             return
         if self.zero_stage == 0 or size < 2:
-            raise PlanError(f"zero_shard_size {size} with zero_stage {self.zero_stage} shares nothing; leave it out")
+            raise PlanError(f"zero_shard_size {size} with zero_stage {self.zero_stage} has no effect; leave it out")
         if self.dp_cp % size:
-            raise PlanError(f"zero_shard_size {size} does not divide dp {self.dp} x cp {self.cp}, whose ranks share the state")
-        if self.ep > 1 and size < self.dp_cp:
             raise PlanError(
-                f"zero_shard_size {size} is not modelled with ep {self.ep}; experts are shared by all that hold them"
+                f"zero_shard_size {size} does not divide dp {self.dp} x cp {self.cp}, the ranks that share the state"
+            )
+        if self.ep > 1 and size < self.dp_cp:
+            raise NotModelled(
+                f"zero_shard_size {size} is not modelled with ep {self.ep}: all ranks with an expert share its state"
             )
 
     @property

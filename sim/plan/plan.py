@@ -11,7 +11,7 @@ import copy
 from dataclasses import dataclass, replace
 
 from sim import collectives, markup
-from sim.errors import PlanError
+from sim.errors import NotDefined, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.stack import Stack, applied
 from sim.hardware.topology import Topology
@@ -50,7 +50,8 @@ class MadeBy:
 class Plan:
     """Everything a run needs. `stages` are in pipeline order, virtual ones included; `placement[rank]` is a device.
 
-    Raises PlanError if stages, placement or groups do not fit the configuration, the workload or the fleet."""
+    Raises PlanError if stages, placement or groups do not fit the configuration, the workload or the fleet, NotDefined if the
+    schedule does not exist for the numbers, NoRoute if nothing joins a group."""
 
     topology: Topology
     workload: Workload
@@ -78,17 +79,17 @@ class Plan:
 
     def _repr_html_(self) -> str:
         width = self.config.tp * self.config.dp_cp
-        ranks = [range(place * width, (place + 1) * width) for place in range(self.config.pp)]
+        ranks = [range(pp_rank * width, (pp_rank + 1) * width) for pp_rank in range(self.config.pp)]
         return markup.table(
             repr(self),
             [
                 {
-                    "place": place,
+                    "pipeline rank": pp_rank,
                     "clusters": " + ".join(dict.fromkeys(self.placement[rank].cluster for rank in own)),
                     "ranks": f"{own[0]}-{own[-1]}",
-                    "layers": sum(self.stages[stage].layers for stage in self.stages_of(place)),
+                    "layers": sum(self.stages[stage].layers for stage in self.stages_of(pp_rank)),
                 }
-                for place, own in enumerate(ranks)
+                for pp_rank, own in enumerate(ranks)
             ],
         )
 
@@ -125,17 +126,19 @@ def _check_stages(plan: Plan) -> None:
     config, workload = plan.config, plan.workload
     if len(plan.stages) != config.num_stages:
         raise PlanError(f"stages: {len(plan.stages)} given, pp {config.pp} x vpp {config.vpp} needs {config.num_stages}")
-    place = 0
+    expected = 0
     for index, stage in enumerate(plan.stages):
-        if stage.first != place or stage.past_last <= stage.first:
-            raise PlanError(f"stages[{index}].layers: [{stage.first}, {stage.past_last}] should start at {place} and grow")
-        place = stage.past_last
-    if place != workload.model.layers:
-        raise PlanError(f"stages: cover {place} layers; model {workload.model.name} has {workload.model.layers}")
+        if stage.first != expected or stage.past_last <= stage.first:
+            raise PlanError(
+                f"stages[{index}].layers: [{stage.first}, {stage.past_last}] must start at {expected} and not be empty"
+            )
+        expected = stage.past_last
+    if expected != workload.model.layers:
+        raise PlanError(f"stages: they have {expected} layers, but model {workload.model.name} has {workload.model.layers}")
     samples = sum(config.num_microbatches) * config.microbatch_size
     if samples != workload.global_batch_size:
         raise PlanError(
-            f"config: {sum(config.num_microbatches)} microbatches of {config.microbatch_size} are {samples} samples; "
+            f"config: {sum(config.num_microbatches)} microbatches of {config.microbatch_size} are {samples} samples, but "
             f"global_batch_size is {workload.global_batch_size}"
         )
     for key in ("heads", "ffn_hidden", "vocab", "shared_ffn_hidden"):
@@ -159,19 +162,19 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
         raise PlanError(f"config.ep: {config.ep} does not divide experts {workload.model.experts} of {workload.model.name}")
     for first in range(0, config.dp_cp, config.ep):
         if len({config.microbatches_of(first + index) for index in range(config.ep)}) > 1:
-            raise PlanError("config.ep: ranks that exchange tokens must have equally many microbatches")
+            raise NotDefined("config.ep: ranks of one ep group must have the same number of microbatches")
 
 
 def _check_placement(plan: Plan) -> None:
     if len(plan.placement) != plan.config.world_size:
-        raise PlanError(f"placement: {len(plan.placement)} devices for {plan.config.world_size} ranks")
+        raise PlanError(f"placement: {len(plan.placement)} devices for {plan.config.world_size} ranks; one for each is needed")
     for name in dict.fromkeys(device.cluster for device in plan.placement):
         plan.fleet.cluster(name).node.device.peak_of(plan.workload.precision)
     seen: dict[Device, int] = {}
     for rank, device in enumerate(plan.placement):
         plan.fleet.check(device)
         if seen.setdefault(device, rank) != rank:
-            raise PlanError(f"placement[{rank}]: {device} is already rank {seen[device]}'s")
+            raise PlanError(f"placement[{rank}]: {device} is already the device of rank {seen[device]}")
 
 
 def _check_groups(plan: Plan) -> None:

@@ -79,7 +79,7 @@ class Explanation:
         return markup.table(
             repr(self),
             [
-                {"place": account.pp_rank, "ranks": account.ranks}
+                {"pipeline rank": account.pp_rank, "ranks": account.ranks}
                 | {f"{kind} (s)": f"{account.of(kind):.4g}" for kind in kinds}
                 for account in self.ranks
             ],

@@ -22,7 +22,7 @@ import simpy
 
 from sim import units
 from sim.engine.faults import ports
-from sim.errors import HolmesError
+from sim.errors import OptionError
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -93,26 +93,26 @@ def counts(plan: Plan) -> dict[str, int]:
 def mtbf(texts: tuple[str, ...]) -> dict[str, Seconds]:
     """MTBF by kind from texts such as `device:50000h`, `node:20000h`, `link:1e6h`; without any, `LLAMA_3` for devices.
 
-    Raises HolmesError."""
+    Raises OptionError."""
     found: dict[str, Seconds] = {}
     for text in texts:
         kind, _, mean = text.partition(":")
         if kind.strip() not in KINDS:
-            raise HolmesError(f"--fail {text!r} should be device, node or link and its MTBF, such as device:50000h")
+            raise OptionError(f"--fail {text!r} is not device, node or link with its MTBF; write for example device:50000h")
         if kind.strip() in found:
-            raise HolmesError(f"--fail {text!r}: the MTBF of a {kind.strip()} is given already; give each kind once")
+            raise OptionError(f"--fail {text!r}: the MTBF of a {kind.strip()} is given twice; give each kind once")
         found[kind.strip()] = seconds("--fail", mean, "device:50000h")
         if not found[kind.strip()]:
-            raise HolmesError(f"--fail {text!r}: an MTBF is above 0; write device:50000h, say")
+            raise OptionError(f"--fail {text!r}: an MTBF must be above 0; write for example device:50000h")
     return found or {"device": LLAMA_3}
 
 
 def seconds(option: str, text: str, example: str) -> Seconds:
-    """Parse the time of a command-line option. Raises HolmesError."""
+    """Parse the time of a command-line option. Raises OptionError."""
     try:
         return units.parse(text, "time")
     except ValueError as error:
-        raise HolmesError(f"{option} {text!r} should be a time with a unit, such as {example}") from error
+        raise OptionError(f"{option} {text!r} is not a time with a unit; write for example {example}") from error
 
 
 @dataclass(slots=True)

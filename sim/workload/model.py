@@ -50,9 +50,11 @@ class Model:
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads {self.kv_heads} does not divide heads {self.heads}")
         if bool(self.experts) != bool(self.experts_per_token) or self.experts_per_token > self.experts:
-            raise ValueError(f"experts_per_token must lie in 1 to experts ({self.experts}), not {self.experts_per_token}")
+            raise ValueError(f"experts_per_token must be between 1 and experts {self.experts}, not {self.experts_per_token}")
         if self.shared_ffn_hidden < 0 or (self.shared_ffn_hidden and not self.experts):
-            raise ValueError(f"shared_ffn_hidden {self.shared_ffn_hidden} is a width of shared experts; give experts")
+            raise ValueError(
+                f"shared_ffn_hidden {self.shared_ffn_hidden} is the width of shared experts, but the model has no experts"
+            )
 
     @property
     def query_size(self) -> int:

@@ -127,7 +127,7 @@ def test_a_case_that_no_fit_saw_takes_its_stack_and_is_told_apart() -> None:
     new = replace(SMALL[0], id="mine")
     rows = validation.validate((SMALL[0], new), "fitted")
     assert [(row.constants, row.seen) for row in rows] == [("megatron-2020", True), ("megatron-2020", False)]
-    assert [one.n for one in validation.by_sight(rows).values()] == [1, 1]
+    assert [one.n for one in validation.by_fit(rows).values()] == [1, 1]
     (honest,) = validation.validate((new,), "honest")
     assert honest.constants == "megatron-2020"
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
@@ -33,8 +31,9 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 from sim.plan.prediction import Prediction
 from sim.results import roofline
+from tests import builders
+from tests.builders import device
 
-Make = Callable[..., Any]
 TRUNK = Trunk(("a", "b"), "infiniband", 1e10, 5e-5)
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
@@ -51,11 +50,11 @@ def plan_of(path: Path, tp: int, pp: int, dp: int, **more: object) -> Plan:
 
 
 @pytest.fixture
-def plan(make_plan: Make, make_fleet: Make, make_cluster: Make) -> Plan:
+def plan() -> Plan:
     """Two stages on one of two clusters of two devices."""
     trunk = Trunk(("left", "right"), "infiniband", 1e10, 5e-5)
-    fleet = make_fleet(make_cluster("left", devices=2), make_cluster("right", devices=2), trunks=(trunk,))
-    return make_plan(fleet, pp=2, microbatches=4, layers=(12, 12))
+    fleet = builders.fleet(builders.cluster("left", devices=2), builders.cluster("right", devices=2), trunks=(trunk,))
+    return builders.plan(fleet, pp=2, microbatches=4, layers=(12, 12))
 
 
 def timeline_of(*spans: Span, alike: tuple[tuple[int, ...], ...] = ((0,), (1,))) -> Timeline:
@@ -139,7 +138,7 @@ def test_the_pipeline_names_its_rows_times_and_colours(plan: Plan) -> None:
     assert axes.get_xlabel() == "time in the step (s)"
     title = figure.get_suptitle()
     assert title.startswith("tiny · tiny: simulated step ")
-    assert "tp 1 · pp 2 · dp 1 · 1f1b · 4 microbatches of 1 a replica" in title
+    assert "tp 1 · pp 2 · dp 1 · 1f1b · 4 microbatches of 1 per replica" in title
     assert legend(figure)[:2] == ["forward", "backward"]
     assert "bubble" in legend(figure)
     assert sorted(texts(figure)) == ["0", "0", "0", "0", "1", "1", "1", "1", "2", "2", "2", "2", "3", "3", "3", "3"]
@@ -190,9 +189,9 @@ def test_the_fleet_says_what_its_clusters_and_trunks_are() -> None:
         "roce",
         "2 nodes × 8 devices = 16",
         "a100-sxm4-80gb · 80 GiB · 312 TFLOP/s bf16",
-        "in a node: nvlink3 · 300 GB/s a device",
-        "4 × 200 Gbit/s infiniband a node",
-        "2 × 200 Gbit/s roce a node",
+        "inside a node: nvlink3 · 300 GB/s per device",
+        "4 × 200 Gbit/s infiniband per node",
+        "2 × 200 Gbit/s roce per node",
         "ethernet · 50 Gbit/s · 50 us",
     ):
         assert words in found
@@ -251,11 +250,11 @@ def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compare
     (numbers,) = axes.child_axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"quick\n{layout}", f"slow\n{layout}", "lost"]
     assert [label.get_text() for label in numbers.get_yticklabels()] == [
-        "8 samples/s, fastest\n500 ms a step, 80.0% of the upper bound",
-        "4 samples/s, 100.0% slower\n1 s a step, 50.0% of the upper bound",
+        "8 samples/s, fastest\n500 ms per step, 80.0% of the upper bound",
+        "4 samples/s, 100.0% slower\n1 s per step, 50.0% of the upper bound",
     ]
     assert texts(figure) == ["no plan: nothing fits"]
-    assert legend(figure) == ["fastest", "slower", "upper bound of that layout: all devices always computing"]
+    assert legend(figure) == ["fastest", "slower", "upper bound of the layout: all devices compute all the time"]
     assert png(figure)
 
 
@@ -274,8 +273,8 @@ def test_a_front_is_numbered_points_of_step_and_money_and_of_step_and_energy(pla
     points = {line.get_gid(): [(float(x), float(y)) for x, y in line.get_xydata()] for line in energy.lines}
     assert points == {"others": [], "front": [(1.0, 0.5), (2.0, 0.25)]}
     assert texts(figure) == ["1", "2"]
-    assert energy.get_legend_handles_labels()[1][0] == "other plans that were played (1 beyond the frame)"
-    assert legend(figure) == ["other plans that were played", "plans that none beats in everything"]
+    assert energy.get_legend_handles_labels()[1][0] == "other simulated plans (1 outside the axes)"
+    assert legend(figure) == ["other simulated plans", "Pareto front: no simulated plan is better in all objectives"]
     assert png(figure)
     (alone,) = charts.front(replace(found, objectives=("step-time", "energy"), others=())).axes
     assert alone.get_ylabel() == "J per token"
@@ -286,12 +285,12 @@ def drawn_at(axes: Axes, gid: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in zip(*line.get_data(), strict=True)]
 
 
-def test_a_roofline_has_a_panel_for_each_type_of_device_and_its_points_where_they_are(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_device: Make
-) -> None:
-    fast, slow = make_device("fast", speed=2e14, memory_bandwidth=2e12), make_device("slow", speed=1e14, memory_bandwidth=1e12)
-    fleet = make_fleet(make_cluster("a", devices=2, spec=fast), make_cluster("b", devices=2, spec=slow), trunks=(TRUNK,))
-    plan = make_plan(fleet, pp=4, microbatches=4, layers=(6, 6, 6, 6))
+def test_a_roofline_has_a_panel_for_each_type_of_device_and_its_points_where_they_are() -> None:
+    fast, slow = device("fast", speed=2e14, memory_bandwidth=2e12), device("slow", speed=1e14, memory_bandwidth=1e12)
+    fleet = builders.fleet(
+        builders.cluster("a", devices=2, spec=fast), builders.cluster("b", devices=2, spec=slow), trunks=(TRUNK,)
+    )
+    plan = builders.plan(fleet, pp=4, microbatches=4, layers=(6, 6, 6, 6))
     figure = charts.roofline(plan)
     found = roofline.rooflines(plan)
     assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == ["fast", "slow"]

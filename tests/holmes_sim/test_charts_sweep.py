@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from holmes_sim import charts, commands
 from holmes_sim.sweeping import study
-from holmes_sim.sweeping.answering import Row
 from holmes_sim.sweeping.sweep import Swept
+from holmes_sim.sweeping.worker import Row
 from sim.errors import HolmesError
 
 BANDWIDTH = "links[0].bandwidth"
@@ -19,7 +19,7 @@ ROCE, IB = "clusters.roce.node.nics[0].bandwidth", "clusters.ib.node.nics[0].ban
 
 
 def swept(vary: dict[str, list[Any]], numbers: list[float | None], scenarios: tuple[dict[str, Any], ...] = ()) -> Swept:
-    asked = study.made(commands.load("lab/lab-hybrid-nics"), vary, scenarios, {})
+    asked = study.study_of(commands.load("lab/lab-hybrid-nics"), vary, scenarios, {})
 
     def row(number: float | None) -> Row:
         layout = (
@@ -86,7 +86,7 @@ def test_keys_that_go_together_are_one_axis_and_a_key_of_one_value_is_none():
 
 def test_a_key_that_some_leave_as_it_is_has_a_place_for_it():
     axes = axes_of(swept({}, [10.0, 20.0], ({}, {IB: "1 Gbit/s"})))
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["as it is", "1"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["unchanged", "1"]
     assert lines(axes, "curve") == [[(0.0, 10.0), (1.0, 20.0)]]
 
 

@@ -9,22 +9,20 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.lab import Case, measure
 from holmes_sim.lab.lab import Lab
 from holmes_sim.lab.namespaces import Namespaces
-from holmes_sim.lab.wiring import Seat
+from holmes_sim.lab.wiring import RankLocation
 from sim.errors import HolmesError
 from sim.hardware.cluster import Fabric, Trunk
 from sim.plan.plan import Plan
 from sim.units import MEGA
+from tests.builders import cluster, fleet, nic, plan
 
-Make = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 
 TALK = """
@@ -70,14 +68,14 @@ pytestmark = pytest.mark.skipif(bool(REFUSED), reason=f"no lab here: {REFUSED}")
 
 
 @pytest.fixture
-def hybrid(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> Plan:
+def hybrid() -> Plan:
     """Two InfiniBand and two RoCE nodes of one device, 10 and 5 GB/s, joined by Ethernet; ranks 0 to 3 are nodes 0 to 3."""
-    ethernet = make_nic("ethernet", 4e9)
+    ethernet = nic("ethernet", 4e9)
     clusters = [
-        make_cluster("a", 2, 1, (make_nic("infiniband", 1e10), ethernet)),
-        make_cluster("b", 2, 1, (make_nic("roce", 5e9), ethernet)),
+        cluster("a", 2, 1, (nic("infiniband", 1e10), ethernet)),
+        cluster("b", 2, 1, (nic("roce", 5e9), ethernet)),
     ]
-    return make_plan(make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e9, 0.0),)), pp=2, dp=2)
+    return plan(fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 2e9, 0.0),)), pp=2, dp=2)
 
 
 def address(lab: Lab, host: int, kind: str) -> str:
@@ -86,13 +84,13 @@ def address(lab: Lab, host: int, kind: str) -> str:
 
 def talk(lab: Lab, speaker: int, hearer: int, kind: str, nbytes: int = 1000) -> tuple[str, str]:
     """What the rank that says and the one that hears print."""
-    at = address(lab, lab.wiring.seats[hearer].host, kind)
+    at = address(lab, lab.wiring.ranks[hearer].host, kind)
 
-    def command(seat: Seat) -> list[str]:
+    def command(seat: RankLocation) -> list[str]:
         role = {speaker: "say", hearer: "hear"}.get(seat.rank, "rest")
         return [sys.executable, "-S", "-c", TALK, role, at, str(nbytes)]
 
-    said = lab.play(command, timeout=30)
+    said = lab.run(command, timeout=30)
     return said[speaker].output.strip(), said[hearer].output.strip()
 
 
@@ -105,13 +103,13 @@ def test_what_no_fabric_joins_does_not_hear_and_ethernet_spans_all(hybrid: Plan)
         assert talk(lab, 3, 2, "roce")[0] == "heard"
         assert talk(lab, 0, 3, "ethernet")[0] == "heard"
         across = address(lab, 2, "roce")
-        (first, *_) = lab.play(lambda seat: [sys.executable, "-S", "-c", TALK, "rest" if seat.rank else "say", across, "1"])
+        (first, *_) = lab.run(lambda seat: [sys.executable, "-S", "-c", TALK, "rest" if seat.rank else "say", across, "1"])
         assert first.output.strip() == "Network is unreachable"
 
 
 def test_ranks_know_their_place(hybrid: Plan) -> None:
     with Lab(hybrid, 1000) as lab:
-        said = lab.play(
+        said = lab.run(
             lambda seat: [
                 "sh",
                 "-c",
@@ -138,12 +136,10 @@ def test_no_link_is_faster_than_modelled(kind: str, hearer: int, rate: float, hy
     assert seconds > 0.45
 
 
-def test_an_oversubscribed_leaf_is_a_link_of_its_own(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
+def test_an_oversubscribed_leaf_is_a_link_of_its_own() -> None:
     """One node a leaf, four times oversubscribed: its two NICs of 10 MB/s get 5 MB/s out of it together."""
-    nodes = make_cluster("a", 2, 2, (make_nic("infiniband", 1e10, 2),), fabric=Fabric(1, 4.0))
-    with Lab(make_plan(make_fleet(nodes), dp=4), 1000) as lab:
+    nodes = cluster("a", 2, 2, (nic("infiniband", 1e10, 2),), fabric=Fabric(1, 4.0))
+    with Lab(plan(fleet(nodes), dp=4), 1000) as lab:
         heard, seconds = json.loads(talk(lab, 0, 2, "infiniband", 2_500_000)[1])
     assert heard == 2_500_000
     assert seconds > 0.45
@@ -164,19 +160,19 @@ def test_gloo_runs_over_the_links() -> None:
 
 
 def test_the_first_rank_that_fails_ends_all_with_its_last_line(hybrid: Plan) -> None:
-    def command(seat: Seat) -> list[str]:
+    def command(seat: RankLocation) -> list[str]:
         return ["sh", "-c", "echo first; echo last >&2; exit 3" if seat.rank == 2 else "exec sleep 1000"]
 
     with Lab(hybrid, 1000) as lab:
         with pytest.raises(HolmesError, match=r"^rank 2 \(b/node0/dev0\) failed: last \(exit code 3\)$"):
-            lab.play(command)
-        with pytest.raises(HolmesError, match=r"^after 0\.1 s these ranks had not ended: 0, 1, 3$"):
-            lab.play(lambda seat: ["sleep", "0" if seat.rank == 2 else "1000"], timeout=0.1)
-        assert lab.play(lambda seat: ["echo", "again"])[3].output == "again\n"
+            lab.run(command)
+        with pytest.raises(HolmesError, match=r"^after 0\.1 s these ranks were still running: 0, 1, 3$"):
+            lab.run(lambda seat: ["sleep", "0" if seat.rank == 2 else "1000"], timeout=0.1)
+        assert lab.run(lambda seat: ["echo", "again"])[3].output == "again\n"
 
 
 def test_a_command_that_linux_refuses_is_one_clear_line(hybrid: Plan) -> None:
-    with Namespaces(0) as namespaces, pytest.raises(HolmesError, match=r"^the lab cannot be wired: ip -batch -: .*nowhere"):
+    with Namespaces(0) as namespaces, pytest.raises(HolmesError, match=r"^the lab cannot be set up: ip -batch -: .*nowhere"):
         namespaces.run(0, ("ip", "-batch", "-"), ["link set nowhere up"])
 
 
@@ -291,6 +287,6 @@ def test_where_nothing_is_allowed_there_is_one_clear_line(monkeypatch: pytest.Mo
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(
-        HolmesError, match=r"^the lab needs root or user namespaces to make network namespaces: .*not permitted$"
+        HolmesError, match=r"^the lab needs root or user namespaces to create network namespaces: .*not permitted$"
     ):
         Namespaces(1)

@@ -11,8 +11,8 @@ import pytest
 from holmes_sim import lab
 from holmes_sim.lab.wiring import Interface
 from holmes_sim.torch_backend import local
-from holmes_sim.torch_backend.asked import Asked
-from holmes_sim.torch_backend.nursery import Seat
+from holmes_sim.torch_backend.fork_server import RankProcess
+from holmes_sim.torch_backend.run_options import Asked
 from sim.errors import HolmesError
 from tests.holmes_sim.test_lab_run import PERMITTED, plan_of
 
@@ -30,8 +30,8 @@ def test_ranks_on_two_fabrics_end_with_one_line(silent: bool) -> None:
         nics = [nic for host in machines.wiring.hosts for nic in host.interfaces if nic.name.startswith(FAST)]
         assert sorted(nic.name for nic in nics) == ["infiniband0", "infiniband0", "roce0", "roce0"]
 
-        def stand(seat: Seat, rank: int) -> Seat:
-            namespace, environment = machines.stand(rank)
+        def stand(seat: RankProcess, rank: int) -> RankProcess:
+            namespace, environment = machines.namespace_of(rank)
             names = json.loads(environment[INTERFACES])
             names["ethernet"] = next(names[kind] for kind in FAST if kind in names)
             environment = seat.environment | environment | {INTERFACES: json.dumps(names)}

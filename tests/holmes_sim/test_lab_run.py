@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from holmes_sim import commands, running
 from holmes_sim.cli import application
-from holmes_sim.torch_backend.asked import Asked
+from holmes_sim.torch_backend.run_options import Asked
 from planner.api import row
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -26,7 +26,7 @@ PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HER
 
 def plan_of(name: str, strategy: str, **pins: int) -> Plan:
     topology = commands.load(f"lab/{name}")
-    question = Request(topology, commands.workload_of(topology), Wishes(tp=1, **pins), time_limit=5.0)
+    question = Request(topology, commands.workload_of(topology), Wishes(tp=1, **pins))
     found = row(question, strategy, PlanningContext(question, lambda text: None)).plan
     assert found is not None
     return found
@@ -92,7 +92,7 @@ def test_slow_links_are_slow_everywhere() -> None:
 
 def test_more_nics_than_a_bridge_has_ports_are_refused() -> None:
     topology = commands.load("dgx-a100-128")
-    question = Request(topology, commands.workload_of(topology), Wishes(), time_limit=5.0)
+    question = Request(topology, commands.workload_of(topology), Wishes())
     found = row(question, "megatron", PlanningContext(question, lambda text: None)).plan
     assert found is not None
     with pytest.raises(HolmesError, match="the plan uses 1024 NICs of one fabric; a lab has at most 1023"):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holmes_sim.lab import notes
-from holmes_sim.lab.batches import addresses, forwarding, shaping, switchboard, widest
+from holmes_sim.lab.batches import addresses, bridge_links, forwarding, largest_window, shaping
 from holmes_sim.lab.batches import settings as batch_settings
-from holmes_sim.lab.goodput import Goodput, as_wired, smallest_scale
+from holmes_sim.lab.payload_rates import PayloadRates, as_wired, smallest_scale
 from holmes_sim.lab.wiring import PAYLOAD, Host, Interface, Wiring, wire
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
@@ -20,19 +17,19 @@ from sim.hardware.cluster import Device, Fabric, Fleet, Trunk
 from sim.hardware.link_spec import OPERATIONS
 from sim.hardware.transport import trunk_path
 from sim.plan.plan import Plan
-
-Make = Callable[..., Any]
+from tests import builders
+from tests.builders import any_plan, cluster
 
 
 @pytest.fixture
-def hybrid(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> Plan:
+def hybrid() -> Plan:
     """Two InfiniBand and two RoCE nodes of two devices and two NICs each, joined by Ethernet: pp over it, dp over RDMA."""
-    sides = (make_nic("infiniband", 2e10, 2), make_nic("roce", 1e10, 2))
+    sides = (builders.nic("infiniband", 2e10, 2), builders.nic("roce", 1e10, 2))
     clusters = [
-        make_cluster(name, 2, 2, (nic, make_nic("ethernet", 5e9, efficiency=0.8, latency=5e-5)))
+        cluster(name, 2, 2, (nic, builders.nic("ethernet", 5e9, efficiency=0.8, latency=5e-5)))
         for name, nic in zip("ab", sides, strict=True)
     ]
-    return make_plan(make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 4e9, 1e-3),)), pp=2, dp=4)
+    return builders.plan(builders.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 4e9, 1e-3),)), pp=2, dp=4)
 
 
 def nic_of(wiring: Wiring, host: str, name: str) -> Interface:
@@ -88,20 +85,18 @@ def test_a_trunk_is_a_cable_with_its_rate_and_latency_scaled(hybrid: Plan) -> No
         assert shape.latency == pytest.approx(0.1)
 
 
-def test_a_nic_type_has_the_rate_of_the_operation_that_does_best_on_it(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
+def test_a_nic_type_has_the_rate_of_the_operation_that_does_best_on_it() -> None:
     """Gradients at 0.96 and activations at 0.77 over one InfiniBand NIC: the wire is made for 0.96, and a note says so."""
-    nic = make_nic("infiniband", 1e10)
+    nic = builders.nic("infiniband", 1e10)
     shares = tuple((name, 0.77 if name == "send_recv" else 0.96) for name in OPERATIONS)
     object.__setattr__(nic.spec, "efficiency", shares)
-    both = make_plan(make_fleet(make_cluster("a", 4, 1, (nic,))), pp=2, dp=2)
-    messages = make_plan(make_fleet(make_cluster("a", 2, 1, (nic,))), pp=2)
-    assert Goodput(both).share("a", "infiniband") == 0.96
-    assert Goodput(messages).share("a", "infiniband") == 0.77
+    both = builders.plan(builders.fleet(cluster("a", 4, 1, (nic,))), pp=2, dp=2)
+    messages = builders.plan(builders.fleet(cluster("a", 2, 1, (nic,))), pp=2)
+    assert PayloadRates(both).share("a", "infiniband") == 0.96
+    assert PayloadRates(messages).share("a", "infiniband") == 0.77
     assert notes(messages, wire(messages, 1)) == ()
     (note,) = notes(both, wire(both, 1))
-    assert note.startswith("infiniband: send_recv goes 1.25 times as fast as modelled")
+    assert note.startswith("infiniband: send_recv is 1.25 times as fast as modelled")
 
 
 # who is there
@@ -114,16 +109,14 @@ def test_only_nodes_and_nics_that_the_plan_uses_are_wired(hybrid: Plan) -> None:
     assert [nic.name for nic in wiring.hosts[2].interfaces] == ["ethernet0", "roce0", "roce1"]
 
 
-def test_ethernet_is_not_wired_where_no_group_uses_it(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
-    nics = (make_nic("infiniband"), make_nic("ethernet"))
-    wiring = wire(make_plan(make_fleet(make_cluster("a", 3, 1, nics)), dp=2), 10)
+def test_ethernet_is_not_wired_where_no_group_uses_it() -> None:
+    nics = (builders.nic("infiniband"), builders.nic("ethernet"))
+    wiring = wire(builders.plan(builders.fleet(cluster("a", 3, 1, nics)), dp=2), 10)
     assert [[nic.name for nic in host.interfaces] for host in wiring.hosts] == [["infiniband0"], ["infiniband0"]]
 
 
 def test_a_rank_is_told_the_nics_near_to_its_device(hybrid: Plan) -> None:
-    seats = wire(hybrid, 100).seats
+    seats = wire(hybrid, 100).ranks
     assert [(seat.host, seat.local_rank) for seat in seats[:4]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert dict(seats[0].interfaces) == {"ethernet": ("ethernet0",), "infiniband": ("infiniband0",)}
     assert dict(seats[7].interfaces) == {"ethernet": ("ethernet0",), "roce": ("roce1",)}
@@ -131,8 +124,8 @@ def test_a_rank_is_told_the_nics_near_to_its_device(hybrid: Plan) -> None:
 
 @given(data=st.data())
 @settings(max_examples=30)
-def test_names_and_addresses_are_unique_and_short_enough_for_linux(data: st.DataObject, plans: Make) -> None:
-    wiring = wire(data.draw(plans(16)), 10)
+def test_names_and_addresses_are_unique_and_short_enough_for_linux(data: st.DataObject) -> None:
+    wiring = wire(data.draw(any_plan(16)), 10)
     nics = [nic for host in wiring.hosts for nic in host.interfaces]
     ports = [nic.port for nic in nics] + [port for cable in wiring.cables for port, _ in cable.ends]
     for names in (
@@ -145,9 +138,9 @@ def test_names_and_addresses_are_unique_and_short_enough_for_linux(data: st.Data
     assert all(len(name) <= 15 for name in [*ports, *(nic.name for nic in nics)])
 
 
-def test_more_hosts_than_addresses_are_refused(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_more_hosts_than_addresses_are_refused() -> None:
     with pytest.raises(HolmesError, match="the plan uses 251 nodes; a lab has at most 250"):
-        wire(make_plan(make_fleet(make_cluster("a", 251, 1)), dp=251), 10)
+        wire(builders.plan(builders.fleet(cluster("a", 251, 1)), dp=251), 10)
 
 
 # who reaches whom
@@ -162,23 +155,21 @@ def test_infiniband_does_not_reach_roce_and_ethernet_reaches_all(hybrid: Plan) -
     assert sorted(names) == ["ethernet0"] * 3 + ["infiniband0", "infiniband1"]
 
 
-def test_a_ring_of_trunks_makes_no_loop_and_packets_take_the_model_s_way(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
+def test_a_ring_of_trunks_makes_no_loop_and_packets_take_the_model_s_way() -> None:
     """Three clusters, each joined to both others, one pair by a slow detour: its packets go over the third cluster."""
-    clusters = [make_cluster(name, 1, 1, (make_nic("ethernet", 1e9),)) for name in "abc"]
+    clusters = [cluster(name, 1, 1, (builders.nic("ethernet", 1e9),)) for name in "abc"]
     ends = [("a", "b", 1e-4), ("b", "c", 1e-4), ("a", "c", 1.0)]
     trunks = tuple(Trunk((a, b), "ethernet", 1e9, latency) for a, b, latency in ends)
-    wiring = wire(make_plan(make_fleet(*clusters, trunks=trunks), dp=3), 10)
+    wiring = wire(builders.plan(builders.fleet(*clusters, trunks=trunks), dp=3), 10)
     (a,), (_,), (c,) = (host.interfaces for host in wiring.hosts)
     assert walk(wiring, a, c) == ["c0a", "c1a", c.port]
 
 
 @given(data=st.data())
 @settings(max_examples=60)
-def test_packets_cross_the_trunks_and_leaves_that_the_model_names(data: st.DataObject, plans: Make) -> None:
+def test_packets_cross_the_trunks_and_leaves_that_the_model_names(data: st.DataObject) -> None:
     """As many cables as `trunk_path` has trunks, and an uplink at each end where a leaf is oversubscribed and left."""
-    plan = data.draw(plans(16))
+    plan = data.draw(any_plan(16))
     wiring = wire(plan, 10)
     assume(len(wiring.hosts) > 1)
 
@@ -200,8 +191,8 @@ def test_packets_cross_the_trunks_and_leaves_that_the_model_names(data: st.DataO
 
 @given(data=st.data())
 @settings(max_examples=30)
-def test_a_host_has_a_route_to_every_nic_it_can_reach_and_to_no_other(data: st.DataObject, plans: Make) -> None:
-    wiring = wire(data.draw(plans(16)), 10)
+def test_a_host_has_a_route_to_every_nic_it_can_reach_and_to_no_other(data: st.DataObject) -> None:
+    wiring = wire(data.draw(any_plan(16)), 10)
     for here, routes in zip(wiring.hosts, wiring.routes, strict=True):
         mine = {nic.name: nic for nic in here.interfaces}
         reached = {address: walk(wiring, mine[name], target_of(wiring, address)) for address, _, name in routes}
@@ -221,52 +212,46 @@ def test_a_connection_goes_over_the_rail_of_its_target(hybrid: Plan) -> None:
 
 
 def test_the_nics_that_a_model_s_collective_spreads_over_are_told_of(hybrid: Plan) -> None:
-    assert [note for note in notes(hybrid, wire(hybrid, 100)) if "spread" in note] == [
-        "infiniband: collectives spread over 2 NICs of a node in the model; gloo sends each over one",
-        "roce: collectives spread over 2 NICs of a node in the model; gloo sends each over one",
+    assert [note for note in notes(hybrid, wire(hybrid, 100)) if "collectives use" in note] == [
+        "infiniband: collectives use 2 NICs of a node in the model; gloo sends each over one",
+        "roce: collectives use 2 NICs of a node in the model; gloo sends each over one",
     ]
 
 
 @pytest.mark.parametrize(("second", "told"), [((0, 1), 0), ((1, 0), 2)])
-def test_neighbours_near_to_different_nics_are_told_of(
-    second: tuple[int, int], told: int, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
+def test_neighbours_near_to_different_nics_are_told_of(second: tuple[int, int], told: int) -> None:
     """Two stages on a node each, two NICs a node: each rank's neighbour is on its own rail, or both are on the other."""
-    machines = make_fleet(make_cluster("a", 2, 2, (make_nic("infiniband", count=2),)))
+    machines = builders.fleet(cluster("a", 2, 2, (builders.nic("infiniband", count=2),)))
     placement = (Device("a", 0, 0), Device("a", 0, 1), *(Device("a", 1, index) for index in second))
-    plan = make_plan(machines, pp=2, dp=2, placement=placement)
+    plan = builders.plan(machines, pp=2, dp=2, placement=placement)
     found = notes(plan, wire(plan, 100))
     assert len(found) == min(told, 1)
-    assert all(note.startswith(f"infiniband: {told} pairs of neighbours are near to different NICs") for note in found)
+    assert all(note.startswith(f"infiniband: {told} pairs of neighbouring ranks are near different NICs") for note in found)
 
 
 # the scale
 
 
 @pytest.mark.parametrize(("cores", "scale"), [(1, 2000.0), (2, 1000.0), (64, 20.0)])
-def test_the_scale_is_the_smallest_round_one_that_the_cores_carry(
-    cores: int, scale: float, make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
+def test_the_scale_is_the_smallest_round_one_that_the_cores_carry(cores: int, scale: float) -> None:
     """Four NICs of 25 GB/s are 100 GB/s; a core carries 87.5 MB/s."""
-    plan = make_plan(make_fleet(make_cluster("a", 4, 1, (make_nic("infiniband", 2.5e10),))), dp=4)
+    plan = builders.plan(builders.fleet(cluster("a", 4, 1, (builders.nic("infiniband", 2.5e10),))), dp=4)
     assert smallest_scale(plan, cores) == scale
 
 
-def test_slow_links_are_not_made_faster(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> None:
-    plan = make_plan(make_fleet(make_cluster("a", 2, 1, (make_nic("ethernet", 1e6),))), dp=2)
+def test_slow_links_are_not_made_faster() -> None:
+    plan = builders.plan(builders.fleet(cluster("a", 2, 1, (builders.nic("ethernet", 1e6),))), dp=2)
     assert smallest_scale(plan, 2) == 1.0
 
 
 # the plan as wired
 
 
-def test_the_plan_as_wired_takes_the_time_of_its_useful_bytes(
-    make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make
-) -> None:
+def test_the_plan_as_wired_takes_the_time_of_its_useful_bytes() -> None:
     """Latency, overhead and interference are gone; a wire at half its rate takes the time of one that is half as wide."""
-    slow = make_nic("infiniband", 1e8, efficiency=0.5, latency=1.0, overhead=3.0, interference=0.5)
-    half = make_nic("infiniband", 5e7)
-    plan, narrow = (make_plan(make_fleet(make_cluster("a", 2, 1, (nic,))), dp=2) for nic in (slow, half))
+    slow = builders.nic("infiniband", 1e8, efficiency=0.5, latency=1.0, overhead=3.0, interference=0.5)
+    half = builders.nic("infiniband", 5e7)
+    plan, narrow = (builders.plan(builders.fleet(cluster("a", 2, 1, (nic,))), dp=2) for nic in (slow, half))
     assert simulate(as_wired(plan, False)).step_s == pytest.approx(simulate(narrow).step_s)
     assert simulate(as_wired(plan, True)).step_s > simulate(narrow).step_s + 1.0
 
@@ -289,10 +274,10 @@ def test_where_packets_are_late_netem_stands_before_the_rate(hybrid: Plan) -> No
 
 
 def test_sockets_hold_what_is_under_way_and_little_more(hybrid: Plan) -> None:
-    """Ten milliseconds of the widest NIC; with latency, twice that of the longest way as well. Four times that in room."""
+    """Ten milliseconds of the fastest NIC; with latency, twice that of the longest way as well. Four times that in room."""
     wiring, rate = wire(hybrid, 100), 2e10 / 100 / PAYLOAD
-    assert widest(wiring, False) == pytest.approx(0.01 * rate)
-    assert widest(wiring, True) == pytest.approx((0.01 + 2 * (0.1 + 0.005)) * rate)
+    assert largest_window(wiring, False) == pytest.approx(0.01 * rate)
+    assert largest_window(wiring, True) == pytest.approx((0.01 + 2 * (0.1 + 0.005)) * rate)
     assert dict(batch_settings(wiring, False)) == {
         "net/ipv4/tcp_wmem": "4096 8059008 8059008",
         "net/ipv4/tcp_rmem": "4096 8059008 8059008",
@@ -309,7 +294,7 @@ def test_a_host_knows_everybody_s_address_in_advance(hybrid: Plan) -> None:
 
 def test_bridges_forward_by_heart_only(hybrid: Plan) -> None:
     wiring = wire(hybrid, 100)
-    lines = list(switchboard(wiring, (1, 2, 3, 4)))
+    lines = list(bridge_links(wiring, (1, 2, 3, 4)))
     ports = [nic.port for host in wiring.hosts for nic in host.interfaces] + ["c0a", "c0b"]
     silent = "type bridge_slave learning off flood off mcast_flood off bcast_flood off"
     assert [line for line in lines if silent in line] == [f"link set {port} {silent}" for port in ports]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,18 +13,19 @@ from sim.engine.timeline import Timeline
 from sim.errors import HolmesError, TimelineError
 from sim.plan.plan import Plan
 from sim.results import report
+from tests import builders
+from tests.builders import cluster, nic
 
-Make = Callable[..., Any]
 FACTORS = {"compute": 1.25, "dp": 2.0, "send": 0.8, "return": 0.8, "wait": 1.0}
 """By how much the spans of each lane are longer than simulated, beyond the scale."""
 SCALE = 10.0
 
 
 @pytest.fixture
-def plan(make_plan: Make, make_fleet: Make, make_cluster: Make, make_nic: Make) -> Plan:
+def plan() -> Plan:
     """Two stages of two replicas, a node each."""
-    fleet = make_fleet(make_cluster("c", nodes=4, nics=(make_nic(bandwidth=1e9),)))
-    made = make_plan(fleet, pp=2, dp=2, microbatches=3)
+    fleet = builders.fleet(cluster("c", nodes=4, nics=(nic(bandwidth=1e9),)))
+    made = builders.plan(fleet, pp=2, dp=2, microbatches=3)
     return replace(made, prediction=report.predict(made, simulate(made)))
 
 
@@ -112,7 +111,7 @@ def test_plain_data(held: Held) -> None:
 def test_a_timeline_of_another_plan_is_refused(plan: Plan) -> None:
     simulated, seen = simulate(plan), measured(plan)
     wrong = {
-        "plan_digest: 'feed' is another plan's; one of this plan says ": replace(seen, plan_digest="feed"),
+        "plan_digest: 'feed' belongs to another plan; timelines of this plan have ": replace(seen, plan_digest="feed"),
         "alike: 5 ranks; the plan has 4": replace(seen, alike=(*seen.alike, (4,))),
         "its stages are 0; the plan has 0, 1": replace(
             seen, spans=tuple(s._replace(stage=min(s.stage, 0)) for s in seen.spans)
@@ -152,7 +151,9 @@ def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan
 
 def test_timelines_of_two_scales_have_no_common_axis(plan: Plan, held: Held) -> None:
     other = hold(plan, simulate(plan), measured(plan, scale=20.0), "other.json")
-    with pytest.raises(HolmesError, match=r"^timelines at scales 10 and 20 have no common time axis; draw those of one scale$"):
+    with pytest.raises(
+        HolmesError, match=r"^timelines at scales 10 and 20 have no common time axis; draw timelines of one scale$"
+    ):
         charts.measurement([held, other])
     assert len(charts.measurement([held, held]).axes) == 3
 

@@ -64,14 +64,17 @@ def test_the_command_prints_one_document(run: Make, hybrid: Plan, tmp_path: Path
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"checkpoint": "60"}, "--checkpoint '60' should be a time with a unit, such as 60s"),
-        ({"checkpoint": "0s"}, "--checkpoint 0s: work that is saved at no cost is saved after every step; write 10s, say"),
-        ({"fail": ["disk:5h"]}, "--fail 'disk:5h' should be device, node or link and its MTBF, such as device:50000h"),
-        ({"fail": ["node:5h", "node:9h"]}, "--fail 'node:9h': the MTBF of a node is given already; give each kind once"),
+        ({"checkpoint": "60"}, "--checkpoint '60' is not a time with a unit; write for example 60s"),
+        (
+            {"checkpoint": "0s"},
+            "--checkpoint 0s: a checkpoint that takes no time would be written after every step; give a time such as 10s",
+        ),
+        ({"fail": ["disk:5h"]}, "--fail 'disk:5h' is not device, node or link with its MTBF; write for example device:50000h"),
+        ({"fail": ["node:5h", "node:9h"]}, "--fail 'node:9h': the MTBF of a node is given twice; give each kind once"),
         (
             {"fail": ["device:8s"], "restart": "10min"},
-            "--fail: not one step of 30 days lasts, as something fails every 250 ms, and a restart takes 10 min, "
-            "a step and a checkpoint 19.6 s",
+            "--fail: no step of 30 days is useful: there is a failure every 250 ms, a restart takes 10 min, "
+            "and a step with a checkpoint 19.6 s",
         ),
     ],
 )

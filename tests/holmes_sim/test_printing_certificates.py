@@ -8,6 +8,7 @@ import pytest
 
 from holmes_sim.printing.certificates import certificate, searched, values
 from sim.plan.certificate import Axis, Certificate
+from tests.builders import cluster, fleet, plan
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 PROOF = Certificate(
@@ -47,8 +48,8 @@ def test_a_certificate_without_a_space_says_nothing():
 
 
 @pytest.mark.parametrize(("reached", "ends"), [(False, "1.9 s (closed form)."), (True, "The time limit ended the search.")])
-def test_a_certificate_says_whether_the_time_limit_ended_the_search(make_plan, make_fleet, make_cluster, reached, ends):
-    assert certificate(make_plan(make_fleet(make_cluster())), replace(PROOF, time_limit_reached=reached)).endswith(ends)
+def test_a_certificate_says_whether_the_time_limit_ended_the_search(reached, ends):
+    assert certificate(plan(fleet(cluster())), replace(PROOF, time_limit_reached=reached)).endswith(ends)
 
 
 def test_values_are_text():

@@ -51,18 +51,18 @@ def test_each_result_is_one_line(answer, plan):
 def test_a_strategy_without_a_plan_stands_last(plan):
     question = Request(plan.topology, plan.workload)
     found = Compared(question, ("a", "b"), (Row("a", None, "a: no memory"), Row("b", plan)))
-    assert repr(found) == "lab-hybrid-nics: 1 of 2 strategies with a plan; b is the fastest, a step of 2 s"
+    assert repr(found) == "lab-hybrid-nics: 1 of 2 strategies have a plan; b is the fastest, with a step of 2 s"
     assert list(found.frame["name"]) == ["b", "a"]
     assert found.frame.loc[0, "step_s"] == 2.0
     assert list(found.frame["reason_if_none"].fillna("")) == ["", "no memory"]
-    assert repr(replace(found, rows=found.rows[:1])) == "lab-hybrid-nics: no plan by any of 1 strategies"
+    assert repr(replace(found, rows=found.rows[:1])) == "lab-hybrid-nics: none of 1 strategies has a plan"
 
 
 def test_the_changes_are_a_frame(plan):
     node = Outcome(Change("a node", (("clusters.ib.nodes", 3),)), 1.0, 32_768.0, 1.0, 4.0, "planned", gap=0.05)
     none = Outcome(Change("no memory", ()), None, None, None, None, "planned", "it does not fit")
     found = WhatIf(plan, (node, none), 1.0)
-    assert repr(found) == "lab-hybrid-nics: 16,384 tokens/s, 2 changes; the best, +100.0%: a node"
+    assert repr(found) == "lab-hybrid-nics: 16,384 tokens/s, 2 changes; the best: a node, +100.0%"
     assert repr(WhatIf(plan, (none,), 1.0)) == "lab-hybrid-nics: 16,384 tokens/s, 1 changes, none with a plan"
     wanted = {
         "change": ["a node", "no memory"], "step_s": [1.0, None], "tokens_per_s": [32_768.0, None], "gain": [1.0, None],
@@ -125,9 +125,9 @@ def test_charts_are_at_hand():
         (lambda plan: hs.simulate("plan"), "simulate: a plan is expected, not 'plan'; hs.plan(topology).plan is one"),
         (
             lambda plan: hs.what_if(plan.topology, menu=()),
-            "menu: at least one change is needed; without one the whole menu is asked",
+            "menu: at least one change is needed; leave out the menu to use the default one",
         ),
-        (lambda plan: hs.trouble(plan, jitter="1%", seeds=[]), "seeds: at least one is needed"),
+        (lambda plan: hs.trouble(plan, jitter="1%", seeds=[]), "seeds: at least one seed is needed"),
     ],
 )
 def test_what_is_no_topology_or_plan_is_one_line(plan, asked, line):

@@ -79,17 +79,17 @@ def test_costs_need_prices(found):
 def test_the_present_plan_is_played_for_other_work_too():
     """A step of twice the batch has twice the microbatches; a batch that the replicas cannot share is not played."""
     where = commands.load(NAME)
-    now = commands.plan(where, strategy="megatron", time_limit=5.0).plan
-    more = whatif._played(now, Change("twice", (("workload.global_batch_size", 64),)), where)
+    now = commands.plan(where, strategy="megatron").plan
+    more = whatif._simulated(now, Change("twice", (("workload.global_batch_size", 64),)), where)
     config = dataclasses.replace(now.config, num_microbatches=tuple(2 * m for m in now.config.num_microbatches))
     twice = dataclasses.replace(now, workload=dataclasses.replace(now.workload, global_batch_size=64), config=config)
     assert more is not None
     assert more.step_s == commands.simulate(twice).prediction.step_s
     assert more.tokens_per_s > now.prediction.tokens_per_s, "the same bubble, twice the work"
-    longer = whatif._played(now, Change("short", (("workload.seq_len", 512),)), where)
+    longer = whatif._simulated(now, Change("short", (("workload.seq_len", 512),)), where)
     assert longer is not None
     assert longer.step_s < now.prediction.step_s
-    assert whatif._played(now, Change("odd", (("workload.global_batch_size", 33),)), where) is None
+    assert whatif._simulated(now, Change("odd", (("workload.global_batch_size", 33),)), where) is None
 
 
 def test_a_row_says_how_far_its_plan_can_be_from_the_best(found):
@@ -121,9 +121,9 @@ def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
         question := Request(commands.load(NAME), commands.load(NAME).workload), "certified", PlanningContext(question)
     )
     before, wider = now.prediction, replace(now.prediction, tokens_per_s=2 * now.prediction.tokens_per_s)
-    assert whatif._promise(now, 0.25, before) == 1.25 * before.tokens_per_s, "a machine that the present plan has no use for"
-    assert whatif._promise(now, 0.0, wider) == wider.tokens_per_s, "a link, of which the programme knows no price"
-    assert whatif._promise(now, -1.0, None) == math.inf, "what the present plan does not fit, or is other work"
+    assert whatif._estimate(now, 0.25, before) == 1.25 * before.tokens_per_s, "a machine that the present plan has no use for"
+    assert whatif._estimate(now, 0.0, wider) == wider.tokens_per_s, "a link, of which the programme knows no price"
+    assert whatif._estimate(now, -1.0, None) == math.inf, "what the present plan does not fit, or is other work"
     assert whatif._chosen([1.0, math.inf, 2.0], 2) == (1, 2)
     assert whatif._chosen([1.0, math.inf, 2.0], 9) == (1, 2, 0)
 
@@ -133,8 +133,8 @@ def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gain
         question := Request(commands.load(NAME), commands.load(NAME).workload), "certified", PlanningContext(question)
     )
     prices = [0.0, 0.25, 0.0, -1.0, 0.0]
-    assert list(whatif._all_played(now, MENU, prices, due=-math.inf)) == [1]
-    whole = whatif._all_played(now, MENU, prices, due=math.inf)
+    assert list(whatif._all_simulated(now, MENU, prices, due=-math.inf)) == [1]
+    whole = whatif._all_simulated(now, MENU, prices, due=math.inf)
     assert list(whole) == [1, 0, 2, 4, 3]
     assert (whole[2], whole[3], whole[4]) == (None, None, now.prediction), "other work, too little memory, the same machines"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from sim.plan.plan import Plan
 from tests import corpus, features
 
 VERDICTS = Path(__file__).parent / "verdicts"
+Plans = tuple[tuple[str, Plan], ...]
 OURS = ("__main__", "reading", "exported", "launching")
 
 
@@ -24,20 +24,15 @@ def readers() -> list[str]:
     return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in OURS)
 
 
-def plans(target: str) -> Iterator[tuple[str, Plan]]:
+def plans(target: str, shipped: Plans) -> Iterator[tuple[str, Plan]]:
     """(name, plan) of the corpus, and of the features."""
-    yield from shipped()
+    yield from shipped
     for feature in features.FEATURES:
         yield f"feature {feature.name}", features.plan_of(feature, features.schedule(target))
 
 
-@functools.cache
-def shipped() -> tuple[tuple[str, Plan], ...]:
+def shipped() -> Iterator[tuple[str, Plan]]:
     """(name, plan) of the corpus; strategies with the same plan of a topology share a name."""
-    return tuple(_shipped())
-
-
-def _shipped() -> Iterator[tuple[str, Plan]]:
     for topology in commands.shipped_topologies():
         same: dict[str, tuple[list[str], Plan]] = {}
         for strategy, plan in corpus.plans(topology) if corpus.file_of(topology).exists() else ():
@@ -47,10 +42,10 @@ def _shipped() -> Iterator[tuple[str, Plan]]:
             yield f"{topology} {','.join(strategies)}", plan
 
 
-def expressible(target: str) -> Iterator[tuple[str, Plan]]:
-    """(name, plan) of every plan that the target can express."""
+def expressible(target: str, shipped: Plans) -> Iterator[tuple[str, Plan]]:
+    """(name, plan) of every feature, and of every plan of `shipped`, that the target can express."""
     exporter = exporters.get(target)
-    return ((name, plan) for name, plan in plans(target) if not any(exporter.against(plan)))
+    return ((name, plan) for name, plan in plans(target, shipped) if not any(exporter.unsupported(plan)))
 
 
 def facts(plan: Plan) -> dict[str, Any]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from sim import markup
 from sim.engine import engine
 from sim.results import explain
-
-Make = Callable[..., Any]
+from tests import builders
+from tests.builders import cluster, fleet
 
 
 def cells(html: str) -> list[list[str]]:
@@ -26,8 +23,8 @@ def test_a_line_and_a_table():
     assert markup.table("none", []) == "<p>none</p><table><thead><tr></tr></thead><tbody></tbody></table>"
 
 
-def test_a_topology_a_plan_and_an_explanation_show_themselves(make_cluster: Make, make_fleet: Make, make_plan: Make):
-    plan = make_plan(make_fleet(make_cluster("a", 2, 2)), tp=2, pp=2, microbatches=2)
+def test_a_topology_a_plan_and_an_explanation_show_themselves():
+    plan = builders.plan(fleet(cluster("a", 2, 2)), tp=2, pp=2, microbatches=2)
     assert plan.topology._repr_html_().startswith(f"<p>{plan.topology!r}</p>")
     node = plan.fleet.cluster("a").node
     assert [row[:4] for row in cells(plan.topology._repr_html_())] == [
@@ -36,11 +33,11 @@ def test_a_topology_a_plan_and_an_explanation_show_themselves(make_cluster: Make
     ]
     layers = [str(stage.layers) for stage in plan.stages]
     assert cells(plan._repr_html_()) == [
-        ["place", "clusters", "ranks", "layers"], ["0", "a", "0-1", layers[0]], ["1", "a", "2-3", layers[1]],
+        ["pipeline rank", "clusters", "ranks", "layers"], ["0", "a", "0-1", layers[0]], ["1", "a", "2-3", layers[1]],
     ]  # fmt: skip
     found = explain.explain(plan, engine.simulate(plan))
     shown = cells(found._repr_html_())
-    assert shown[0] == ["place", "ranks", *(f"{kind} (s)" for kind, _ in found.mean)]
+    assert shown[0] == ["pipeline rank", "ranks", *(f"{kind} (s)" for kind, _ in found.mean)]
     assert sum(int(row[1]) for row in shown[1:]) == 4
     for row in shown[1:]:
         assert abs(sum(map(float, row[2:])) - found.step_s) <= 1e-3 * found.step_s

@@ -22,7 +22,7 @@ def test_an_entry_may_be_known_by_a_constant_of_its_module() -> None:
     assert "1f1b" not in module_names(schedules.__path__)
 
 
-def test_an_unknown_name_says_what_is_known() -> None:
+def test_an_unknown_name_lists_known_ones() -> None:
     with pytest.raises(PlanError, match=r"^schedule 'x' is unknown; known: .*1f1b.*$"):
         schedules.get("x")
     registry: Registry[object] = Registry("sim.collectives", "thing", TopologyError, lambda name, known: f": {len(known) > 1}")

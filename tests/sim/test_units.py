@@ -72,7 +72,7 @@ def test_small_times_are_scaled(text: str, seconds: float) -> None:
         ("1e400 s", "time", "'1e400 s' is too large"),
     ],
 )  # fmt: skip
-def test_anything_else_is_refused_with_what_would_be_right(value: object, kind: str, message: str) -> None:
+def test_other_texts_are_refused_with_an_example(value: object, kind: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         units.parse(value, kind)
     assert str(caught.value) == message
@@ -119,7 +119,7 @@ def test_quantities_are_written_as_people_write_them(text: str, written: str) ->
         (units.time_text, "time", 61.5),
     ],
 )
-def test_what_is_written_reads_back(write: object, kind: str, value: float) -> None:
+def test_written_quantities_are_read_back(write: object, kind: str, value: float) -> None:
     assert units.parse(write(value), kind) == pytest.approx(value, rel=1e-12)  # type: ignore[operator]
 
 
@@ -142,5 +142,5 @@ def test_quantities_of_one_kind_are_numbers_in_the_first_ones_unit(values, found
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(26100.0, "7.25 h"), (720.0, "12 min"), (59.0, "59 s"), (3.6e6, "1e+03 h")])
-def test_long_times_as_people_say_them(seconds: float, said: str) -> None:
+def test_long_times_have_large_units(seconds: float, said: str) -> None:
     assert units.duration_text(seconds) == said

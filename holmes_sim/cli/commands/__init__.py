@@ -1,9 +1,9 @@
-"""The commands: one file, one command.
+"""The commands of the command line, one file per command; the folder is the registry.
 
-A module offers `NAME`, `ORDER` (its place in --help), `EXAMPLE` (a whole command line) and `command`, a function that typer
-reads: its annotated arguments (`holmes_sim.cli.options` has those that several commands take) and its docstring, the help.
-What a command says it says by `holmes_sim.cli.output`. All modules are imported at every start, so heavy imports stand inside
-the functions. The folder is the registry."""
+A module defines `NAME`, `ORDER` (its position in --help), `EXAMPLE` (a complete command line) and `command`. Typer builds the
+options from the annotated parameters of `command` (`holmes_sim.cli.options` has those that several commands share) and the help
+text from its docstring. A command prints through `holmes_sim.cli.output`. Every start imports all modules, so slow imports are
+inside the functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.registry import Registry
 
 
 class Command(Protocol):
-    """What every module of this folder offers."""
+    """What every module of this folder defines."""
 
     NAME: str
     ORDER: int
@@ -26,5 +26,5 @@ REGISTRY: Registry[Command] = Registry(__name__, "command")
 
 
 def in_order() -> tuple[Command, ...]:
-    """All commands, as --help lists them."""
+    """All commands in the order of --help."""
     return tuple(sorted(REGISTRY.entries(), key=lambda command: (command.ORDER, command.NAME)))

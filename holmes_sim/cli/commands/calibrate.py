@@ -1,4 +1,4 @@
-"""holmes-sim calibrate: the few numbers of each software stack, fitted to measured runs."""
+"""holmes-sim calibrate: fit the constants of software stacks to measured runs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EXAMPLE = "holmes-sim calibrate --cases my-runs.yaml -o stacks"
 def command(
     cases: Cases = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Write a stack file for each stack into a folder.")
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write one stack file per stack into.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fit the few numbers of each software stack to measured runs, and say how far off the fit is on runs it did not see."""
+    """Fit the constants of each software stack to measured runs, and report the error on runs that the fit did not see."""
     from holmes_sim import calibration, files, validation
 
     found = validation.read(cases or [validation.folder()])

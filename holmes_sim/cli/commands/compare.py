@@ -1,4 +1,4 @@
-"""holmes-sim compare: several strategies on one topology, or measured timelines against their plan."""
+"""holmes-sim compare: compare strategies on one topology, or timelines with their plan."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ORDER = 30
 EXAMPLE = "holmes-sim compare holmes-hybrid-4 --strategies holmes,megatron --chart strategies.png"
 
 
-WHAT = "A topology (file or name), or a plan and timelines of it, measured or simulated."
+WHAT = "A topology (file or name), or a plan and its timelines, measured or simulated."
 SEARCH = 50.0
-"""Seconds of search for each strategy, unless told otherwise."""
+"""Default time limit of each strategy, in seconds."""
 
 
 @pinned
@@ -41,7 +41,7 @@ def command(
         str,
         typer.Option(
             metavar="all|NAME,...",
-            help="Who plans (holmes-sim list strategies).",
+            help="Strategies to compare (holmes-sim list strategies).",
             autocompletion=completion.listed("planner.strategies", "all"),
         ),
     ] = "all",
@@ -49,32 +49,31 @@ def command(
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search for each strategy that searches.")
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Time limit of each strategy that searches.")
     ] = SEARCH,
     chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw samples/s by strategy, or the steps (png, svg, pdf).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw samples/s by strategy, or the steps of the timelines (png, svg, pdf)."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Write every plan into this folder.")
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write all plans into.")
     ] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
-    """Plan a topology by several strategies, and say how fast each would be; or hold measured steps against their plan."""
+    """Compare the plans of several strategies for one topology, or compare measured steps with their plan."""
     from holmes_sim import commands, files
     from sim.errors import HolmesError
     from sim.formats import planfile
 
     if any(name.endswith(".json") for name in what):
-        of_topologies = {
+        topology_only = {
             "--strategies": strategies != "all", "--model": model, "--global-batch-size": global_batch_size,
             "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, str(wishes): str(wishes),
         }  # fmt: skip
-        if any(of_topologies.values()):
-            given = " ".join(option for option, value in of_topologies.items() if value)
-            raise HolmesError(
-                f"{given}: asked of a topology; with a plan and timelines there are --chart, --profile and --json"
-            )
+        if any(topology_only.values()):
+            given = " ".join(option for option, value in topology_only.items() if value)
+            raise HolmesError(f"{given}: only for a topology; with a plan and timelines use --chart, --profile and --json")
         _measured(what, chart, profile, as_json)
         return
     where = commands.load(_one_topology(what), profile)
@@ -111,7 +110,7 @@ def _one_topology(what: list[str]) -> str:
 
 
 def _measured(what: list[str], chart: Path | None, profile: str | None, as_json: bool) -> None:
-    """Print and draw timelines beside what their plan promised and what the simulator says."""
+    """Print and draw timelines beside the prediction in their plan and a new simulation of it."""
     from holmes_sim import commands, measurement
     from sim.formats import planfile
 
@@ -132,27 +131,29 @@ def _measured(what: list[str], chart: Path | None, profile: str | None, as_json:
         return
     from holmes_sim import printing
 
-    out.show(printing.held(held))
+    out.show(printing.measured(held))
     out.note_rests_on(given, profile)
     out.note_written(chart)
 
 
 def _read(what: list[str]) -> tuple[Plan, dict[str, Timeline]]:
-    """The one plan among the arguments, and the timelines by file name. Raises HolmesError where they are others."""
+    """The plan, and the timelines by file name. Raises HolmesError unless the files are one plan and at least one timeline."""
     from holmes_sim import commands
     from sim.errors import HolmesError
     from sim.plan.plan import Plan
 
-    strange = [name for name in what if not name.endswith(".json")]
-    if strange:
-        raise HolmesError(f"{strange[0]}: a topology; compare takes one topology alone, or one plan and timelines of it")
+    topologies = [name for name in what if not name.endswith(".json")]
+    if topologies:
+        raise HolmesError(f"{topologies[0]}: a topology; compare takes either one topology, or one plan and its timelines")
     read = {name: commands.read(name) for name in what}
     plans = {name: found for name, found in read.items() if isinstance(found, Plan)}
     timelines = {name: found for name, found in read.items() if not isinstance(found, Plan)}
     if len(plans) != 1:
         given = f"{len(plans)} plans are given: {' '.join(plans)}" if plans else "no plan is given"
-        raise HolmesError(f"compare takes one plan and timelines of it; {given}")
+        raise HolmesError(f"compare takes one plan and its timelines; {given}")
     if not timelines:
-        made = "run, lab and simulate --trace write them"
-        raise HolmesError(f"{next(iter(plans))}: a plan alone; compare takes one plan and timelines of it ({made})")
+        writers = "run, lab and simulate --trace write timelines"
+        raise HolmesError(
+            f"{next(iter(plans))}: a plan without timelines; compare takes one plan and its timelines ({writers})"
+        )
     return next(iter(plans.values())), timelines

@@ -1,4 +1,4 @@
-"""holmes-sim export: the files of a real launch."""
+"""holmes-sim export: write the files that launch a plan."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def command(
             autocompletion=completion.modules("holmes_sim.exporters"),
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write: whole or not at all.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write; it is written completely or not at all.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Write everything that a real launch of a plan needs, or say what the target cannot express."""
+    """Write the launch files of a plan for a target, or report what the target cannot express."""
     from holmes_sim import commands, exporting
     from holmes_sim.launching import folder
 

@@ -1,4 +1,4 @@
-"""holmes-sim goodput: a month of a plan's steps, with failures, checkpoints and restarts."""
+"""holmes-sim goodput: simulate a month of training with failures, checkpoints and restarts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ EXAMPLE = "holmes-sim goodput plan.json --fail device:50000h --checkpoint 60s --
 
 def command(
     plan: PlanArgument,
-    checkpoint: Annotated[str, typer.Option(metavar="TIME", help="How long the steps rest while work is saved.")],
-    restart: Annotated[str, typer.Option(metavar="TIME", help="From a failure until steps go on, with a spare at hand.")],
+    checkpoint: Annotated[str, typer.Option(metavar="TIME", help="Time that a checkpoint stops training.")],
+    restart: Annotated[
+        str, typer.Option(metavar="TIME", help="Time from a failure until training continues, with a spare node ready.")
+    ],
     fail: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND:MTBF",
-            help="device, node or link, and the mean time between failures of one; may be given again. "
-            "Unless given, device:50677h: all interruptions of Llama 3.",
+            help="KIND is device, node or link; MTBF is the mean time between failures of one of them. May be repeated. "
+            "Default: device:50677h, all interruptions of the Llama 3 training run.",
         ),
     ] = None,
-    interval: Annotated[str | None, typer.Option(metavar="TIME", help="Between checkpoints; Daly's unless given.")] = None,
-    days: Annotated[float, typer.Option(metavar="DAYS", min=0.01, help="Length of a run.")] = 30.0,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="How many runs.")] = 200,
+    interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time between checkpoints. Default: Daly's interval.")
+    ] = None,
+    days: Annotated[float, typer.Option(metavar="DAYS", min=0.01, help="Length of a simulated run.")] = 30.0,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of simulated runs.")] = 200,
     chart: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw goodput against the interval (png, svg, pdf).")
+        Path | None, typer.Option(metavar="FILE", help="Draw goodput over the checkpoint interval (png, svg, pdf).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what part of a month of training lasts where machines fail, and how often to save."""
+    """Compute the goodput of a month of training with failures, and the best checkpoint interval."""
     from holmes_sim import commands
     from holmes_sim.month import goodput
 
@@ -56,5 +60,5 @@ def command(
         return
     from holmes_sim import printing
 
-    out.show(printing.month(found))
+    out.show(printing.goodput(found))
     out.note_written(chart)

@@ -1,4 +1,4 @@
-"""holmes-sim import: a topology from what Slurm, NCCL, nvidia-smi, InfiniBand, Kubernetes and topograph tell."""
+"""holmes-sim import: a topology from files of Slurm, NCCL, nvidia-smi, InfiniBand, Kubernetes and topograph."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def command(
         list[str],
         typer.Argument(
             metavar="SOURCE",
-            help="Files, told apart by their content. What is said of a node holds for all nodes, unless it is given as "
-            "CLUSTER=FILE: CLUSTER is a cluster, or a switch, block or zone, of another source.",
+            help="Files; their type is recognised by their content. A file that describes a node applies to all nodes, unless "
+            "it is given as CLUSTER=FILE, where CLUSTER is a cluster, switch, block or zone of another source.",
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the topology; without it, it is printed.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write the topology to. Default: print it.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to call the topology; unless given, as the file.")
+        str | None, typer.Option(metavar="NAME", help="Name of the topology. Default: the name of the output file.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a topology of what Slurm, nvidia-smi topo -m, NCCL, nccl-tests, ibnetdiscover, Kubernetes and topograph tell."""
+    """Make a topology from files of Slurm, nvidia-smi topo -m, NCCL, nccl-tests, ibnetdiscover, Kubernetes and topograph."""
     from holmes_sim import imported
 
     for one in sources:

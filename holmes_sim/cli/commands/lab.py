@@ -1,4 +1,4 @@
-"""holmes-sim lab: the plan's ranks on this machine, over links that are shaped as the topology says."""
+"""holmes-sim lab: run a plan on this machine over emulated links with the rates of the topology."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ EXAMPLE = "holmes-sim lab plan.json -o timeline.json --chart lab.png"
 
 def command(
     plan: PlanArgument,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps that are timed, behind one that is not.")] = 3,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps, after one untimed warm-up step.")] = 3,
     compute: Annotated[
         str,
         typer.Option(
             metavar="paced|real",
-            help="paced: wait the device model's seconds. real: this machine's CPU.",
+            help="paced: sleep for the modelled seconds of the device. real: compute on the CPU of this machine.",
             autocompletion=completion.words("paced", "real"),
         ),
     ] = "paced",
     scale: Annotated[
-        float, typer.Option(metavar="S", min=0, help="So many times slower; unless given, as fast as the cores carry.")
+        float,
+        typer.Option(
+            metavar="S", min=0, help="Slow the plan down by this factor. Default: the smallest that the cores can carry."
+        ),
     ] = 0.0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the measured timeline (Chrome trace).")
@@ -38,9 +41,9 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Play a plan in network namespaces with real packets, and hold what was measured against what was predicted."""
+    """Run a plan in network namespaces with real packets, and compare the measured step with the simulated one."""
     from holmes_sim import commands, running
-    from holmes_sim.torch_backend.asked import Asked
+    from holmes_sim.torch_backend.run_options import Asked
 
     given = commands.read_plan(plan)
     out.distinct(plan, output, chart)
@@ -60,5 +63,5 @@ def command(
         return
     from holmes_sim import printing
 
-    out.show(printing.held((held,)))
+    out.show(printing.measured((held,)))
     out.note_written(output, chart)

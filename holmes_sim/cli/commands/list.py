@@ -1,4 +1,4 @@
-"""holmes-sim list: names of the catalogue, and of what can be chosen."""
+"""holmes-sim list: list entries of the catalogue, and choices such as strategies and schedules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(
     ],
     as_json: Json = False,
 ) -> None:
-    """List what the catalogue holds and what can be chosen."""
+    """List entries of the catalogue, or choices such as strategies, schedules and launch targets."""
     from holmes_sim import commands, exporters
     from holmes_sim.sweeping import study
     from planner import strategies
@@ -70,7 +70,7 @@ def command(
 
 
 def _first_line(text: str | None) -> str:
-    """What a module says of itself: its docstring's first line, without its own name in front."""
+    """First line of a module's docstring, without the name of the module in front."""
     line = (text or "").strip().splitlines()[0]
     name, _, rest = line.partition(": ")
     return rest if rest and " " not in name else line

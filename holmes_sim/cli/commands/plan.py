@@ -1,4 +1,4 @@
-"""holmes-sim plan: the best plan of a topology, or with --pareto those that trade step time, cost and energy."""
+"""holmes-sim plan: find the best plan for a topology, or with --pareto plans that trade step time, cost and energy."""
 
 from __future__ import annotations
 
@@ -43,49 +43,56 @@ def command(
         str,
         typer.Option(
             metavar="NAME",
-            help="Who plans (holmes-sim list strategies).",
+            help="Planning strategy (holmes-sim list strategies).",
             autocompletion=completion.modules("planner.strategies"),
         ),
     ] = "certified",
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search; the best plan so far comes back.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=1.0, help="Time limit of the search; at the limit, the best plan found so far is returned."
+        ),
     ] = 50.0,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write the plan to this file (--pareto: all, a folder)."),
+        typer.Option("-o", "--output", metavar="FILE", help="File to write the plan to (with --pareto: folder for all plans)."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why other layouts lost, and what binds this one.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain why other layouts are slower, and what limits this one.")
+    ] = False,
     profile: Measured = None,
     edits: Edits = None,
     objective: Annotated[
         str,
         typer.Option(
             metavar="step-time|cost|energy",
-            help="What is to be least; cost and energy are per token.",
+            help="What to minimise; cost and energy are per token.",
             autocompletion=completion.words("step-time", "cost", "energy"),
         ),
     ] = "step-time",
-    pareto: Annotated[bool, typer.Option("--pareto", help="All plans that trade step time, cost and energy.")] = False,
-    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="With --pareto: draw the plans (png, svg, pdf).")] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="Find the Pareto front of step time, cost and energy.")] = False,
+    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="With --pareto: draw the front (png, svg, pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose layout and placement for a topology, and say how far from the best they can be."""
+    """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     from holmes_sim import commands
     from sim.errors import HolmesError
     from sim.formats import planfile
 
     if explain and as_json:
-        raise HolmesError("--explain is told in words; leave out --json, or ask `holmes-sim simulate PLAN --explain --json`")
+        raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
     where = edited(commands.load(topo, profile), edits)
     out.distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     if pareto:
         if explain or (strategy, objective) != ("certified", "step-time"):
-            raise HolmesError("--pareto asks certified for all objectives; leave out --strategy, --objective and --explain")
+            raise HolmesError(
+                "--pareto uses strategy certified and all objectives; leave out --strategy, --objective and --explain"
+            )
         _pareto(where, workload, wishes, time_limit, output, chart, as_json)
         return
     if chart is not None:
-        raise HolmesError("--chart draws what --pareto finds; `holmes-sim simulate PLAN --chart` draws a plan")
+        raise HolmesError("--chart needs --pareto; `holmes-sim simulate PLAN --chart FILE` draws a plan")
     out.can_be_written(output)
     with out.progress("planning") as progress:
         answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json, objective)
@@ -98,10 +105,10 @@ def command(
 
     out.show(printing.planned(answer))
     if explain:
-        out.show(printing.judged(answer.plan, answer.verdicts))
+        out.show(printing.verdicts(answer.plan, answer.verdicts))
         out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))
     if answer.interrupted:
-        out.note("Interrupted: this is the best plan so far.")
+        out.note("Interrupted: this is the best plan found so far.")
     out.note_rests_on(answer.plan, profile)
     out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
 
@@ -115,7 +122,7 @@ def _pareto(
     chart: Path | None,
     as_json: bool,
 ) -> None:
-    """Print, draw and write the plans that trade step time, cost and energy."""
+    """Print, draw and write the Pareto front of step time, cost and energy."""
     from holmes_sim import files, front
     from sim.formats import planfile
 
@@ -137,4 +144,4 @@ def _pareto(
 
         out.show(printing.front(found))
         out.note_written(output, chart)
-    out.note("Interrupted: these are the best plans so far." if found.interrupted else "")
+    out.note("Interrupted: these are the best plans found so far." if found.interrupted else "")

@@ -1,4 +1,4 @@
-"""holmes-sim profile: what the device at hand and its links do, as a catalogue entry and a profile that `plan` uses."""
+"""holmes-sim profile: measure a device and its links; write a catalogue entry and a profile that `plan` uses."""
 
 from __future__ import annotations
 
@@ -17,27 +17,32 @@ EXAMPLE = "holmes-sim profile --model llama-3-8b --microbatch-sizes 1,2,4 --tp 1
 
 def command(
     model: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE", help="A model of the catalogue or a config.json; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help="Model of the catalogue, or a Hugging Face config.json; may be repeated."),
     ] = None,
-    seq_len: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a sequence.")] = 2048,
+    seq_len: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens per sequence.")] = 2048,
     microbatch_sizes: Annotated[str, typer.Option(metavar="N,N,...", help="Microbatch sizes to measure.")] = "1,2,4",
-    tp: Annotated[str, typer.Option(metavar="N,N,...", help="Tensor-parallel degrees: a rank's part, on this device.")] = "1",
+    tp: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Tensor-parallel degrees: the share of one rank is measured on this device.")
+    ] = "1",
     precision: Annotated[
-        str | None, typer.Option(metavar="bf16|fp16|fp32", help="bf16 (a GPU's default), fp16 or fp32 (a CPU's).")
+        str | None, typer.Option(metavar="bf16|fp16|fp32", help="Precision. Default: bf16 on a GPU, fp32 on a CPU.")
     ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call the device.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the device in the files.")] = None,
     nccl_tests: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="What a program of nccl-tests printed; may be given again.")
+        list[Path] | None, typer.Option(metavar="FILE", help="Output of an nccl-tests program; may be repeated.")
     ] = None,
-    probe: Annotated[int | None, typer.Option(metavar="N", help="Time collectives among N processes of this machine.")] = None,
+    probe: Annotated[
+        int | None, typer.Option(metavar="N", help="Time collectives between N processes on this machine.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Write the files into a folder.")
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write the files into.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the device at hand, and links by what nccl-tests printed or by a probe (these alone, where no model is given)."""
+    """Measure a device of this machine, and links from nccl-tests output or a probe (only the links if no model is given)."""
     from holmes_sim import files, profiles
-    from holmes_sim.profiling.found import Found
+    from holmes_sim.profiling.results import ProfileResult
     from sim.formats.topology import load_model
 
     sizes, degrees = profiles.numbers(microbatch_sizes, "--microbatch-sizes"), profiles.numbers(tp, "--tp")
@@ -48,7 +53,7 @@ def command(
         joined = profiles.measure_links(name, nccl_tests or [], probe, progress)
         wanted = models or joined is None
         device = profiles.measure_device(models, seq_len, sizes, degrees, precision, name, progress) if wanted else None
-    found = Found(device, joined)
+    found = ProfileResult(device, joined)
     written = profiles.files(found)
     for file, text in written.items():
         out.write(output / file if output is not None else None, text)

@@ -1,4 +1,4 @@
-"""holmes-sim replan: a plan for the machines that are left after the loss of nodes."""
+"""holmes-sim replan: plan for the remaining nodes after some nodes were lost."""
 
 from __future__ import annotations
 
@@ -23,25 +23,29 @@ def command(
     plan: PlanArgument,
     wishes: Wishes,
     lost: Annotated[
-        list[str], typer.Option(metavar="NODE", help="A node of the plan, or the name of a host; may be given again.")
+        list[str],
+        typer.Option(metavar="NODE", help="A lost node of the plan, such as ib/node1, or its host name; may be repeated."),
     ],
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search; the best plan so far comes back.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=1.0, help="Time limit of the search; at the limit, the best plan found so far is returned."
+        ),
     ] = 50.0,
-    stay: Annotated[bool, typer.Option("--stay", help="Move nobody: the old stages with fewer replicas.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="Move no rank: keep the stages and use fewer replicas.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the new plan to this file.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Plan anew after the loss of nodes, moving as few ranks as possible."""
+    """Find a new plan after the loss of nodes that moves as few ranks as possible."""
     from holmes_sim import commands
     from holmes_sim.replanning import replan
     from sim.errors import HolmesError
     from sim.formats import planfile
 
     if stay and str(wishes):
-        raise HolmesError(f"--stay keeps the layout of the plan; leave out {wishes}, or --stay")
+        raise HolmesError(f"--stay keeps the layout of the plan; leave out either {wishes} or --stay")
     given = commands.read_plan(plan)
     out.can_be_written(output)
     with out.progress("planning") as progress:
@@ -53,5 +57,5 @@ def command(
     from holmes_sim import printing
 
     out.show(printing.replanned(found))
-    out.note("Interrupted: the plan is the best so far." if found.interrupted else "")
+    out.note("Interrupted: this is the best plan found so far." if found.interrupted else "")
     out.note_written(output)

@@ -1,4 +1,4 @@
-"""holmes-sim report: a plan as one HTML page."""
+"""holmes-sim report: write a plan as one HTML page."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ NAME = "report"
 ORDER = 42
 EXAMPLE = "holmes-sim report plan.json -o report.html"
 
-AGAINST = "megatron,holmes"
-WHO = "Whom the plan is held against (holmes-sim list strategies)."
+BASELINES = "megatron,holmes"
+STRATEGIES_HELP = "Strategies to compare the plan with (holmes-sim list strategies)."
 
 
 def command(
     plan: PlanArgument,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: whole or not at all.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="HTML file to write; it is written completely or not at all.")
+    ],
     strategies: Annotated[
         str,
         typer.Option(
-            metavar="all|none|NAME,...", help=WHO, autocompletion=completion.listed("planner.strategies", "all", "none")
+            metavar="all|none|NAME,...",
+            help=STRATEGIES_HELP,
+            autocompletion=completion.listed("planner.strategies", "all", "none"),
         ),
-    ] = AGAINST,
+    ] = BASELINES,
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search for each strategy that searches.")
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Time limit of each strategy that searches.")
     ] = 10.0,
     profile: Measured = None,
 ) -> None:
-    """Write a plan as one HTML page that needs no network: placement, pipeline, seconds, strategies, certificate, launch."""
+    """Write a plan as one self-contained HTML page: placement, pipeline, step time, strategies, certificate and launch."""
     from holmes_sim import commands, reporting
     from planner import strategies as known
     from sim.errors import HolmesError
@@ -41,12 +45,12 @@ def command(
     given = commands.read_plan(plan, profile)
     out.distinct(plan, output)
     if output.suffix.lower() not in (".html", ".htm"):
-        raise HolmesError(f"{output}: a page ends in .html, not in {output.suffix or 'nothing'}")
+        raise HolmesError(f"{output}: the file name of a page must end in .html, not in {output.suffix or 'nothing'}")
     out.can_be_written(output)
     every = {"all": known.names(), "none": ()}
     names = every[strategies] if strategies in every else tuple(name.strip() for name in strategies.split(","))
     with out.progress("reporting") as progress:
-        found = reporting.study(given, names, time_limit, str(plan), progress)
+        found = reporting.gather(given, names, time_limit, str(plan), progress)
         page = reporting.page(found)
     out.write(output, page)
     out.note_rests_on(given, profile)

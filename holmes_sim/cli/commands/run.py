@@ -1,4 +1,4 @@
-"""holmes-sim run: the plan on real hardware, by torch."""
+"""holmes-sim run: run a plan on real hardware with torch."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ EXAMPLE = "holmes-sim run plan.json --local -o timeline.json"
 
 def command(
     plan: PlanArgument,
-    local: Annotated[bool, typer.Option("--local", help="Start all ranks on this machine; else torchrun starts each.")] = False,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Steps that are timed, behind one that is not.")] = 3,
+    local: Annotated[
+        bool, typer.Option("--local", help="Start all ranks on this machine. Default: torchrun starts each rank.")
+    ] = False,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps, after one untimed warm-up step.")] = 3,
     compute: Annotated[
         str,
         typer.Option(
             metavar="real|paced",
-            help="paced: wait the device model's seconds instead.",
+            help="real: compute. paced: sleep for the modelled seconds of the device.",
             autocompletion=completion.words("real", "paced"),
         ),
     ] = "real",
     scale: Annotated[
-        float, typer.Option(metavar="S", min=1e-6, help="With paced compute: so many times the model's seconds.")
+        float, typer.Option(metavar="S", min=1e-6, help="With paced compute: multiply the modelled seconds by S.")
     ] = 1.0,
     device: Annotated[
-        str, typer.Option(metavar="auto|cpu", help="With real compute: auto (the GPUs of a host, where torch has any), or cpu.")
+        str, typer.Option(metavar="auto|cpu", help="With real compute: auto (the GPUs of a host, if torch finds any) or cpu.")
     ] = "auto",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the measured timeline (Chrome trace).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a few steps of a plan with torch, and hold what was measured against what was predicted."""
+    """Train a few steps of a plan with torch, and compare the measured step with the simulated one."""
     from holmes_sim import commands, running
-    from holmes_sim.torch_backend.asked import Asked
+    from holmes_sim.torch_backend.run_options import Asked
     from sim.errors import HolmesError
 
     given = commands.read_plan(plan)
@@ -55,7 +57,7 @@ def command(
             held = running.run_here(given, asked)
     else:
         ranks = given.config.world_size
-        raise HolmesError(f"{plan}: its {ranks} ranks are started by torchrun, or all on this machine with --local")
+        raise HolmesError(f"{plan}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
     if held is None:
         return
     if as_json:
@@ -63,7 +65,7 @@ def command(
         return
     from holmes_sim import printing
 
-    out.show(printing.held((held,)))
+    out.show(printing.measured((held,)))
     if computed_on := held.measured.computed_on:
         planned = " and ".join(dict.fromkeys(given.fleet.spec(device).name for device in given.placement))
         out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")

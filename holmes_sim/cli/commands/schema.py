@@ -1,4 +1,4 @@
-"""holmes-sim schema: the JSON Schema of a file format."""
+"""holmes-sim schema: print the JSON Schema of a file format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def command(
         str,
         typer.Argument(
             metavar="topology|plan|study",
-            help="Which file format.",
+            help="File format.",
             autocompletion=completion.words("topology", "plan", "study"),
         ),
     ],
 ) -> None:
-    """Print the JSON Schema of a file format, for editors."""
+    """Print the JSON Schema of a file format, for use in editors."""
     from holmes_sim.sweeping.study import study_schema
     from sim.errors import HolmesError
     from sim.formats.planfile import plan_schema

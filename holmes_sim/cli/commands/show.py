@@ -1,4 +1,4 @@
-"""holmes-sim show: a topology, or a plan and where its ranks stand, or a timeline."""
+"""holmes-sim show: print or draw a topology, the placement of a plan, or a timeline."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def command(
         str,
         typer.Argument(
             metavar="TOPO|PLAN|TIMELINE",
-            help="A topology, a plan, or a timeline.",
+            help="A topology (file or name), a plan or a timeline.",
             autocompletion=completion.shipped("topologies", ".yaml", ".yml", ".json"),
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw a picture (png, svg, pdf).")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to draw a picture to (png, svg, pdf).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a topology, a plan and where its ranks stand, or what a timeline's seconds go to, in words or as a picture."""
+    """Print or draw a topology, a plan and the placement of its ranks, or the seconds of a timeline by kind."""
     from holmes_sim import commands
     from sim.engine.timeline import Timeline
 

@@ -1,4 +1,4 @@
-"""holmes-sim simulate: one step of a plan, played as discrete events; or many, in trouble."""
+"""holmes-sim simulate: simulate one step of a plan, or with faults one step per seed."""
 
 from __future__ import annotations
 
@@ -16,62 +16,69 @@ if TYPE_CHECKING:
 NAME = "simulate"
 ORDER = 20
 EXAMPLE = "holmes-sim simulate plan.json --trace timeline.json --chart step.png"
-TROUBLE = "Trouble, by seeds"
-"""The part of --help where trouble stands."""
+FAULTS = "Faults, drawn by seed"
+"""Title of the panel of --help that lists the faults."""
 SEEDS = 200
-"""Steps that are played in trouble unless told otherwise: enough for two beyond the 99th percentile."""
+"""Default number of steps with faults: 200, so that two of them are above the 99th percentile."""
 
 
 def command(
     plan: PlanArgument,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a Chrome trace, which Perfetto opens; in trouble of the slowest step."),
+        typer.Option(metavar="FILE", help="Write a Chrome trace for Perfetto; with faults, of the slowest step."),
     ] = None,
     chart: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the pipeline, or in trouble the distribution of the step (png, svg, pdf)."),
+        typer.Option(metavar="FILE", help="Draw the pipeline; with faults, the distribution of the step time (png, svg, pdf)."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say where the time goes and what the step waits for.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain where the time goes, with the critical path of the step.")
+    ] = False,
     stragglers: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE:TIMES",
-            help="1%:1.5 = each device is, with a chance of 1%, 1.5 times as slow.",
-            rich_help_panel=TROUBLE,
+            help="1%:1.5 = each device is 1.5 times as slow with a probability of 1%.",
+            rich_help_panel=FAULTS,
         ),
     ] = None,
     jitter: Annotated[
         str | None,
-        typer.Option(metavar="SPREAD", help="3% = lognormal spread of each compute action.", rich_help_panel=TROUBLE),
+        typer.Option(
+            metavar="SPREAD",
+            help="3% = standard deviation of the lognormal noise of each compute action.",
+            rich_help_panel=FAULTS,
+        ),
     ] = None,
     degrade: Annotated[
         str | None,
         typer.Option(
             metavar="SHARE:RATE",
-            help="1%:50% = each NIC and trunk is, with a chance of 1%, at half its rate.",
-            rich_help_panel=TROUBLE,
+            help="1%:50% = each NIC and trunk has 50% of its rate with a probability of 1%.",
+            rich_help_panel=FAULTS,
         ),
     ] = None,
     flaps: Annotated[
         str | None,
         typer.Option(
             metavar="EVERY:DOWN",
-            help="100h:5s = each NIC and trunk is down every 100 h, for 5 s.",
-            rich_help_panel=TROUBLE,
+            help="100h:5s = each NIC and trunk fails every 100 h on average, for 5 s.",
+            rich_help_panel=FAULTS,
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help=f"How many steps, {SEEDS} unless given.", rich_help_panel=TROUBLE)
+        int | None,
+        typer.Option(metavar="N", min=1, help=f"Number of steps with faults. Default: {SEEDS}.", rich_help_panel=FAULTS),
     ] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
-    """Play one step of a plan as discrete events; in trouble one for each seed, and say how long they take."""
+    """Simulate one step of a plan by discrete events; with faults, one step per seed, and the distribution of their times."""
     from holmes_sim import commands
 
     kinds = {"stragglers": stragglers, "jitter": jitter, "degrade": degrade, "flaps": flaps}
-    _can_be_asked(any(kinds.values()), explain, seeds)
+    _check_options(any(kinds.values()), explain, seeds)
     given = commands.read_plan(plan, profile)
     out.distinct(plan, trace, chart)
     out.can_be_written(trace, chart)
@@ -84,13 +91,13 @@ def command(
         out.note_rests_on(given, profile)
 
 
-def _can_be_asked(in_trouble: bool, explain: bool, seeds: int | None) -> None:
+def _check_options(has_faults: bool, explain: bool, seeds: int | None) -> None:
     from sim.errors import HolmesError
 
-    if seeds is not None and not in_trouble:
-        raise HolmesError("--seeds draws trouble, and none is given; add --stragglers 1%:1.5, say")
-    if explain and in_trouble:
-        raise HolmesError("--explain is about the plain step; leave it out, or the trouble")
+    if seeds is not None and not has_faults:
+        raise HolmesError("--seeds needs a kind of fault; add for example --stragglers 1%:1.5")
+    if explain and has_faults:
+        raise HolmesError("--explain explains a step without faults; leave out --explain or the faults")
 
 
 def _one(given: Plan, trace: Path | None, chart: Path | None, explain: bool, as_json: bool) -> None:
@@ -131,7 +138,7 @@ def _many(given: Plan, kinds: dict[str, str | None], seeds: int, trace: Path | N
         return
     from holmes_sim import printing
 
-    out.show(printing.troubled(found))
-    played = f"{found.played} different steps played in {found.seconds:.1f} s."
-    cut = f"Interrupted: {len(found.seeds)} of {seeds} seeds." if found.interrupted else ""
-    out.note(" ".join(filter(None, [cut, played, *(f"Written to {path}." for path in (trace, chart) if path)])))
+    out.show(printing.step_distribution(found))
+    effort = f"Distinct steps simulated: {found.played}, in {found.seconds:.1f} s."
+    cut = f"Interrupted after {len(found.seeds)} of {seeds} seeds." if found.interrupted else ""
+    out.note(" ".join(filter(None, [cut, effort, *(f"Written to {path}." for path in (trace, chart) if path)])))

@@ -1,4 +1,4 @@
-"""holmes-sim validate: the simulator held against measured training runs."""
+"""holmes-sim validate: compare the simulator with measured training runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from holmes_sim.cli.options import Cases, Json, Measured
 NAME = "validate"
 ORDER = 70
 EXAMPLE = "holmes-sim validate --cases validation/holmes.yaml --chart errors.png"
-STACK = "default (one set of constants), fitted (by software stack) or honest (fits without the case's group)."
+STACK = (
+    "default (one set of constants), fitted (constants per software stack) or honest (fitted without the group of the case)."
+)
 
 
 def command(
@@ -25,11 +27,13 @@ def command(
             metavar="default|fitted|honest", help=STACK, autocompletion=completion.words("default", "fitted", "honest")
         ),
     ] = "fitted",
-    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, svg, pdf).")] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw predicted over measured step times (png, svg, pdf).")
+    ] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
-    """Hold the simulator against measured training runs."""
+    """Compare simulated with measured step times of published training runs."""
     from holmes_sim import validation
     from sim.errors import HolmesError
 

@@ -1,4 +1,4 @@
-"""holmes-sim what-if: what a change to the machines would gain."""
+"""holmes-sim what-if: rank hardware and workload changes by their gain."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXAMPLE = "holmes-sim what-if holmes-hybrid-4"
 
 def command(
     topo: TopologyArgument,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds of search in all.")] = 100.0,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Time limit of the whole search.")] = 100.0,
     edits: Edits = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
-    """Change NICs, links, nodes, memory, devices, batch or sequences, plan anew, and rank the changes by what they gain."""
+    """Rank changes of NICs, links, nodes, memory, devices, batch or sequence length by their gain in tokens/s."""
     from holmes_sim import commands, whatif
 
     where = edited(commands.load(topo, profile), edits)
@@ -33,6 +33,6 @@ def command(
         return
     from holmes_sim import printing
 
-    out.show(printing.asked(found))
-    out.note(f"{len(found.outcomes)} changes in {found.seconds:.0f} s.")
-    out.note("Interrupted: some changes were not planned anew." if found.interrupted else "")
+    out.show(printing.what_if(found))
+    out.note(f"Evaluated {len(found.outcomes)} changes in {found.seconds:.0f} s.")
+    out.note("Interrupted: some changes were not replanned." if found.interrupted else "")

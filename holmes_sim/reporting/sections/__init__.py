@@ -1,25 +1,26 @@
-"""The sections of the page: one file, one section.
+"""Sections of the page, one file per section.
 
-A module offers `NAME` (its anchor), `TITLE`, `ORDER` (its place on the page) and `html(study)`, which is empty where there is
-nothing to say. The folder is the registry."""
+A module offers `NAME` (its anchor), `TITLE`, `ORDER` (its position on the page) and `html(contents)`, which is empty if there
+is nothing to show. The folder is the registry.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from holmes_sim.reporting.study import Study
+from holmes_sim.reporting.contents import Contents
 from sim.registry import Registry
 
 
 class Section(Protocol):
-    """What every module of this folder offers."""
+    """Interface of the modules in this folder."""
 
     NAME: str
     TITLE: str
     ORDER: int
 
-    def html(self, study: Study) -> str:
-        """The section below its heading."""
+    def html(self, contents: Contents) -> str:
+        """The content of the section, without its heading."""
         ...
 
 
@@ -27,5 +28,5 @@ REGISTRY: Registry[Section] = Registry(__name__, "section")
 
 
 def in_order() -> tuple[Section, ...]:
-    """All sections, as they stand on the page."""
+    """All sections, in the order of the page."""
     return tuple(sorted(REGISTRY.entries(), key=lambda section: section.ORDER))

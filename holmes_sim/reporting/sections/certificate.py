@@ -1,12 +1,12 @@
-"""How far the plan can be from the best one."""
+"""Section: the certificate of the plan."""
 
 from __future__ import annotations
 
 from html import escape
 
 from holmes_sim.printing import certificates
+from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import listing, number, table
-from holmes_sim.reporting.study import Study
 from sim.plan.certificate import Certificate
 from sim.units import time_text
 
@@ -15,13 +15,13 @@ TITLE = "Certificate"
 ORDER = 70
 
 
-def html(study: Study) -> str:
-    """The certificate in a sentence and in numbers; or that there is none."""
-    found, at = study.plan.certificate, "plan/certificate"
+def html(contents: Contents) -> str:
+    """The certificate as a sentence, in numbers, and the searched space; or that there is none."""
+    found, at = contents.plan.certificate, "plan/certificate"
     if found is None:
-        strategy = escape(study.plan.made_by.strategy)
-        return f"<p>None: strategy {strategy} proves nothing. Plans of <code>holmes-sim plan</code> have one.</p>"
-    sentence = certificates.certificate(study.plan, found).removeprefix("Certificate: ")
+        strategy = escape(contents.plan.made_by.strategy)
+        return f"<p>None: strategy {strategy} gives no certificate. Plans of <code>holmes-sim plan</code> have one.</p>"
+    sentence = certificates.certificate(contents.plan, found).removeprefix("Certificate: ")
     tiles = [("status", escape(found.status)), ("gap", number(f"{at}/gap", found.gap, f"{found.gap:.1%}"))]
     tiles.append(("this plan's step", number(f"{at}/objective_s", found.objective_s, time_text(found.objective_s))))
     tiles.append(("lower bound", number(f"{at}/lower_bound_s", found.lower_bound_s, time_text(found.lower_bound_s))))
@@ -33,7 +33,7 @@ def html(study: Study) -> str:
 
 
 def _space(found: Certificate) -> str:
-    """The axes of the searched space, and what lies outside; nothing where the plan file does not say."""
+    """The axes of the searched space, and what was not searched; empty if the plan file does not contain them."""
     rows = [(escape(axis.name), escape(certificates.values(axis))) for axis in found.space]
     searched = table(("axis", "what"), rows, "Searched", ("axis",)) if rows else ""
-    return searched + (f"<p>Outside:</p>{listing(found.outside)}" if found.outside else "")
+    return searched + (f"<p>Not searched:</p>{listing(found.outside)}" if found.outside else "")

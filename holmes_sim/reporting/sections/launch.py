@@ -1,4 +1,4 @@
-"""How to launch the plan: each target that can express it, and why others cannot."""
+"""Section: how to launch the plan with each target that can express it, and why others cannot."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from html import escape
 
 from holmes_sim import exporters
 from holmes_sim.launching.folder import README
+from holmes_sim.reporting.contents import Contents, LaunchTarget
 from holmes_sim.reporting.markup import code, details, listing, markdown
-from holmes_sim.reporting.study import Study, Way
 
 NAME = "launch"
 TITLE = "How to launch"
 ORDER = 80
 
 
-def html(study: Study) -> str:
-    """A line to type for each target, how it goes on, why others refuse, and what was assumed of the hosts."""
-    parts = [_target(study.file, way) for way in study.ways if not way.refused]
-    if study.assumed:
-        parts.append(details("Assumed, as the topology does not say it", listing(study.assumed)))
-    refused = [line for way in study.ways for line in way.refused]
+def html(contents: Contents) -> str:
+    """For each target a command line and its next steps; assumptions; reasons why targets refuse the plan."""
+    parts = [_target(contents.file, target) for target in contents.targets if not target.refused]
+    if contents.assumed:
+        parts.append(details("Assumptions about hosts (not in the topology)", listing(contents.assumed)))
+    refused = [line for target in contents.targets for line in target.refused]
     if refused:
         parts.append(f"<h3>Targets that cannot express this plan</h3>{listing(refused)}")
     return "".join(parts)
 
 
-def _target(file: str, way: Way) -> str:
-    line = f"holmes-sim export {shlex.quote(file)} --to {way.target} -o launch"
-    more = listing([f"Assumed: {line}" for line in way.assumed]) if way.assumed else ""
+def _target(file: str, target: LaunchTarget) -> str:
+    """Command line, next steps and assumptions of a target."""
+    line = f"holmes-sim export {shlex.quote(file)} --to {target.name} -o launch"
+    more = listing([f"Assumed: {line}" for line in target.assumed]) if target.assumed else ""
     files = f"<p><code>launch/{README}</code> says how to launch, and what each file is.</p>"
-    then = details("Then", markdown(way.how) + more + files) if way.how else files
-    return f"<h3>{escape(exporters.get(way.target).TITLE)}</h3>{code(line)}{then}"
+    then = details("Next steps", markdown(target.how) + more + files) if target.how else files
+    return f"<h3>{escape(exporters.get(target.name).TITLE)}</h3>{code(line)}{then}"

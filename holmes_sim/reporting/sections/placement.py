@@ -1,4 +1,4 @@
-"""The fleet as a picture: every device in the colour of its pipeline place, clusters side by side, trunks between them."""
+"""Section: the fleet as a drawing: every device in the colour of its stage, clusters side by side, trunks between them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import TypeAlias
 
 from holmes_sim.charts.fleet import levels_of
+from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import chip, number
-from holmes_sim.reporting.study import Study
 from sim.hardware.cluster import Cluster, Device, Trunk
 from sim.plan.plan import Plan
 from sim.units import bytes_per_second_text, rate_text, size_text, time_text
@@ -18,31 +18,33 @@ NAME = "placement"
 TITLE = "Topology and placement"
 ORDER = 20
 
-LARGE, LARGEST = 24, 160
-"""Nodes of a fleet from which on neighbours that hold the same places are drawn once, with their number: on a phone; at all."""
-ABREAST = 4
-"""Clusters that stand side by side on a wide screen, with their trunks as brackets below; of more, trunks are a list."""
+MANY_NODES, MOST_NODES = 24, 160
+"""Number of nodes above which neighbouring nodes with the same stages are drawn once: `MANY_NODES` on a phone, `MOST_NODES` on
+every screen.
+"""
+MOST_SIDE_BY_SIDE = 4
+"""Largest number of clusters that are drawn side by side on a wide screen, with trunks as brackets below. With more clusters,
+trunks are a list.
+"""
 NARROWEST = 0.4
-"""Of the width of the largest cluster beside it."""
+"""Least width of a cluster, as a share of the width of the largest cluster."""
 GAP = 3
 """Pixels between two devices."""
 
 Ranks: TypeAlias = dict[Device, int]
 
 
-def html(study: Study) -> str:
-    """Clusters, trunks, and what the colours mean."""
-    plan, clusters = study.plan, study.plan.fleet.clusters
+def html(contents: Contents) -> str:
+    """Clusters, trunks and legend."""
+    plan, clusters = contents.plan, contents.plan.fleet.clusters
     ranks = {device: rank for rank, device in enumerate(plan.placement)}
     nodes = sum(cluster.nodes for cluster in clusters)
-    look = " condensed" if nodes > LARGEST else " large" if nodes > LARGE else ""
-    size = 18 if nodes > LARGE else 26
-    boxes = "".join(_cluster(plan, cluster, ranks, size, nodes <= LARGEST) for cluster in clusters)
+    look = " condensed" if nodes > MOST_NODES else " large" if nodes > MANY_NODES else ""
+    size = 18 if nodes > MANY_NODES else 26
+    boxes = "".join(_cluster(plan, cluster, ranks, size, nodes <= MOST_NODES) for cluster in clusters)
     columns = " ".join(f"minmax(0,{width:.3g}fr)" for width in _widths(clusters))
-    style = f' style="--columns:{columns}"' if len(clusters) <= ABREAST else ""
-    folded = (
-        "" if nodes <= LARGEST else "<p>Neighbouring nodes that hold the same stages are drawn once, with their number.</p>"
-    )
+    style = f' style="--columns:{columns}"' if len(clusters) <= MOST_SIDE_BY_SIDE else ""
+    folded = "" if nodes <= MOST_NODES else "<p>Neighbouring nodes with the same stages are drawn once, with their number.</p>"
     return (
         f'<figure class="fleet{look}{"" if style else " many"}"{style} role="group" aria-label="{escape(_words(plan))}">'
         f"{boxes}{_trunks(plan)}</figure>{_legend(plan)}{folded}"
@@ -50,31 +52,34 @@ def html(study: Study) -> str:
 
 
 def _widths(clusters: Sequence[Cluster]) -> list[float]:
-    """Widths of the clusters beside each other, by their devices as far as the facts of each have room."""
+    """Relative widths of the clusters, proportional to their devices but at least `NARROWEST`, to have space for the facts."""
     most = max(cluster.devices for cluster in clusters)
     return [max(cluster.devices / most, NARROWEST) for cluster in clusters]
 
 
 def _words(plan: Plan) -> str:
-    """The picture for those who do not see it."""
-    held = {cluster.name: set[int]() for cluster in plan.fleet.clusters}
+    """A text alternative of the drawing."""
+    used = {cluster.name: set[int]() for cluster in plan.fleet.clusters}
     for rank, device in enumerate(plan.placement):
-        held[device.cluster].add(plan.config.place(rank)[2])
-    each = [f"{name}: {'stages ' + ', '.join(map(str, sorted(stages))) if stages else 'idle'}" for name, stages in held.items()]
-    return f"Picture of {plan.fleet.devices} devices and the pipeline stages on them. {'; '.join(each)}."
+        used[device.cluster].add(plan.config.place(rank)[2])
+    each = [f"{name}: {'stages ' + ', '.join(map(str, sorted(stages))) if stages else 'idle'}" for name, stages in used.items()]
+    return f"Drawing of {plan.fleet.devices} devices and the pipeline stages on them. {'; '.join(each)}."
 
 
 def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> str:
+    """A cluster: its name, nodes and facts."""
     node, at = cluster.node, f"plan/topology/clusters/{cluster.name}"
     nodes = number(f"{at}/nodes", cluster.nodes, f"{cluster.nodes:,}")
     devices = number(f"{at}/node/devices/count", node.count, str(node.count))
     facts = [f"{escape(node.device.name)} · {size_text(node.device.memory)}"]
-    facts.append(f"in a node: {escape(node.intra_node.name)} · {bytes_per_second_text(node.intra_node.bandwidth)} a device")
+    facts.append(
+        f"inside a node: {escape(node.intra_node.name)} · {bytes_per_second_text(node.intra_node.bandwidth)} per device"
+    )
     for nic in node.nics:
         mark = f'<i class="nic" style="background:var(--n-{escape(nic.kind)},var(--muted))"></i>'
-        facts.append(f"{mark}{nic.count} × {rate_text(nic.bandwidth)} {escape(nic.kind)} a node")
+        facts.append(f"{mark}{nic.count} × {rate_text(nic.bandwidth)} {escape(nic.kind)} per node")
     if cluster.fabric:
-        facts.append(f"{cluster.fabric.nodes_per_leaf} nodes a leaf · {cluster.fabric.oversubscription:g} : 1 above it")
+        facts.append(f"{cluster.fabric.nodes_per_leaf} nodes per leaf · oversubscription {cluster.fabric.oversubscription:g}:1")
     return (
         f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if cluster.nodes > 1 else ""} × {devices} '
         f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(plan, cluster, ranks, size, each))}</div>'
@@ -83,13 +88,13 @@ def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) 
 
 
 def _nodes(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> Iterator[str]:
-    """Nodes in runs that hold the same places: all of them, or the first of each run with their number."""
+    """Nodes in runs with the same stages: all nodes, or the first of each run with the length of the run."""
 
-    def held(node: int) -> tuple[int | None, ...]:
+    def stages_of_node(node: int) -> tuple[int | None, ...]:
         found = (ranks.get(Device(cluster.name, node, index)) for index in range(cluster.node.count))
         return tuple(None if rank is None else plan.config.place(rank)[2] for rank in found)
 
-    for places, run in groupby(range(cluster.nodes), held):
+    for places, run in groupby(range(cluster.nodes), stages_of_node):
         nodes = list(run)
         first = _node(cluster, nodes[0], places, ranks, size, "node")
         again = "".join(_node(cluster, node, places, ranks, size, "node again") for node in nodes[1:]) if each else ""
@@ -98,7 +103,7 @@ def _nodes(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) ->
 
 
 def _node(cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ranks, size: int, look: str) -> str:
-    """A node as a small picture: a square for each device, four or more of them in two rows, at most eight in a row."""
+    """A node as SVG: a square for each device, in two rows from four devices on, at most eight in a row."""
     count = len(places)
     rows = 1 if count < 4 else max(2, -(-count // 8))
     columns, pitch = -(-count // rows), size + GAP
@@ -117,14 +122,14 @@ def _node(cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ra
 
 
 def _trunks(plan: Plan) -> str:
-    """Links between clusters: brackets below the clusters that they join, or a list where the clusters are many."""
+    """Trunks: brackets below the clusters that they join, or a list if there are many clusters."""
     clusters, levels = plan.fleet.clusters, levels_of(plan.fleet)
     column, widths = {cluster.name: index for index, cluster in enumerate(clusters)}, _widths(clusters)
     found = []
     for index, trunk in enumerate(plan.fleet.trunks):
         low, high = sorted(column[name] for name in trunk.between)
         style = f"--wire:var(--n-{escape(trunk.kind)},var(--muted));"
-        if len(clusters) <= ABREAST:
+        if len(clusters) <= MOST_SIDE_BY_SIDE:
             whole = sum(widths[low : high + 1])
             style += f"grid-column:{low + 1}/{high + 2};--low:{widths[low] / whole:.3g};--high:{widths[high] / whole:.3g};"
             style += f"--level:{levels[index]}"
@@ -133,12 +138,14 @@ def _trunks(plan: Plan) -> str:
 
 
 def _trunk(trunk: Trunk) -> str:
+    """A trunk in words."""
     ends = " – ".join(map(escape, trunk.between))
     words = f"{rate_text(trunk.bandwidth)} · {time_text(trunk.latency)}".replace(" ", "&nbsp;")
     return f"<b>{ends}</b> {escape(trunk.kind)} · {words}"
 
 
 def _legend(plan: Plan) -> str:
+    """The layers of each stage, and the number of idle devices."""
     items = []
     for place in range(plan.config.pp):
         layers = [f"{plan.stages[s].first}–{plan.stages[s].past_last - 1}" for s in plan.stages_of(place)]

@@ -1,12 +1,12 @@
-"""Tables of the pipeline's places and of the groups."""
+"""Section: tables of the pipeline stages and of the communication groups."""
 
 from __future__ import annotations
 
 from html import escape
 
 from holmes_sim.printing import plans
+from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import chip, number, table
-from holmes_sim.reporting.study import Study
 from sim.kernels import memory
 from sim.plan.plan import Plan
 from sim.units import GIBI, time_text
@@ -16,22 +16,23 @@ TITLE = "Stages and groups"
 ORDER = 30
 
 
-def html(study: Study) -> str:
+def html(contents: Contents) -> str:
     """Both tables."""
-    virtual = "" if study.plan.config.vpp == 1 else " Layers are those of its virtual stages, in the order of the pipeline."
+    virtual = "" if contents.plan.config.vpp == 1 else " Layers are those of its virtual stages, in the order of the pipeline."
     return (
-        f"{_stages(study)}<p>Seconds of a rank of the slowest class of each place: computing, waiting for the network "
-        f"(exposed), waiting for work (bubble).{virtual}</p>{_groups(study.plan)}"
+        f"{_stages(contents)}<p>Times are those of a rank of the slowest class of each stage: compute, exposed (waiting for "
+        f"the network), bubble (waiting for other ranks).{virtual}</p>{_groups(contents.plan)}"
     )
 
 
-def _stages(study: Study) -> str:
-    plan = study.plan
-    peaks, limits = study.prediction.peak_memory_bytes, memory.limits(plan)
+def _stages(contents: Contents) -> str:
+    """A row for each pipeline rank: location, layers, memory and times."""
+    plan = contents.plan
+    peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(plan)
     rows = []
-    for row in study.run.places:
+    for row in contents.run.places:
         place = row.pp_rank
-        clusters, nodes, devices, _ = plans.stand(plan, place)
+        clusters, nodes, devices, _ = plans.location(plan, place)
         layers = "+".join(
             number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(place)
         )
@@ -51,9 +52,10 @@ def _stages(study: Study) -> str:
 
 
 def _groups(plan: Plan) -> str:
+    """A row for each kind of equal groups."""
     rows = [
         [escape(kind), f"{many:,}", escape(ranks), *map(escape, rest)]
-        for (kind, ranks, *rest), many in plans.alike_groups(plan).items()
+        for (kind, ranks, *rest), many in plans.group_counts(plan).items()
     ]
     headers = ("group", "how many", "ranks each", "NIC", "transport", "collective", "clusters")
     return table(headers, rows, "Groups", words=("group", "NIC", "transport", "collective", "clusters")) if rows else ""

@@ -1,37 +1,37 @@
-"""The plan beside what other strategies would give."""
+"""Section: comparison of the plan with the plans of other strategies."""
 
 from __future__ import annotations
 
 from html import escape
 
 from holmes_sim.printing import certificates, plans
+from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import number, table
-from holmes_sim.reporting.study import Study
 from holmes_sim.results import Compared, reason
 from sim.plan.prediction import OBJECTIVES
 from sim.units import time_text
 
 NAME = "strategies"
-TITLE = "Beside other strategies"
+TITLE = "Comparison with other strategies"
 ORDER = 60
 
 
-def html(study: Study) -> str:
-    """Bars of samples a second, the table, and why some have no plan; empty where nobody was asked."""
-    if study.compared is None:
+def html(contents: Contents) -> str:
+    """Bars of samples/s, the table, and why some strategies have no plan; empty without other strategies."""
+    if contents.compared is None:
         return ""
-    found, proof = study.compared, study.plan.certificate
+    found, proof = contents.compared, contents.plan.certificate
     objective = proof.objective if proof else "step-time"
-    told = (
-        f"Each other strategy planned the same topology and workload freely; those that search, for "
-        f"{found.request.time_limit:g} s at most. The upper bound is that of the strategy's own layout, with all its devices "
-        f"computing all the time."
+    note = (
+        f"Each other strategy planned the same topology and workload without pins; strategies that search had at most "
+        f"{found.request.time_limit:g} s. The upper bound is the throughput of the strategy's layout if all its devices "
+        f"computed all the time."
     )
-    return f"{_bars(found)}{_table(found, objective)}<p>{told}</p>"
+    return f"{_bars(found)}{_table(found, objective)}<p>{note}</p>"
 
 
 def _bars(found: Compared) -> str:
-    """A bar of samples a second for each plan on a pale one that ends at its upper bound."""
+    """A bar of samples/s for each plan, on a pale bar that ends at its upper bound."""
     most = max(promised.samples_per_s / promised.upper_bound_fraction for _, _, promised in found.ranked)
     mine = found.asked[0]
     rows = []
@@ -48,7 +48,7 @@ def _bars(found: Compared) -> str:
 
 
 def _table(found: Compared, objective: str) -> str:
-    """A row for each strategy; where the plan was made for cost or energy, a column says that of each."""
+    """A row for each strategy; if the plan was made for cost or energy, with a column for that objective."""
     facts = {row.name: index for index, row in enumerate(found.rows)}
     best = found.ranked[0][2].step_s
     by = () if objective == "step-time" else (objective,)
@@ -67,4 +67,4 @@ def _table(found: Compared, objective: str) -> str:
     for row in found.without:
         rows.append([escape(row.name), *["–"] * (4 + len(by)), f"no plan: {escape(reason(row))}"])
     headers = ("strategy", "step", "samples/s", "slower by", "of the upper bound", *by, "layout")
-    return table(headers, rows, "Strategies, the fastest first", words=("strategy", "layout"))
+    return table(headers, rows, "Strategies, fastest first", words=("strategy", "layout"))

@@ -1,7 +1,7 @@
-"""Where the scenarios of a sweep are planned: one file, one engine.
+"""Engines: where the scenarios of a sweep are planned, one file per engine.
 
-A module offers `answers(tasks, count, address)`: (digest, row) of every task, as they are finished. `address` is what stands
-behind `://`, empty for `local`. Closing the iterator ends the work. The folder is the registry.
+A module offers `results(tasks, count, address)`: (digest, row) of every task in the order they finish. `address` is the part
+after `://`, empty for `local`. Closing the iterator stops the work. The folder is the registry.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Protocol
 
-from holmes_sim.sweeping.answering import Row, Task
+from holmes_sim.sweeping.worker import Row, Task
 from sim.errors import HolmesError
 from sim.registry import Registry
 
 
 class Engine(Protocol):
-    """What every module of this folder offers."""
+    """Interface of the modules in this folder."""
 
-    def answers(self, tasks: Iterable[Task], count: int, address: str) -> Generator[tuple[str, Row]]:
-        """(digest, row) of every task, as they are finished."""
+    def results(self, tasks: Iterable[Task], count: int, address: str) -> Generator[tuple[str, Row]]:
+        """(digest, row) of every task, in the order they finish."""
 
 
 REGISTRY: Registry[Engine] = Registry(__name__, "engine", HolmesError)
 
 
 def names() -> tuple[str, ...]:
-    """All engines, sorted."""
+    """Names of all engines, sorted."""
     return REGISTRY.names
 
 

@@ -1,4 +1,4 @@
-"""Engine local: processes of this machine, one for each core, by joblib."""
+"""Engine local: one joblib process for each core of this machine."""
 
 from __future__ import annotations
 
@@ -8,49 +8,53 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Iterable
+from concurrent.futures.process import BrokenProcessPool
 
 import joblib
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from holmes_sim.sweeping.answering import Row, Task, answer
+from holmes_sim.sweeping.worker import Row, Task, run_task
 from sim.errors import HolmesError
 from sim.units import Seconds
 
-LOOKED_AFTER: Seconds = 1.0
-"""How often a process looks whether the one that asks still lives."""
+WATCH_INTERVAL: Seconds = 1.0
+"""Time between two checks of a worker whether its parent process still runs."""
 
 
-def answers(tasks: Iterable[Task], count: int, address: str) -> Generator[tuple[str, Row]]:
-    """(digest, row) of every task, as they are finished; a single one in this process. Raises HolmesError where one is killed.
+def results(tasks: Iterable[Task], count: int, address: str) -> Generator[tuple[str, Row]]:
+    """(digest, row) of every task, in the order they finish; with one worker in this process. Raises HolmesError if one is
+    killed.
 
-    Processes end with the one that asks, by Ctrl-C or kill -9."""
+    Worker processes end together with the parent process, also after Ctrl-C or kill -9.
+    """
     if address:
         raise HolmesError(f"engine local takes no address, not {address!r}")
     processes = min(joblib.cpu_count(), count)
     if processes <= 1:
-        yield from map(answer, tasks)
+        yield from map(run_task, tasks)
         return
-    bound = {"initializer": _bound, "initargs": (os.getpid(),)}
+    setup = {"initializer": _set_up_worker, "initargs": (os.getpid(),)}
     with joblib.parallel_config("loky", inner_max_num_threads=1):
-        pool = joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered", **bound)
-        finished = pool(joblib.delayed(answer)(task) for task in tasks)
+        pool = joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered", **setup)
+        finished = pool(joblib.delayed(run_task)(task) for task in tasks)
         try:
-            for found in finished:  # noqa: UP028 - `yield from` would close it inside, with advice for programmers
+            for found in finished:  # noqa: UP028 - `yield from` would close it outside catch_warnings
                 yield found
-        except TerminatedWorkerError:
-            raise HolmesError("a worker process was killed, perhaps for want of memory; run it again to go on") from None
+        except BrokenProcessPool:  # joblib's error for a killed worker (TerminatedWorkerError) is a subclass
+            text = "a worker process was killed; it may have run out of memory. Run the sweep again to continue"
+            raise HolmesError(text) from None
         finally:
             with warnings.catch_warnings(action="ignore", category=UserWarning):
                 finished.close()
 
 
-def _bound(parent: int) -> None:
-    """A process begins: Ctrl-C is not for it, and it ends when its parent does (joblib's own would wait for minutes)."""
+def _set_up_worker(parent: int) -> None:
+    """Worker initializer: ignore Ctrl-C, and end when the parent ends (joblib's workers would wait for minutes)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def _watch(parent: int) -> None:
+    """End this process once its parent has ended."""
     while os.getppid() == parent:
-        time.sleep(LOOKED_AFTER)
+        time.sleep(WATCH_INTERVAL)
     os._exit(1)

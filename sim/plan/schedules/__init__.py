@@ -1,17 +1,35 @@
 """Pipeline schedules: the order of forward and backward passes of microbatches on each pipeline rank.
 
-Each module of this folder is one schedule, and the folder is the registry. A module defines `NAME`, `CHUNKED` (a rank may hold
-several stages), `OVERLAPS_SENDS` (else a rank waits until its message has left: Megatron-LM overlaps messages in the
-interleaved schedule only), `SPLITS_BACKWARD` (weight gradients are a separate action W, else part of B), `RECEIVES_FIRST` (the
-message of a forward leaves after the next gradient is received), and `actions(rank, ranks, microbatches, chunks)`, the compute
-actions of pipeline rank `rank` of `ranks`, which holds the `chunks` (vpp) stages rank, rank + ranks, ..."""
+Each module of this folder is one schedule, and the folder is the registry. A module must define
+
+NAME              its name in options and files
+CHUNKED           a rank may hold several stages; not together with SPLITS_BACKWARD, for which the planner has no bounds
+OVERLAPS_SENDS    messages overlap with compute; else a rank waits until its message has left (Megatron-LM overlaps messages in
+                  the interleaved schedule only)
+SPLITS_BACKWARD   weight gradients are a separate action W, else part of B
+RECEIVES_FIRST    the message of a forward leaves after the next gradient is received
+actions(rank, ranks, microbatches, chunks)    the compute actions of pipeline rank `rank` of `ranks`, which holds the `chunks`
+                  (vpp) stages rank, rank + ranks, ...
+
+It may define facts that the planner uses. Where one is missing, the planner assumes a value that is safe for its bounds:
+
+SEARCHED          the planner tries the schedule also where it is not pinned (if missing: yes)
+FORWARDS_FIRST    every rank runs all its forwards before its first backward, and so holds all microbatches (if missing: no)
+WHOLE_ROUNDS      `ranks` must divide the number of microbatches (if missing: `actions` is called to see whether it raises)
+WARM_UP           an integer k that bounds the warm-up. (a) No rank holds more than (k + chunks - 1) x ranks activations of one
+                  virtual stage and microbatch. (b) Beyond 2 x ranks microbatches, a further one changes neither `in_flight`
+                  nor `weights_behind` of any rank. (c) A rank with n or more ranks behind it holds at least as much as the
+                  rank of the same pipeline with n behind it and, without chunks, as rank 0 of n + 1 ranks, if an activation
+                  that waits for W takes no more memory than one that waits for B. If missing: a rank is known to hold at
+                  least one microbatch and at most all.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import Protocol
 
-from sim.errors import PlanError
+from sim.errors import NotDefined, PlanError
 from sim.plan.program import Program
 from sim.registry import Registry
 
@@ -26,11 +44,11 @@ class Schedule(Protocol):
     RECEIVES_FIRST: bool
 
     def actions(self, rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-        """Compute actions of a pipeline rank, in order. Raises PlanError if the numbers do not fit the schedule."""
+        """Compute actions of a pipeline rank, in order. Raises NotDefined if the schedule does not exist for the numbers."""
         ...
 
 
-REGISTRY: Registry[Schedule] = Registry(__name__, "schedule", by_constant=True)
+REGISTRY: Registry[Schedule] = Registry(__name__, "schedule", PlanError, by_constant=True)
 
 
 def names() -> tuple[str, ...]:
@@ -39,17 +57,68 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Schedule:
-    """The schedule of a name; raises PlanError."""
+    """The schedule of a name; raises PlanError for an unknown one."""
     return REGISTRY.get(name)
 
 
 @functools.lru_cache(maxsize=4096)
 def actions(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """Compute actions of a pipeline rank under a schedule; raises PlanError if the numbers do not fit."""
+    """Compute actions of a pipeline rank under a schedule; raises NotDefined if it does not exist for the numbers."""
     schedule = get(name)
     if chunks > 1 and not schedule.CHUNKED:
-        raise PlanError(f"schedule {name} holds one stage a rank; vpp {chunks} needs another, such as interleaved")
+        raise NotDefined(f"schedule {name} has one stage per rank; vpp {chunks} needs schedule interleaved")
     return schedule.actions(rank, ranks, microbatches, chunks)
+
+
+def is_searched(name: str) -> bool:
+    """Whether the planner tries a schedule that is not pinned."""
+    return bool(getattr(get(name), "SEARCHED", True))
+
+
+def forwards_first(name: str) -> bool:
+    """Whether every rank is known to run all its forwards before its first backward."""
+    return bool(getattr(get(name), "FORWARDS_FIRST", False))
+
+
+def whole_rounds(name: str) -> bool | None:
+    """Whether the number of ranks must divide the number of microbatches; None where the schedule does not say."""
+    declared = getattr(get(name), "WHOLE_ROUNDS", None)
+    return None if declared is None else bool(declared)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_defined(name: str, ranks: int, microbatches: int, chunks: int) -> bool:
+    """Whether a schedule is defined for these numbers."""
+    declared = whole_rounds(name)
+    if declared is not None:
+        return microbatches % ranks == 0 or not declared
+    try:
+        actions(name, 0, ranks, microbatches, chunks)
+    except PlanError:
+        return False
+    return True
+
+
+def holds_more_before(name: str) -> bool:
+    """Whether a rank is known to hold in flight at least what a rank with fewer ranks behind it holds (`WARM_UP`, c)."""
+    return forwards_first(name) or _warm_up(name) is not None
+
+
+def representative_microbatches(name: str, ranks: int, microbatches: int) -> int:
+    """A number of microbatches, at most the given one, with the same `in_flight` and `weights_behind` on every rank."""
+    return microbatches if _warm_up(name) is None else min(microbatches, 2 * ranks)
+
+
+def most_in_flight(name: str, ranks: int, microbatches: int, chunks: int) -> tuple[int, int]:
+    """Upper bounds on both numbers of each pair of `in_flight`, on every rank of a pipeline of up to `ranks` ranks."""
+    k, every = _warm_up(name), microbatches * chunks
+    most = every if k is None else min(every, (k + chunks - 1) * ranks)
+    return most, most if get(name).SPLITS_BACKWARD else 0
+
+
+def _warm_up(name: str) -> int | None:
+    declared = getattr(get(name), "WARM_UP", None)
+    return None if declared is None else int(declared)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,6 +15,10 @@ CHUNKED = False
 OVERLAPS_SENDS = False
 SPLITS_BACKWARD = False
 RECEIVES_FIRST = True
+SEARCHED = False
+FORWARDS_FIRST = False
+WHOLE_ROUNDS = False
+WARM_UP = 1
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

@@ -9,6 +9,9 @@ CHUNKED = False
 OVERLAPS_SENDS = False
 SPLITS_BACKWARD = False
 RECEIVES_FIRST = False
+SEARCHED = False
+FORWARDS_FIRST = True
+WHOLE_ROUNDS = False
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

@@ -7,7 +7,7 @@ with all of them if there are only `ranks` microbatches.
 
 from __future__ import annotations
 
-from sim.errors import PlanError
+from sim.errors import NotDefined
 from sim.plan.program import Action, Program
 
 NAME = "interleaved"
@@ -15,12 +15,18 @@ CHUNKED = True
 OVERLAPS_SENDS = True
 SPLITS_BACKWARD = False
 RECEIVES_FIRST = False
+SEARCHED = True
+FORWARDS_FIRST = False
+WHOLE_ROUNDS = True
+WARM_UP = 2
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
-    """Compute actions of a pipeline rank; raises PlanError unless the number of microbatches is a multiple of `ranks`."""
+    """Compute actions of a pipeline rank; raises NotDefined unless the number of microbatches is a multiple of `ranks`."""
     if microbatches % ranks:
-        raise PlanError(f"schedule interleaved needs a multiple of pp {ranks} microbatches, not {microbatches}")
+        raise NotDefined(
+            f"schedule interleaved needs a number of microbatches that is a multiple of pp {ranks}, not {microbatches}"
+        )
     total = microbatches * chunks
     warmup = total if microbatches == ranks else min(2 * (ranks - rank - 1) + (chunks - 1) * ranks, total)
     forward = [_nth(k, ranks, chunks, False) for k in range(total)]
@@ -34,6 +40,6 @@ def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
 
 def _nth(k: int, ranks: int, chunks: int, backward: bool) -> tuple[int, int]:
     """(chunk, microbatch) of the k-th forward (or backward) of every rank."""
-    group, place = divmod(k, ranks * chunks)
-    chunk, offset = divmod(place, ranks)
+    group, position = divmod(k, ranks * chunks)
+    chunk, offset = divmod(position, ranks)
     return (chunks - 1 - chunk if backward else chunk), group * ranks + offset

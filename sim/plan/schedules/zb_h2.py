@@ -20,6 +20,10 @@ CHUNKED = False
 OVERLAPS_SENDS = True
 SPLITS_BACKWARD = True
 RECEIVES_FIRST = False
+SEARCHED = True
+FORWARDS_FIRST = False
+WHOLE_ROUNDS = False
+WARM_UP = 2
 
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -20,8 +19,9 @@ from sim.hardware.cluster import Trunk
 from sim.kernels import lowering
 from sim.plan.plan import Plan
 from sim.units import MICRO
+from tests import builders
+from tests.builders import any_plan, cluster, device, fleet, nic, wire
 
-Make = Callable[..., Any]
 Traces = list[list[Node]]
 NAMES = {number: name for name, number in OPERATIONS.items()}
 
@@ -169,11 +169,11 @@ def told(plan: Plan, rank: int) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_a_tiny_plan_written_out(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_a_tiny_plan_written_out() -> None:
     """pp 2, dp 2, two microbatches, one layer a stage. A message is 64 tokens x 96 values x 2 bytes = 12288 bytes. Stage 0 has
     185568 parameters (embedding 768 x 96, a layer of 12 x 96^2 and 13 x 96): in bf16, half of them of each rank, 185568 bytes;
     their gradients in fp32 742272. Stage 1 has two vectors of 96 more, of the last norm."""
-    plan = make_plan(make_fleet(make_cluster(nodes=2, devices=2)), pp=2, dp=2, microbatches=2, layers=(1, 1))
+    plan = builders.plan(fleet(cluster(nodes=2, devices=2)), pp=2, dp=2, microbatches=2, layers=(1, 1))
     assert Groups(plan).ranks == {1: (0, 1), 2: (2, 3)}
     assert told(plan, 1) == [
         ("start dp all_gather.0", (), (2, "1"), 185568),
@@ -203,10 +203,10 @@ def test_a_tiny_plan_written_out(make_plan: Make, make_fleet: Make, make_cluster
     ]
 
 
-def test_sends_that_overlap_hold_nothing_but_one_another(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_sends_that_overlap_hold_nothing_but_one_another() -> None:
     """Interleaved, two stages a rank: rank 0 sends activations and gradients to the same peer; none has the tag of another."""
-    one = make_fleet(make_cluster(devices=2))
-    plan = make_plan(one, pp=2, vpp=2, microbatches=2, layers=(1,) * 4, schedule="interleaved")
+    one = fleet(cluster(devices=2))
+    plan = builders.plan(one, pp=2, vpp=2, microbatches=2, layers=(1,) * 4, schedule="interleaved")
     found = told(plan, 0)
     sends = [(index, name, facts) for index, (name, _, facts, _) in enumerate(found, 1) if name.startswith("send")]
     assert sorted(facts for _, _, facts in sends) == [(0, 1, tag) for tag in (0, 4, 5, 8, 12, 13)]
@@ -216,12 +216,10 @@ def test_sends_that_overlap_hold_nothing_but_one_another(make_plan: Make, make_f
     assert {index for index in chained if index in waited} == set(chained[:-1])
 
 
-def test_attention_around_a_ring_goes_on_beside_the_messages(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_attention_around_a_ring_goes_on_beside_the_messages() -> None:
     """tp 2, cp 2: keys and values of 64 tokens x 48 values x 2 x 2 bytes = 12288 in all, half of them of each rank; with
     gradients in the backward twice that. The tensor-parallel ranks of a stage with both ends meet three times each way."""
-    plan = make_plan(
-        make_fleet(make_cluster(nodes=2, devices=2)), tp=2, cp=2, layers=(1,), zero_stage=0, overlap_grad_reduce=False
-    )
+    plan = builders.plan(fleet(cluster(nodes=2, devices=2)), tp=2, cp=2, layers=(1,), zero_stage=0, overlap_grad_reduce=False)
     assert Groups(plan).ranks == {1: (0, 1), 2: (2, 3), 3: (0, 2), 4: (1, 3), 5: (0, 2), 6: (1, 3)}
     assert told(plan, 3) == [
         ("F0", (), (), 0),
@@ -241,10 +239,10 @@ def test_attention_around_a_ring_goes_on_beside_the_messages(make_plan: Make, ma
     ]
 
 
-def test_blocks_that_share_state_reduce_inside_and_then_across(make_plan: Make, make_fleet: Make, make_cluster: Make) -> None:
+def test_blocks_that_share_state_reduce_inside_and_then_across() -> None:
     """259488 parameters: gradients in fp32, 1037952 bytes, are scattered over two ranks, and each half is reduced across."""
-    machines = make_fleet(make_cluster(nodes=2, devices=2))
-    plan = make_plan(machines, dp=4, layers=(1,), zero_shard_size=2, overlap_param_gather=False)
+    machines = fleet(cluster(nodes=2, devices=2))
+    plan = builders.plan(machines, dp=4, layers=(1,), zero_shard_size=2, overlap_param_gather=False)
     assert Groups(plan).ranks == {1: (0, 1), 2: (2, 3), 3: (0, 2), 4: (1, 3)}
     assert told(plan, 2) == [
         ("F0", (), (), 0),
@@ -256,32 +254,27 @@ def test_blocks_that_share_state_reduce_inside_and_then_across(make_plan: Make, 
     ]
 
 
-def test_laws_of_traces(plans: Make) -> None:
-    @given(plan=plans(ranks=16))
-    @settings(max_examples=40)
-    def laws(plan: Plan) -> None:
-        groups, found = traces(plan)
-        hold_order(found)
-        hold_messages(found)
-        hold_groups(groups, found)
-        hold_bytes(plan, groups, found)
-        hold_compute(plan, found)
-
-    laws()
+@given(plan=any_plan(ranks=16))
+@settings(max_examples=40)
+def test_laws_of_traces(plan: Plan) -> None:
+    groups, found = traces(plan)
+    hold_order(found)
+    hold_messages(found)
+    hold_groups(groups, found)
+    hold_bytes(plan, groups, found)
+    hold_compute(plan, found)
 
 
-def test_a_trace_takes_the_engines_time_where_the_network_takes_none(
-    plans: Make, make_cluster: Make, make_fleet: Make, make_device: Make, make_wire: Make, make_nic: Make
-) -> None:
+def test_a_trace_takes_the_engines_time_where_the_network_takes_none() -> None:
     """Slow devices of two speeds, so that whole microseconds are exact enough, on wires without end."""
     endless = {"bandwidth": 1e30}
     clusters = [
-        make_cluster(name, 2, 4, (make_nic(**endless),), make_device(name, speed, 1e6), make_wire(**endless))
+        cluster(name, 2, 4, (nic(**endless),), device(name, speed, 1e6), wire(**endless))
         for name, speed in (("a", 1e9), ("b", 1.7e9))
     ]
-    machines = make_fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e30, 0.0),))
+    machines = fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e30, 0.0),))
 
-    @given(plan=plans(ranks=16, machines=machines, interference=False))
+    @given(plan=any_plan(ranks=16, machines=machines, interference=False))
     @settings(max_examples=40)
     def law(plan: Plan) -> None:
         groups, found = traces(plan)

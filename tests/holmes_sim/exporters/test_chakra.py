@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,14 +15,14 @@ from holmes_sim.exporters import chakra
 from sim.errors import PlanError
 from sim.hardware.cluster import Device, Fabric, Trunk
 from sim.plan.plan import Plan
-
-Make = Callable[..., Any]
+from tests import builders
+from tests.builders import cluster, fleet
 
 
 @pytest.fixture
-def two_hosts(make_cluster: Make, make_fleet: Make, make_plan: Make) -> Plan:
+def two_hosts() -> Plan:
     """tp 2, pp 2, dp 2 on two hosts of four."""
-    return make_plan(make_fleet(make_cluster("ib", 2, 4)), tp=2, pp=2, dp=2, microbatches=2)
+    return builders.plan(fleet(cluster("ib", 2, 4)), tp=2, pp=2, dp=2, microbatches=2)
 
 
 def test_files_of_a_plan(two_hosts: Plan) -> None:
@@ -65,61 +64,61 @@ def test_network_of_alike_hosts(two_hosts: Plan) -> None:
     }  # fmt: skip
 
 
-def test_network_of_one_host(make_cluster: Make, make_fleet: Make, make_plan: Make, make_wire: Make) -> None:
-    wire = make_wire(bandwidth=2.0**31, latency=1.5e-6, efficiency=0.5)
-    plan = make_plan(make_fleet(make_cluster(devices=2, intra_node=wire)), dp=2)
+def test_network_of_one_host() -> None:
+    wire = builders.wire(bandwidth=2.0**31, latency=1.5e-6, efficiency=0.5)
+    plan = builders.plan(fleet(cluster(devices=2, intra_node=wire)), dp=2)
     assert yaml.safe_load(network.text(network.dimensions(plan))) == {
         "topology": ["Switch"], "npus_count": [2], "bandwidth": [1], "latency": [1500],
     }  # fmt: skip
 
 
-def test_networks_that_dimensions_cannot_tell(make_cluster: Make, make_fleet: Make, make_plan: Make, make_nic: Make) -> None:
-    one = make_fleet(make_cluster("a", 2, 4))
+def test_networks_that_dimensions_cannot_tell() -> None:
+    one = fleet(cluster("a", 2, 4))
     askew = (Device("a", 1, 0), Device("a", 0, 0), Device("a", 0, 1), Device("a", 1, 1))
-    thin = make_fleet(make_cluster("a", 2, 1, fabric=Fabric(1, 4.0)))
-    two = make_fleet(make_cluster("a"), make_cluster("b"), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),))
+    thin = fleet(cluster("a", 2, 1, fabric=Fabric(1, 4.0)))
+    two = fleet(cluster("a"), cluster("b"), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 0.0),))
     found = [
-        list(network.unlike(plan))
+        list(network.unsupported(plan))
         for plan in (
-            make_plan(one, dp=8), make_plan(one, dp=4, placement=askew), make_plan(one, dp=5), make_plan(thin, dp=2),
-            make_plan(two, dp=2),
+            builders.plan(one, dp=8), builders.plan(one, dp=4, placement=askew),
+            builders.plan(one, dp=5), builders.plan(thin, dp=2),
+            builders.plan(two, dp=2),
         )
     ]  # fmt: skip
+    order = "ranks do not fill the hosts one after the other, with the same number on each"
     assert found == [
-        [], ["ranks do not fill host after host alike"], ["ranks do not fill host after host alike"],
-        ["leaves are oversubscribed 4 to 1"], ["clusters a, b have networks of their own"],
+        [], [order], [order],
+        ["leaves are oversubscribed 4 to 1"], ["clusters a, b have separate networks"],
     ]  # fmt: skip
-    launch = chakra.launch(make_plan(two, dp=2))
+    launch = chakra.launch(builders.plan(two, dp=2))
     assert "network.yml" not in launch.files
     assert "--network-configuration=YOURS" in launch.how
-    assert launch.assumed[-1].startswith("No network.yml is written: clusters a, b have networks of their own; ASTRA-sim's")
+    assert launch.assumed[-1].startswith("No network.yml is written: clusters a, b have separate networks; ASTRA-sim's")
 
 
-def test_another_algorithm_than_a_ring_is_refused(make_cluster: Make, make_fleet: Make, make_plan: Make) -> None:
-    plan = make_plan(make_fleet(make_cluster(nodes=2, devices=2)), dp=4, collective={"dp": "hierarchical"})
+def test_another_algorithm_than_a_ring_is_refused() -> None:
+    plan = builders.plan(fleet(cluster(nodes=2, devices=2)), dp=4, collective={"dp": "hierarchical"})
     with pytest.raises(PlanError) as refused:
         exporting.export(plan, "chakra")
     assert str(refused.value) == (
-        "chakra cannot express collective hierarchical of dp groups: ASTRA-sim plays every group as one ring "
+        "chakra cannot express collective hierarchical of dp groups: ASTRA-sim runs every group as one ring "
         "(CommunicatorGroup.cc); ring"
     )
 
 
 def test_more_groups_than_streams_have_numbers_are_refused(two_hosts: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chakra, "MOST_GROUPS", 7)
-    assert list(chakra.against(two_hosts)) == ["groups 8: ASTRA-sim's numbers of streams overflow; at most 7"]
+    assert list(chakra.unsupported(two_hosts)) == ["groups 8: ASTRA-sim's stream numbers overflow; at most 7"]
 
 
 @pytest.mark.parametrize(
     ("shape", "line"),
     [
-        ({"cp": 2}, "The walk of keys and values around a cp ring is an all_gather of them"),
-        ({"ep": 2, "shape": {"experts": 4, "experts_per_token": 2}}, "ASTRA-sim hands an all_to_all of some of the ranks on"),
+        ({"cp": 2}, "The ring exchange of keys and values among cp ranks is an all_gather"),
+        ({"ep": 2, "shape": {"experts": 4, "experts_per_token": 2}}, "ASTRA-sim forwards an all_to_all of some of the ranks"),
     ],
 )
-def test_what_astra_sim_plays_otherwise_is_told(
-    shape: dict[str, Any], line: str, make_cluster: Make, make_fleet: Make, make_plan: Make
-) -> None:
-    machines = make_fleet(make_cluster(devices=4))
-    assert any(told.startswith(line) for told in chakra.launch(make_plan(machines, dp=2, **shape)).assumed)
-    assert not any(told.startswith(line) for told in chakra.launch(make_plan(machines, dp=2)).assumed)
+def test_what_astra_sim_plays_otherwise_is_told(shape: dict[str, Any], line: str) -> None:
+    machines = fleet(cluster(devices=4))
+    assert any(told.startswith(line) for told in chakra.launch(builders.plan(machines, dp=2, **shape)).assumed)
+    assert not any(told.startswith(line) for told in chakra.launch(builders.plan(machines, dp=2)).assumed)

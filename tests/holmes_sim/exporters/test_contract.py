@@ -23,7 +23,7 @@ def plan_for(target: str, feature: features.Feature) -> Plan:
 
 
 def can(target: str, feature: features.Feature) -> bool:
-    return not any(exporters.get(target).against(plan_for(target, feature)))
+    return not any(exporters.get(target).unsupported(plan_for(target, feature)))
 
 
 def table() -> str:

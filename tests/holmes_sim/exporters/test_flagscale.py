@@ -85,7 +85,7 @@ def test_places_that_share_hosts_are_one_mesh():
     hetero = read(plan, "conf/train/plan.yaml")["model"]["hetero"]
     assert hetero["hetero_device_types"] == ["stages0-1", "stages2-3", "stages4-5"]
     assert hetero["hetero_process_meshes"] == [2, 1, 1, 1, 2, 2, 1, 1, 1, 2, 2, 1, 1, 1, 2]
-    assert not list(flagscale.against(plan))
+    assert not list(flagscale.unsupported(plan))
 
 
 def test_run_hands_the_files_to_flagscale(tmp_path):
@@ -116,13 +116,13 @@ def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
         (plan_of("virtual stages"), "vpp 2: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"),
         (plan_of("context parallel"), "cp 2: its meshes of device types have no context parallelism; cp 1"),
         (plan_of("ZeRO 1 shared by half of dp"),
-         "zero_shard_size 2: all replicas share the optimizer's state; no zero_shard_size"),
+         "zero_shard_size 2: all replicas shard the optimizer state; no zero_shard_size"),
         (plan_of(config={"tp": 1, "pp": 4}, layers=(6,) * 4),
-         "places 0 to 1 of the pipeline on shared hosts: between meshes it joins the replicas of a mesh with several places in "
-         "a wrong order; hosts that hold one place each, or dp 1"),
+         "pipeline ranks 0 to 1 on shared hosts: between meshes it joins the replicas of a mesh with several pipeline ranks in "
+         "a wrong order; hosts with one pipeline rank each, or dp 1"),
         (plan_of("replicas of unlike microbatches"),
-         "num_microbatches 9, 7: all replicas get equally many; --strategy holmes keeps them even"),
+         "num_microbatches 9, 7: all replicas have the same number; --strategy holmes keeps them equal"),
     ],
 )  # fmt: skip
 def test_refusals(plan, line):
-    assert list(flagscale.against(plan)) == [line]
+    assert list(flagscale.unsupported(plan)) == [line]

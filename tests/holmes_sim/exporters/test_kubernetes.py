@@ -14,6 +14,8 @@ from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
 from sim.errors import PlanError
 from sim.hardware.cluster import Device, Trunk
+from tests import builders
+from tests.builders import cluster, device, nic
 
 POD_SPEC = {
     "restartPolicy": str,
@@ -80,23 +82,18 @@ def pods(launch, path: Path) -> list[str]:
     return told
 
 
-@pytest.fixture
-def fleet(make_fleet, make_cluster, make_nic, make_device):
+def fleet(hosts=((), ()), vendors=("nvidia", "amd")):
     """Two nodes of two devices on InfiniBand and two of two AMD devices on RoCE."""
-
-    def made(hosts=((), ()), vendors=("nvidia", "amd")):
-        nics = (make_nic("infiniband"), make_nic("ethernet")), (make_nic("roce", count=2), make_nic("ethernet"))
-        clusters = (
-            replace(make_cluster(name, 2, 2, own, make_device(vendor=vendor)), hosts=names)
-            for name, own, vendor, names in zip(("ib", "roce"), nics, vendors, hosts, strict=True)
-        )
-        return make_fleet(*clusters, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
-
-    return made
+    nics = (nic("infiniband"), nic("ethernet")), (nic("roce", count=2), nic("ethernet"))
+    clusters = (
+        replace(cluster(name, 2, 2, own, device(vendor=vendor)), hosts=names)
+        for name, own, vendor, names in zip(("ib", "roce"), nics, vendors, hosts, strict=True)
+    )
+    return builders.fleet(*clusters, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
 
 
-def test_alike_hosts_of_a_cluster_are_the_pods_of_one_job(make_plan, fleet, tmp_path):
-    found = exporters.get("kubernetes").launch(make_plan(fleet(), pp=3, dp=2, placement=SIX, layers=(3, 2, 1)))
+def test_alike_hosts_of_a_cluster_are_the_pods_of_one_job(tmp_path):
+    found = exporters.get("kubernetes").launch(builders.plan(fleet(), pp=3, dp=2, placement=SIX, layers=(3, 2, 1)))
     assert found.files["jobset.yaml"].content.split("  - name: roce-1\n")[0].splitlines()[6:] == FIRST_JOB.splitlines()
     assert pods(found, tmp_path) == [
         "ib-node0 with =mlx5_0: --nnodes=4 --nproc-per-node=2 --node-rank=0 --master-addr=tiny-ib-0-0-0.tiny "
@@ -147,10 +144,10 @@ FIRST_JOB = """\
 """
 
 
-def test_a_named_host_is_a_job_of_its_own_on_that_node(make_plan, fleet, tmp_path):
+def test_a_named_host_is_a_job_of_its_own_on_that_node(tmp_path):
     machines = fleet((("b2.example.org", "b1"), ("a4", "a3")), ("nvidia", "huawei"))
     across = tuple(Device(*place) for place in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 1)))
-    plan = make_plan(machines, pp=2, vpp=2, dp=2, schedule="interleaved", microbatches=2, placement=across)
+    plan = builders.plan(machines, pp=2, vpp=2, dp=2, schedule="interleaved", microbatches=2, placement=across)
     found = exporters.get("kubernetes").launch(plan)
     jobs = yaml.safe_load(found.files["jobset.yaml"].content)["spec"]["replicatedJobs"]
     specs = [job["template"]["spec"]["template"]["spec"] for job in jobs]
@@ -174,22 +171,22 @@ def test_a_named_host_is_a_job_of_its_own_on_that_node(make_plan, fleet, tmp_pat
     ]
 
 
-def test_hosts_of_one_cluster_that_are_not_alike_are_different_jobs(make_plan, fleet, tmp_path):
+def test_hosts_of_one_cluster_that_are_not_alike_are_different_jobs(tmp_path):
     places = (("ib", 0, 0), ("ib", 0, 1), ("roce", 0, 0), ("ib", 1, 1))
-    plan = make_plan(fleet(vendors=("amd", "amd")), dp=4, placement=tuple(Device(*place) for place in places))
+    plan = builders.plan(fleet(vendors=("amd", "amd")), dp=4, placement=tuple(Device(*place) for place in places))
     found = exporters.get("kubernetes").launch(plan)
     jobs = yaml.safe_load(found.files["jobset.yaml"].content)["spec"]["replicatedJobs"]
     assert [job["name"] for job in jobs] == ["ib-0", "roce-1", "ib-2"]
     assert [line.split()[0] for line in pods(found, tmp_path)] == ["ib-node0", "roce-node0", "ib-node1"]
     assert found.assumed[:3] == (
-        "Nodes of ib bear the label `holmes-sim/cluster: ib`, and each can play any of its hosts.",
-        "Nodes of roce bear the label `holmes-sim/cluster: roce`, and each can play any of its hosts.",
+        "Nodes of ib have the label `holmes-sim/cluster: ib`, and each can be any of its hosts.",
+        "Nodes of roce have the label `holmes-sim/cluster: roce`, and each can be any of its hosts.",
         "RDMA devices reach the pods by the site's own device plug-in: add its resource to `limits` where there is one.",
     )
 
 
-def test_kustomize_mounts_the_files_and_names_the_image(make_plan, fleet):
-    found = exporting.export(make_plan(fleet(), dp=4, placement=SIX[:4]), "kubernetes")
+def test_kustomize_mounts_the_files_and_names_the_image():
+    found = exporting.export(builders.plan(fleet(), dp=4, placement=SIX[:4]), "kubernetes")
     assert yaml.safe_load(found.files["kustomization.yaml"].content) == {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -201,9 +198,9 @@ def test_kustomize_mounts_the_files_and_names_the_image(make_plan, fleet):
     assert found.files.keys() >= {"node.sh", "holmes_launch.py", "ranks.json", "plan.json", "README.md"}
 
 
-def test_kueue_keeps_each_job_of_unnamed_hosts_inside_its_cluster(make_plan, fleet):
+def test_kueue_keeps_each_job_of_unnamed_hosts_inside_its_cluster():
     machines = fleet(((), ("a4", "a3")))
-    found = exporters.get("kubernetes").launch(make_plan(machines, pp=3, dp=2, placement=SIX))
+    found = exporters.get("kubernetes").launch(builders.plan(machines, pp=3, dp=2, placement=SIX))
     component = yaml.safe_load(found.files["kueue/kustomization.yaml"].content)
     assert (component["kind"], component["patches"][0]["target"]) == ("Component", {"kind": "JobSet"})
     assert yaml.safe_load(component["patches"][0]["patch"]) == [
@@ -235,28 +232,28 @@ LONG = "a-cluster-whose-name-is-so-long-that-no-pod-can-bear-it"
         ),
     ],
 )
-def test_what_kubernetes_would_not_take_is_refused(facts, spec, fault, make_plan, make_fleet, make_cluster, make_device):
-    fleet = make_fleet(replace(make_cluster("c", 1, 2, spec=make_device(**spec)), **facts))
+def test_what_kubernetes_would_not_take_is_refused(facts, spec, fault):
+    fleet = builders.fleet(replace(cluster("c", 1, 2, spec=device(**spec)), **facts))
     with pytest.raises(PlanError) as caught:
-        exporting.export(make_plan(fleet, dp=2), "kubernetes")
+        exporting.export(builders.plan(fleet, dp=2), "kubernetes")
     assert str(caught.value) == f"kubernetes cannot express {fault}"
 
 
-def test_one_image_for_two_vendors_is_told(make_plan, make_fleet, make_cluster, make_nic, make_device):
-    nics = (make_nic("roce"), make_nic("ethernet"))
-    own = [make_cluster(vendor, 1, 1, nics, make_device(vendor=vendor)) for vendor in ("nvidia", "amd")]
-    machines = make_fleet(*own, trunks=(Trunk(("nvidia", "amd"), "ethernet", 1e9, 0.0),))
-    told = "One image serves amd and nvidia: where there is one for each, say it at `image` of their jobs in jobset.yaml."
-    assert told in exporters.get("kubernetes").launch(make_plan(machines, dp=2)).assumed
-    machines = make_fleet(replace(own[0], nodes=2))
-    assert not any("image" in line for line in exporters.get("kubernetes").launch(make_plan(machines, dp=2)).assumed)
+def test_one_image_for_two_vendors_is_told():
+    nics = (nic("roce"), nic("ethernet"))
+    own = [cluster(vendor, 1, 1, nics, device(vendor=vendor)) for vendor in ("nvidia", "amd")]
+    machines = builders.fleet(*own, trunks=(Trunk(("nvidia", "amd"), "ethernet", 1e9, 0.0),))
+    told = "One image serves amd and nvidia: if each has its own, set `image` of their jobs in jobset.yaml."
+    assert told in exporters.get("kubernetes").launch(builders.plan(machines, dp=2)).assumed
+    machines = builders.fleet(replace(own[0], nodes=2))
+    assert not any("image" in line for line in exporters.get("kubernetes").launch(builders.plan(machines, dp=2)).assumed)
 
 
-def test_a_launch_that_is_too_large_is_refused(make_plan, fleet, monkeypatch):
+def test_a_launch_that_is_too_large_is_refused(monkeypatch):
     target = exporters.get("kubernetes")
     monkeypatch.setattr(target, "CONFIG_MAP_BYTES", 1024)
     monkeypatch.setattr(target, "OBJECT_BYTES", 1024)
-    table, jobset = target.against(make_plan(fleet(), pp=3, dp=2, placement=SIX))
+    table, jobset = target.unsupported(builders.plan(fleet(), pp=3, dp=2, placement=SIX))
     assert table.startswith("4 hosts: ") and table.endswith(" bytes of plan, rank table and shim; a ConfigMap holds 1,024")
     assert jobset.startswith("2 jobs: ")
     assert jobset.endswith(
@@ -264,7 +261,7 @@ def test_a_launch_that_is_too_large_is_refused(make_plan, fleet, monkeypatch):
     )  # fmt: skip
 
 
-def test_a_name_that_begins_with_a_digit_gets_a_letter_before_it(make_plan, fleet):
+def test_a_name_that_begins_with_a_digit_gets_a_letter_before_it():
     machines = replace(fleet(), name="3 Sites")
-    found = exporters.get("kubernetes").launch(make_plan(machines, dp=4, placement=SIX[:4]))
+    found = exporters.get("kubernetes").launch(builders.plan(machines, dp=4, placement=SIX[:4]))
     assert yaml.safe_load(found.files["jobset.yaml"].content)["metadata"]["name"] == "plan-3-sites"

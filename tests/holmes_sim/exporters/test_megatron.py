@@ -26,7 +26,7 @@ def written(plan, name):
 
 
 def refusals(plan):
-    return list(megatron.against(plan))
+    return list(megatron.unsupported(plan))
 
 
 def test_arguments_of_unlike_stages():
@@ -119,7 +119,7 @@ def test_precision_of_gradients(precision, gradients, flags):
 def test_flash_attention_recomputes_nothing_selectively():
     launch = megatron.launch(plan_of("plain", recompute="selective"))
     assert "recompute" not in launch.files["megatron.args"].content
-    assert any(line.startswith("recompute selective says nothing") for line in launch.assumed)
+    assert any(line.startswith("recompute selective has no effect") for line in launch.assumed)
 
 
 def test_networks_of_a_pipeline_across_fabrics():
@@ -189,7 +189,7 @@ def test_a_host_keeps_the_rdma_that_only_groups_of_the_framework_use():
         BY_NAME["plain"], config={"pp": 3}, layers=(8, 8, 8), nodes=("a/node0", "b/node0", "a/node1"), order=tuple(range(12)),
     )  # fmt: skip
     plan = features.plan_of(feature)
-    by_host = {host.name: environment.of_host(plan, host) for host in hosts.of_plan(plan)}
+    by_host = {host.name: environment.Environments(plan).of_host(host) for host in hosts.of_plan(plan)}
     assert by_host["a-node0"]["NCCL_IB_HCA"] == by_host["a-node1"]["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
     assert by_host["b-node0"]["NCCL_IB_DISABLE"] == "1"
     assert "embd: {net_name: IB}" in written(plan, "nccl.yaml")
@@ -248,13 +248,13 @@ def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_t
     ("name", "line"),
     [
         ("replicas of unlike microbatches",
-         "num_microbatches 9, 7: all replicas get equally many; --strategy holmes keeps them even"),
-        ("schedule zb-h1", "schedule zb-h1: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
-        ("schedule gpipe", "schedule gpipe: it plays 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
-        ("ZeRO 3", "zero_stage 3: its distributed optimizer shares the optimizer's state alone; "
+         "num_microbatches 9, 7: all replicas have the same number; --strategy holmes keeps them equal"),
+        ("schedule zb-h1", "schedule zb-h1: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
+        ("schedule gpipe", "schedule gpipe: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
+        ("ZeRO 3", "zero_stage 3: its distributed optimizer shards the optimizer state only; "
          "zero_stage 0 or 1 (--zero-stage 1)"),
         ("fp32", "attention flash: its kernels take fp16 and bf16, not fp32; attention unfused, or precision bf16"),
-        ("devices of two vendors", "vendors nvidia, amd: NCCL does not join them, and gloo cannot send what lies on a device; "
+        ("devices of two vendors", "vendors nvidia, amd: NCCL does not join them, and gloo cannot send tensors of devices; "
          "devices of one vendor, or a fleet with communicator unified"),
         ("devices of Huawei alone", "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"),
     ],
@@ -267,12 +267,12 @@ def test_refusals(name, line):
     ("config", "model", "precision", "line"),
     [
         ({"overlap_grad_reduce": False}, {}, "bf16",
-         "overlap_grad_reduce false: --overlap-param-gather must have --overlap-grad-reduce with it; "
+         "overlap_grad_reduce false: --overlap-param-gather requires --overlap-grad-reduce; "
          "both of them, or overlap_param_gather false too"),
         ({"pp": 1, "vpp": 2, "dp": 4, "num_microbatches": (4,) * 4, "schedule": "interleaved"}, {}, "bf16",
          "vpp 2: virtual stages need a pipeline; pp 2 or more, or vpp 1"),
         ({"schedule": "interleaved"}, {}, "bf16",
-         "schedule interleaved: with vpp 1 it plays plain 1F1B; vpp 2 or more, or --schedule 1f1b"),
+         "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"),
         ({"attention": "unfused"}, {}, "tf32", "precision tf32: there is no flag for it; bf16, fp16, fp32 or fp8"),
         ({"gradient_precision": "fp16"}, {}, "bf16",
          "gradient_precision fp16: there is no flag for it with precision bf16; fp32 or bf16"),
@@ -281,9 +281,9 @@ def test_refusals(name, line):
         ({}, {"heads": 18, "kv_heads": 3}, "bf16",
          "kv_heads 3: neither a multiple nor a divisor of tp 2; a tp that divides them or is a multiple"),
         ({"sequence_parallel": False}, features.EXPERTS, "bf16",
-         "sequence_parallel false: experts with tp 2 must have it; sequence_parallel true, or tp 1"),
+         "sequence_parallel false: experts with tp 2 require it; sequence_parallel true, or tp 1"),
         ({}, features.EXPERTS | {"mlp": "gelu"}, "bf16",
-         "mlp gelu: its biases are not divided in experts by tp 2; tp 1, or mlp swiglu or relu2"),
+         "mlp gelu: biases of experts are not sharded by tp 2; tp 1, or mlp swiglu or relu2"),
     ],
 )  # fmt: skip
 def test_refusals_of_combinations(config, model, precision, line):

@@ -15,6 +15,8 @@ from holmes_sim import exporters, exporting, launching
 from holmes_sim.launching import folder
 from sim.errors import PlanError
 from sim.hardware.cluster import Device, Trunk
+from tests import builders
+from tests.builders import cluster, nic
 
 MPIRUN = """\
 #!/usr/bin/env python3
@@ -46,14 +48,14 @@ SHIM = Path(launching.__file__).parent / "holmes_mpi.py"
 
 
 @pytest.fixture
-def crossed(make_fleet, make_cluster, make_nic, make_device, make_plan):
+def crossed():
     """Ranks 0 and 3 share a host, in the other order of their devices; layers are uneven."""
-    own = (make_nic("infiniband"), make_nic("ethernet")), (make_nic("roce"), make_nic("ethernet"))
-    ib = replace(make_cluster("ib", 2, 2, own[0]), hosts=("b0", "b1"))
-    roce = replace(make_cluster("roce", 2, 2, own[1]), hosts=("a1", "a0"))
-    fleet = make_fleet(ib, roce, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
+    own = (nic("infiniband"), nic("ethernet")), (nic("roce"), nic("ethernet"))
+    ib = replace(cluster("ib", 2, 2, own[0]), hosts=("b0", "b1"))
+    roce = replace(cluster("roce", 2, 2, own[1]), hosts=("a1", "a0"))
+    fleet = builders.fleet(ib, roce, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
     places = (("roce", 0, 1), ("ib", 0, 1), ("ib", 0, 0), ("roce", 0, 0), ("ib", 1, 0), ("ib", 1, 1))
-    return make_plan(fleet, pp=3, dp=2, placement=tuple(Device(*place) for place in places), layers=(3, 2, 1))
+    return builders.plan(fleet, pp=3, dp=2, placement=tuple(Device(*place) for place in places), layers=(3, 2, 1))
 
 
 def test_blocks_follow_the_ranks_and_name_all_slots_of_their_host(crossed):
@@ -133,8 +135,8 @@ def test_a_launch_that_is_not_the_plans_says_so(given, fault, tmp_path):
     assert (done.returncode, done.stderr) == (1, fault)
 
 
-def test_a_host_that_mpirun_would_read_otherwise_is_refused(make_plan, make_fleet, make_cluster):
-    plan = make_plan(make_fleet(replace(make_cluster("c", 1, 2), hosts=("fe80:1",))), dp=2)
+def test_a_host_that_mpirun_would_read_otherwise_is_refused():
+    plan = builders.plan(builders.fleet(replace(cluster("c", 1, 2), hosts=("fe80:1",))), dp=2)
     with pytest.raises(PlanError) as caught:
         exporting.export(plan, "mpi")
     assert str(caught.value) == (
@@ -142,7 +144,7 @@ def test_a_host_that_mpirun_would_read_otherwise_is_refused(make_plan, make_flee
     )  # fmt: skip
 
 
-def test_virtual_stages_change_nothing_of_a_launch(make_plan, make_fleet, make_cluster):
-    plan = make_plan(make_fleet(make_cluster("c", 2, 2)), pp=2, dp=2, vpp=2, schedule="interleaved", microbatches=2)
+def test_virtual_stages_change_nothing_of_a_launch():
+    plan = builders.plan(builders.fleet(cluster("c", 2, 2)), pp=2, dp=2, vpp=2, schedule="interleaved", microbatches=2)
     blocks = [line for line in exporters.get("mpi").launch(plan).files["mpirun.sh"].content.splitlines() if "-np" in line]
     assert [block.split()[:4] for block in blocks] == [["-np", "2", "-host", "c-node0:2"], ["-np", "2", "-host", "c-node1:2"]]

@@ -13,6 +13,8 @@ from holmes_sim import exporters, exporting
 from holmes_sim.launching import folder
 from sim.errors import PlanError
 from sim.hardware.cluster import Device, Trunk
+from tests import builders
+from tests.builders import cluster, device, nic
 
 SRUN = """\
 #!/usr/bin/env python3
@@ -35,18 +37,13 @@ echo "$SLURMD_NODENAME is $HOLMES_HOST with $NCCL_IB_HCA:" "${@:1:4}" "${@:7}"
 TWO = (Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),)
 
 
-@pytest.fixture
-def fleet(make_fleet, make_cluster, make_nic, make_device):
+def fleet(named=()):
     """Two nodes of two devices on InfiniBand and two of one device on RoCE; `named` says what the hosts are called."""
-
-    def made(named=()):
-        nvidia = make_device(vendor="nvidia")
-        own = (make_nic("infiniband"), make_nic("ethernet")), (make_nic("roce", count=2), make_nic("ethernet"))
-        clusters = make_cluster("ib", 2, 2, own[0], nvidia), make_cluster("roce", 2, 1, own[1], nvidia)
-        names = dict(named)
-        return make_fleet(*(replace(one, hosts=names.get(one.name, ())) for one in clusters), trunks=TWO)
-
-    return made
+    nvidia = device(vendor="nvidia")
+    own = (nic("infiniband"), nic("ethernet")), (nic("roce", count=2), nic("ethernet"))
+    clusters = cluster("ib", 2, 2, own[0], nvidia), cluster("roce", 2, 1, own[1], nvidia)
+    names = dict(named)
+    return builders.fleet(*(replace(one, hosts=names.get(one.name, ())) for one in clusters), trunks=TWO)
 
 
 def run(launch, path: Path, nodes: str) -> list[str]:
@@ -62,13 +59,13 @@ def run(launch, path: Path, nodes: str) -> list[str]:
     return told.stdout.replace(f"{path}/launch/", "").splitlines()
 
 
-def test_clusters_without_host_names_are_asked_for_by_feature_and_played_by_number(make_plan, fleet, tmp_path):
-    found = exporters.get("slurm").launch(make_plan(fleet(), pp=3, dp=2, placement=SIX, layers=(3, 2, 1)))
+def test_clusters_without_host_names_are_asked_for_by_feature_and_played_by_number(tmp_path):
+    found = exporters.get("slurm").launch(builders.plan(fleet(), pp=3, dp=2, placement=SIX, layers=(3, 2, 1)))
     assert found.files["job.sbatch"].content == JOB
     assert "hosts=(ib-node0 ib-node1 roce-node0 roce-node1)  # by task\n" in found.files["node.sh"].content
     assert found.assumed[:2] == (
-        "Nodes of ib bear Slurm's feature `ib`, and each can play any of its hosts.",
-        "Nodes of roce bear Slurm's feature `roce`, and each can play any of its hosts.",
+        "Nodes of ib have Slurm's feature `ib`, and each can be any of its hosts.",
+        "Nodes of roce have Slurm's feature `roce`, and each can be any of its hosts.",
     )
     assert run(found, tmp_path, "cn7 cn9 cn1 cn2") == [
         "cn7 is ib-node0 with =mlx5_0: --nnodes=4 --nproc-per-node=2 --node-rank=0 --master-addr=cn7 train.py a word",
@@ -111,16 +108,16 @@ srun \\
         (("b9-ib", "b10-ib"), "b9-ib,b10-ib"),
     ],
 )
-def test_hosts_whose_number_is_not_last_are_listed_one_by_one(names, asked, make_plan, fleet):
+def test_hosts_whose_number_is_not_last_are_listed_one_by_one(names, asked):
     """Slurm 22.05.8 to `scontrol show hostnames gpu[1-2].site`: Invalid hostlist."""
-    plan = make_plan(fleet({"ib": names}), dp=4)
+    plan = builders.plan(fleet({"ib": names}), dp=4)
     assert f"#SBATCH --nodelist={asked}\n" in exporters.get("slurm").launch(plan).files["job.sbatch"].content
 
 
-def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(make_plan, fleet, tmp_path):
+def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(tmp_path):
     machines = fleet({"ib": ("b2", "b1"), "roce": ("a4", "a3")})
     across = tuple(Device(*place) for place in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 0)))
-    found = exporters.get("slurm").launch(make_plan(machines, pp=4, placement=across))
+    found = exporters.get("slurm").launch(builders.plan(machines, pp=4, placement=across))
     asked = [line for line in found.files["job.sbatch"].content.splitlines() if "nodelist" in line]
     assert asked == ["#SBATCH --nodelist=a4,a3", "#SBATCH --nodelist=b2,b1"]
     assert "MASTER_ADDR" not in found.files["job.sbatch"].content
@@ -132,24 +129,24 @@ def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(make_pla
     ]
 
 
-def test_where_one_cluster_is_named_its_nodes_go_by_name_and_the_others_by_number(make_plan, fleet, tmp_path):
-    plan = make_plan(fleet({"ib": ("b2", "b1")}), pp=2, vpp=2, dp=3, schedule="interleaved", microbatches=2, placement=SIX)
+def test_where_one_cluster_is_named_its_nodes_go_by_name_and_the_others_by_number(tmp_path):
+    plan = builders.plan(fleet({"ib": ("b2", "b1")}), pp=2, vpp=2, dp=3, schedule="interleaved", microbatches=2, placement=SIX)
     found = exporters.get("slurm").launch(plan)
     assert "hosts=('' '' roce-node0 roce-node1)  # by task; empty: by name\n" in found.files["node.sh"].content
     told = [line.split(" with ")[0] for line in run(found, tmp_path, "b1 b2 x8 x9")]
     assert told == ["b1 is b1", "b2 is b2", "x8 is roce-node0", "x9 is roce-node1"]
 
 
-def test_one_cluster_is_a_plain_job(make_plan, fleet, tmp_path):
-    found = exporters.get("slurm").launch(make_plan(fleet(), dp=4, placement=SIX[:4]))
+def test_one_cluster_is_a_plain_job(tmp_path):
+    found = exporters.get("slurm").launch(builders.plan(fleet(), dp=4, placement=SIX[:4]))
     job = found.files["job.sbatch"].content
     assert "het" not in job
     assert "srun \\\n  --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 $all bash" in job
     assert [line.split(" with ")[0] for line in run(found, tmp_path, "n1 n2")] == ["n1 is ib-node0", "n2 is ib-node1"]
 
 
-def test_devices_that_slurm_calls_otherwise_are_not_asked_for(make_plan, make_fleet, make_cluster, make_device):
-    plan = make_plan(make_fleet(make_cluster("npu", 2, 1, spec=make_device(vendor="huawei"))), dp=2)
+def test_devices_that_slurm_calls_otherwise_are_not_asked_for():
+    plan = builders.plan(builders.fleet(cluster("npu", 2, 1, spec=device(vendor="huawei"))), dp=2)
     found = exporters.get("slurm").launch(plan)
     assert "gpus" not in found.files["job.sbatch"].content
     assert found.assumed[1] == (
@@ -158,9 +155,9 @@ def test_devices_that_slurm_calls_otherwise_are_not_asked_for(make_plan, make_fl
     )
 
 
-def test_submitted_from_elsewhere_the_job_says_so(make_plan, fleet, tmp_path):
+def test_submitted_from_elsewhere_the_job_says_so(tmp_path):
     job = tmp_path / "job.sbatch"
-    job.write_text(exporting.export(make_plan(fleet(), dp=4, placement=SIX[:4]), "slurm").files["job.sbatch"].content)
+    job.write_text(exporting.export(builders.plan(fleet(), dp=4, placement=SIX[:4]), "slurm").files["job.sbatch"].content)
     environment = {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "PATH": os.environ["PATH"]}
     told = subprocess.run(["bash", str(job)], env=environment, text=True, capture_output=True)
     assert (told.returncode, told.stderr) == (
@@ -169,10 +166,10 @@ def test_submitted_from_elsewhere_the_job_says_so(make_plan, fleet, tmp_path):
     )
 
 
-def test_more_clusters_than_components_are_refused(make_plan, fleet, monkeypatch):
+def test_more_clusters_than_components_are_refused(monkeypatch):
     monkeypatch.setattr(exporters.get("slurm"), "MOST", 1)
     with pytest.raises(PlanError) as caught:
-        exporting.export(make_plan(fleet(), pp=3, dp=2, placement=SIX), "slurm")
+        exporting.export(builders.plan(fleet(), pp=3, dp=2, placement=SIX), "slurm")
     assert str(caught.value) == (
         "slurm cannot express 2 clusters: a heterogeneous job has at most 1 components; a plan on fewer clusters"
     )  # fmt: skip

@@ -11,26 +11,28 @@ from holmes_sim.exporters import torchtitan
 from sim.hardware.cluster import Trunk
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.prediction import Prediction
+from tests import builders
+from tests.builders import device, fleet, nic
 
 LLAMA = {"mlp": "swiglu", "kv_heads": 8}
 
 
 @pytest.fixture
-def two_fabrics(make_fleet, make_cluster, make_nic):
+def two_fabrics():
     """One host of two devices under InfiniBand, one under RoCE, Ethernet between them."""
-    nics = {kind: (make_nic(kind), make_nic("ethernet", 1e9)) for kind in ("infiniband", "roce")}
-    clusters = (make_cluster(name, devices=2, nics=nics[kind]) for name, kind in (("ib", "infiniband"), ("ro", "roce")))
-    return make_fleet(*clusters, trunks=(Trunk(("ib", "ro"), "ethernet", 1e9, 1e-4),))
+    nics = {kind: (nic(kind), nic("ethernet", 1e9)) for kind in ("infiniband", "roce")}
+    clusters = (builders.cluster(name, devices=2, nics=nics[kind]) for name, kind in (("ib", "infiniband"), ("ro", "roce")))
+    return fleet(*clusters, trunks=(Trunk(("ib", "ro"), "ethernet", 1e9, 1e-4),))
 
 
 @pytest.fixture
-def one_fabric(make_fleet, make_cluster):
+def one_fabric():
     """Four hosts of four devices."""
-    return make_fleet(make_cluster("c", nodes=4, devices=4))
+    return fleet(builders.cluster("c", nodes=4, devices=4))
 
 
 def written(plan, name=torchtitan.MODULE):
-    assert list(torchtitan.against(plan)) == []
+    assert list(torchtitan.unsupported(plan)) == []
     return torchtitan.launch(plan).files[name].content
 
 
@@ -49,8 +51,8 @@ def parts(plan):
     return space["parts"]()
 
 
-def test_an_uneven_pipeline_across_fabrics(make_plan, two_fabrics):
-    plan = make_plan(two_fabrics, tp=2, pp=2, layers=(3, 1), microbatches=4, microbatch_size=2, shape=LLAMA, seq_len=128)
+def test_an_uneven_pipeline_across_fabrics(two_fabrics):
+    plan = builders.plan(two_fabrics, tp=2, pp=2, layers=(3, 1), microbatches=4, microbatch_size=2, shape=LLAMA, seq_len=128)
     assert parts(plan) == [
         ["tok_embeddings", "layers.0", "layers.1", "layers.2"],
         ["layers.3", "norm", "lm_head"],
@@ -81,8 +83,8 @@ def test_an_uneven_pipeline_across_fabrics(make_plan, two_fabrics):
     }
 
 
-def test_the_model_is_of_the_plans_shape(make_plan, one_fabric):
-    text = written(make_plan(one_fabric, tp=2, layers=(5,), shape=LLAMA | {"ffn_hidden": 200}))
+def test_the_model_is_of_the_plans_shape(one_fabric):
+    text = written(builders.plan(one_fabric, tp=2, layers=(5,), shape=LLAMA | {"ffn_hidden": 200}))
     model = next(part for part in ast.parse(text).body if getattr(part, "name", "") == "model")
     assert ast.unparse(model.body[1]) == "dim, vocab = (96, 768)"
     layers = next(word.value for word in model.body[2].value.keywords if word.arg == "layers")
@@ -95,14 +97,14 @@ def test_the_model_is_of_the_plans_shape(make_plan, one_fabric):
     assert "param_init=llama3._EMBEDDING_INIT" in text
 
 
-def test_a_tied_embedding_without_a_pipeline_is_initialised_once(make_plan, one_fabric):
-    text = written(make_plan(one_fabric, shape=LLAMA | {"tied_embeddings": True}))
+def test_a_tied_embedding_without_a_pipeline_is_initialised_once(one_fabric):
+    text = written(builders.plan(one_fabric, shape=LLAMA | {"tied_embeddings": True}))
     assert "enable_weight_tying=True" in text
     assert "param_init=llama3._EMBEDDING_SKIP_INIT" in text
 
 
-def test_virtual_stages_of_unlike_layers_stand_in_pipeline_order(make_plan, one_fabric):
-    plan = make_plan(one_fabric, pp=2, vpp=2, layers=(1, 2, 2, 1), schedule="interleaved", microbatches=4, shape=LLAMA)
+def test_virtual_stages_of_unlike_layers_stand_in_pipeline_order(one_fabric):
+    plan = builders.plan(one_fabric, pp=2, vpp=2, layers=(1, 2, 2, 1), schedule="interleaved", microbatches=4, shape=LLAMA)
     assert parts(plan) == [
         ["tok_embeddings", "layers.0"],
         ["layers.1", "layers.2"],
@@ -122,38 +124,38 @@ def test_virtual_stages_of_unlike_layers_stand_in_pipeline_order(make_plan, one_
         ({"dp": 4, "pp": 1, "zero_stage": 3}, "1", "4", "always"),
     ],
 )
-def test_zero_is_the_degrees_of_fsdp(make_plan, one_fabric, config, replicate, shard, reshard):
+def test_zero_is_the_degrees_of_fsdp(one_fabric, config, replicate, shard, reshard):
     numbers = (4,) * config["dp"]
-    said = settings(make_plan(one_fabric, microbatches=numbers, shape=LLAMA, seq_len=1024, **config))
+    said = settings(builders.plan(one_fabric, microbatches=numbers, shape=LLAMA, seq_len=1024, **config))
     assert said["parallelism.data_parallel_replicate_degree"] == replicate
     assert said["parallelism.data_parallel_shard_degree"] == shard
     assert said["parallelism.fsdp_reshard_after_forward"] == repr(reshard)
 
 
-def test_without_a_pipeline_microbatches_are_accumulated(make_plan, one_fabric):
-    said = settings(make_plan(one_fabric, dp=2, zero_stage=3, microbatches=4, microbatch_size=2, shape=LLAMA))
+def test_without_a_pipeline_microbatches_are_accumulated(one_fabric):
+    said = settings(builders.plan(one_fabric, dp=2, zero_stage=3, microbatches=4, microbatch_size=2, shape=LLAMA))
     assert said["training.local_batch_size"] == "2"
     assert said["training.global_batch_size"] == "16"
     assert not [name for name in said if "pipeline_parallel_schedule" in name or "fqns" in name]
 
 
-def test_recomputation_of_all_and_fp32(make_plan, one_fabric):
-    plan = make_plan(one_fabric, recompute="full", precision="fp32", shape=LLAMA)
+def test_recomputation_of_all_and_fp32(one_fabric):
+    plan = builders.plan(one_fabric, recompute="full", precision="fp32", shape=LLAMA)
     assert settings(plan)["config.activation_checkpoint"] == "FullAC.Config()"
     assert settings(plan)["training.mixed_precision_param"] == "'float32'"
     assert "from torchtitan.distributed.activation_checkpoint import FullAC\n" in written(plan)
 
 
 @pytest.mark.parametrize(("step", "allowed"), [(None, None), (50.0, None), (61.0, "610")])
-def test_long_steps_get_the_time_that_they_take(make_plan, one_fabric, step, allowed):
-    plan = make_plan(one_fabric, shape=LLAMA)
+def test_long_steps_get_the_time_that_they_take(one_fabric, step, allowed):
+    plan = builders.plan(one_fabric, shape=LLAMA)
     promised = Prediction(step or 1.0, 1.0, 1.0, 1.0, 0.5, (1.0,), 0.0, 0.0, 1.0)
     said = settings(plan.annotated(prediction=promised) if step else plan)
     assert said.get("config.comm.train_timeout_seconds") == allowed
 
 
-def test_a_zero_bubble_schedule_is_a_table_of_places(make_plan, one_fabric):
-    plan = make_plan(one_fabric, pp=3, schedule="zb-h1", microbatches=3, shape=LLAMA)
+def test_a_zero_bubble_schedule_is_a_table_of_places(one_fabric):
+    plan = builders.plan(one_fabric, pp=3, schedule="zb-h1", microbatches=3, shape=LLAMA)
     assert written(plan, torchtitan.TIMETABLE).splitlines() == [
         "0F0,0F1,0F2,0I0,0W0,0I1,0W1,0I2,0W2",
         "1F0,1F1,1I0,1F2,1I1,1W0,1I2,1W1,1W2",
@@ -191,20 +193,20 @@ def test_torch_plays_the_schedules_that_it_has_a_name_for_in_our_order(pp, vpp, 
         assert torchtitan.timetable(config).splitlines() == theirs
 
 
-def test_a_named_schedule_has_no_table(make_plan, one_fabric):
-    plan = make_plan(one_fabric, pp=4, schedule="1f1b", microbatches=4, shape=LLAMA)
+def test_a_named_schedule_has_no_table(one_fabric):
+    plan = builders.plan(one_fabric, pp=4, schedule="1f1b", microbatches=4, shape=LLAMA)
     assert torchtitan.TIMETABLE not in torchtitan.launch(plan).files
 
 
-def test_a_name_cannot_end_the_text_that_it_stands_in(make_plan, one_fabric):
-    plan = make_plan(one_fabric, shape=LLAMA)
+def test_a_name_cannot_end_the_text_that_it_stands_in(one_fabric):
+    plan = builders.plan(one_fabric, shape=LLAMA)
     named = replace(plan.workload, model=replace(plan.workload.model, name='llama """ \\'))
     text = torchtitan.launch(replace(plan, workload=named)).files[torchtitan.MODULE].content
     assert ast.get_docstring(ast.parse(text)).startswith("llama   on tiny for torchtitan 0.3.0: plan ")
 
 
-def test_torchrun_starts_torchtitan_with_the_plan(make_plan, two_fabrics):
-    plan = make_plan(two_fabrics, tp=2, pp=2, microbatches=2, shape=LLAMA)
+def test_torchrun_starts_torchtitan_with_the_plan(two_fabrics):
+    plan = builders.plan(two_fabrics, tp=2, pp=2, microbatches=2, shape=LLAMA)
     script = torchtitan.launch(plan).files["launch/ro-node0.sh"].content
     assert script.endswith('"$here"/holmes_launch.py -m torchtitan.train --module holmes_plan --config plan "$@"\n')
 
@@ -217,14 +219,14 @@ REFUSED = [
     ({"shape": LLAMA | {"head_dim": 8}}, "head_dim 8: llama3 takes hidden / heads; 4"),
     ({"pp": 2, "shape": LLAMA | {"tied_embeddings": True}},
      "tied_embeddings with pp 2: it does not tie weights across stages; pp 1"),
-    ({"precision": "fp16"}, "precision fp16: mixed_precision_param knows bfloat16 and float32; bf16 or fp32"),
+    ({"precision": "fp16"}, "precision fp16: mixed_precision_param supports bfloat16 and float32; bf16 or fp32"),
     ({"attention": "unfused"}, "attention unfused: it has fused attention only (flex, varlen); flash"),
     ({"gradient_precision": "bf16"}, "gradient_precision bf16: gradients are reduced as fp32 (mixed_precision_reduce); fp32"),
     ({"pp": 2, "dp": 2, "microbatches": (3, 5)},
-     "num_microbatches 3, 5: all replicas play equally many; --strategy holmes keeps them even"),
+     "num_microbatches 3, 5: all replicas have the same number; --strategy holmes keeps them equal"),
     ({"tp": 3}, "tp 3: it must divide kv_heads 8; a divisor of it"),
     ({"seq_len": 262144}, "seq_len 262144: its RoPE ends at 131072; no more than that"),
-    ({"tp": 4, "sequence_parallel": True, "seq_len": 66}, "seq_len 66: it is cut in 4 by tp and cp; a multiple of 4"),
+    ({"tp": 4, "sequence_parallel": True, "seq_len": 66}, "seq_len 66: it is split in 4 by tp and cp; a multiple of 4"),
     ({"cp": 2, "seq_len": 128}, "seq_len 128 with cp 2: a rank takes whole mask blocks; a multiple of 256"),
     ({"vpp": 2, "schedule": "interleaved", "layers": (1, 1)}, "vpp 2 with pp 1: there are stages only in a pipeline; vpp 1"),
     ({"schedule": "gpipe", "microbatches": 2},
@@ -238,27 +240,28 @@ REFUSED = [
     ({"dp": 2, "zero_stage": 1, "microbatches": 2},
      "zero_stage 1 with pp 1: each microbatch gathers weights and reduces; --zero-stage 3, or one microbatch"),
     ({"pp": 2, "dp": 2, "vpp": 4, "schedule": "interleaved", "microbatches": 4},
-     "vpp 4 with zero_stage 1: it keeps 3 stages of a place gathered; at most 3"),
+     "vpp 4 with zero_stage 1: it keeps 3 stages of each rank gathered; at most 3"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("facts", "line"), REFUSED, ids=[line.split(":")[0] for _, line in REFUSED])
-def test_what_it_cannot_express_is_refused(make_plan, one_fabric, facts, line):
-    assert list(torchtitan.against(make_plan(one_fabric, **{"shape": LLAMA} | facts))) == [line]
+def test_what_it_cannot_express_is_refused(one_fabric, facts, line):
+    assert list(torchtitan.unsupported(builders.plan(one_fabric, **{"shape": LLAMA} | facts))) == [line]
 
 
-def test_experts_over_ranks_are_refused(make_plan, one_fabric):
+def test_experts_over_ranks_are_refused(one_fabric):
     experts = LLAMA | {"experts": 4, "experts_per_token": 2}
-    plan = make_plan(one_fabric, dp=2, ep=2, shape=experts)
-    assert list(torchtitan.against(plan)) == ["experts 4: llama3 is dense; 0", "ep 2: llama3 has no experts; ep 1"]
+    plan = builders.plan(one_fabric, dp=2, ep=2, shape=experts)
+    assert list(torchtitan.unsupported(plan)) == ["experts 4: llama3 is dense; 0", "ep 2: llama3 has no experts; ep 1"]
 
 
-def test_recomputation_of_unfused_attention_alone_is_refused(make_plan, one_fabric):
-    plan = make_plan(one_fabric, recompute="selective", attention="unfused", shape=LLAMA)
-    assert "recompute selective: its SelectiveAC keeps products and recomputes all else; none or full" in torchtitan.against(
-        plan
+def test_recomputation_of_unfused_attention_alone_is_refused(one_fabric):
+    plan = builders.plan(one_fabric, recompute="selective", attention="unfused", shape=LLAMA)
+    assert (
+        "recompute selective: its SelectiveAC keeps matrix products and recomputes the rest; none or full"
+        in torchtitan.unsupported(plan)
     )
-    fused = make_plan(one_fabric, recompute="selective", shape=LLAMA)
+    fused = builders.plan(one_fabric, recompute="selective", shape=LLAMA)
     assert settings(fused)["config.activation_checkpoint"] == "None"
 
 
@@ -270,10 +273,10 @@ def test_recomputation_of_unfused_attention_alone_is_refused(make_plan, one_fabr
         (("amd", "amd"), None),
     ],
 )
-def test_devices_are_of_one_vendor_that_it_runs_on(make_plan, two_fabrics, make_device, vendors, line):
+def test_devices_are_of_one_vendor_that_it_runs_on(two_fabrics, vendors, line):
     made = [
-        replace(cluster, node=replace(cluster.node, device=make_device(f"chip-{index}", vendor=vendor)))
+        replace(cluster, node=replace(cluster.node, device=device(f"chip-{index}", vendor=vendor)))
         for index, (cluster, vendor) in enumerate(zip(two_fabrics.clusters, vendors, strict=True))
     ]
-    plan = make_plan(replace(two_fabrics, clusters=tuple(made)), tp=2, pp=2, microbatches=2, shape=LLAMA)
-    assert list(torchtitan.against(plan)) == ([line] if line else [])
+    plan = builders.plan(replace(two_fabrics, clusters=tuple(made)), tp=2, pp=2, microbatches=2, shape=LLAMA)
+    assert list(torchtitan.unsupported(plan)) == ([line] if line else [])

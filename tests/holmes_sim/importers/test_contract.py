@@ -56,7 +56,7 @@ def test_every_fact_says_where_it_was_read(path):
     lines = text(path).splitlines()
     places = [host.where for host in found.hosts]
     for parts in found.parts:
-        places += [one.where for one in (parts.devices, parts.joints, *parts.nics) if one is not None]
+        places += [one.where for one in (parts.devices, parts.interconnect, *parts.nics) if one is not None]
     assert found.source == path.name
     assert places or found.measured
     for place in places:
@@ -82,12 +82,13 @@ def test_what_is_no_source_is_told_with_all_that_are(nothing):
     )
     with pytest.raises(HolmesError) as caught:
         importers.recognised(nothing, "x.txt")
-    assert str(caught.value) == f"x.txt: is none of the sources that can be read: {known}"
+    assert str(caught.value) == f"x.txt: not a known kind of source; known kinds: {known}"
 
 
 def test_two_sources_in_one_file_are_told():
     both = text(SAMPLES / "slurm_conf-block.conf") + text(SAMPLES / "nvidia_smi-a100.txt")
     with pytest.raises(
-        HolmesError, match=r"^x: looks like nvidia-smi topo -m and Slurm topology.conf or scontrol show topology at once"
+        HolmesError,
+        match=r"^x: looks like nvidia-smi topo -m and Slurm topology.conf or scontrol show topology; put",
     ):
         importers.recognised(both, "x")

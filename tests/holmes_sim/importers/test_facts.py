@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holmes_sim import importers
-from holmes_sim.importing.facts import Devices, Facts, Host, Joints, Nics, Parts
+from holmes_sim.importing.facts import Devices, Facts, Host, Interconnect, Nics, Parts
 
 SAMPLES = Path(__file__).parent / "samples"
 HEAD = 'Switch\t8 "S-%s"\t\t# "%s" base port 0 lid 0 lmc 0\n'
@@ -28,11 +28,11 @@ def test_slingshot_whose_rate_is_in_other_units_has_none():
     assert found.parts == (
         Parts(
             devices=Devices("x:4", "", "PCI device 0x1002:0x74a0", 4),
-            joints=Joints("x:4", "xgmi", 1, True),
+            interconnect=Interconnect("x:4", "xgmi", 1, True),
             nics=(Nics("x:12", "slingshot", 0.0, 4, ("cxi0", "cxi1", "cxi2", "cxi3")),),
         ),
     )
-    assert found.notes == ("x:12: speed 200000000 Mbit/s is no rate of a NIC; left out",)
+    assert found.notes == ("x:12: speed 200000000 Mbit/s is not a credible rate of a NIC; left out",)
 
 
 def test_links_through_several_switches_add_up():
@@ -41,19 +41,19 @@ def test_links_through_several_switches_add_up():
     gpus = "".join(f'<pci busid="{at}" vendor="0x10de" device="0x20b0"><gpu dev="{at}">{links}</gpu></pci>' for at in range(8))
     (parts,) = facts(f'<system version="1">\n<cpu>{gpus}</cpu></system>').parts
     assert parts.devices == Devices("x:2", "a100-sxm4-40gb", "PCI device 0x10de:0x20b0", 8)
-    assert parts.joints == Joints("x:2", "nvlink", 12, True)
+    assert parts.interconnect == Interconnect("x:2", "nvlink", 12, True)
 
 
 @pytest.mark.parametrize(
     ("counts", "joints"),
-    [((2, 1), Joints("x:1", "nvlink", 2, True)), ((2,), Joints("x:1", "nvlink", 2, False))],
+    [((2, 1), Interconnect("x:1", "nvlink", 2, True)), ((2,), Interconnect("x:1", "nvlink", 2, False))],
     ids=["all", "some"],
 )
 def test_links_to_other_gpus_are_told_pair_by_pair(counts, joints):
     links = "".join(f'<nvlink target="{at}" count="{count}" tclass="0x030200"/>' for at, count in enumerate(counts, 1))
     gpus = "".join(f'<pci busid="{at}"><gpu>{"" if at else links}</gpu></pci>' for at in range(3))
     (parts,) = facts(f'<system version="1">{gpus}</system>').parts
-    assert parts.joints == joints
+    assert parts.interconnect == joints
 
 
 def test_omni_path_and_efa():
@@ -64,14 +64,14 @@ def test_omni_path_and_efa():
         Nics("x:1", "omni-path", 12.5e9, 1, ("hfi1_0",)),
         Nics("x:2", "roce", 12.5e9, 1, ("rdmap1",)),
     )
-    assert found.notes == ("x: EFA is taken for RoCE: the catalogue has no type of its own for it",)
+    assert found.notes == ("x: EFA is imported as RoCE: the catalogue has no NIC type for EFA",)
 
 
 def test_bandwidth_of_leaves_down_and_up_and_ports_that_lead_nowhere():
     """Two ports of 400 Gbit/s down and two up; six down and four up on the two rails that count as one."""
     found = sample("ibnetdiscover-rails.txt")
     assert found.downlinks == (("A09-P1-IBLEAF-04-04", 100e9, 100e9), ("A09-P1-IBLEAF-04-02", 300e9, 200e9))
-    assert found.notes == ("x: 2 ports lead to adapters whose description names no host; they are left out",)
+    assert found.notes == ("x: 2 ports are left out: the description of their adapter does not name a host",)
 
 
 def test_a_host_whose_first_rail_is_dead_hangs_under_the_leaf_of_its_neighbours():

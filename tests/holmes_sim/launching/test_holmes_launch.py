@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from holmes_sim import commands
 from holmes_sim.launching import holmes_launch, nets, torch_launch
 from holmes_sim.launching.holmes_launch import host_of, network, seat_of
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.plan import Plan
-from tests import corpus, features
+from tests import features
+from tests.builders import any_plan
+from tests.peers import exported
 
 TABLE: dict[str, Any] = {
     "plan": "0", "world_size": 5, "unified": False,
@@ -115,22 +116,18 @@ def hold(plan: Plan) -> None:
     assert network(table, None) == network(table, list(everyone)) == expected(plan, nets.world_net_name(plan), everyone)
 
 
-def test_networks_are_those_of_the_plan(plans):
-    @given(plan=plans(ranks=24))
-    @settings(max_examples=60)
-    def law(plan: Plan) -> None:
-        hold(plan)
-
-    law()
+@given(plan=any_plan(ranks=24))
+@settings(max_examples=60)
+def test_networks_are_those_of_the_plan(plan: Plan) -> None:
+    hold(plan)
 
 
 def test_networks_are_those_of_every_plan_of_the_corpus():
     seen: set[str | None] = set()
-    for topology in commands.shipped_topologies():
-        for _, plan in corpus.plans(topology) if corpus.file_of(topology).exists() else ():
-            if plan.config.world_size <= 256:
-                hold(plan)
-                seen |= {nets.net_name(group) for group in plan.groups}
+    for _, plan in exported.shipped():
+        if plan.config.world_size <= 256:
+            hold(plan)
+            seen |= {nets.net_name(group) for group in plan.groups}
     for feature in features.FEATURES:
         hold(features.plan_of(feature))
     assert seen == {"IB", "Socket", None}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,8 +11,8 @@ from holmes_sim.launching.nets import net_name, one_vendor, world_net_name
 from sim.hardware.cluster import Cluster, Trunk
 from sim.plan.groups import Group
 from sim.plan.plan import Plan
-
-Make = Callable[..., Any]
+from tests import builders
+from tests.builders import cluster, device, fleet
 
 
 @pytest.mark.parametrize(
@@ -32,25 +30,21 @@ def test_net_of_a_group(nic: str, transport: str, name: str | None) -> None:
     assert net_name(Group("dp", (0, 1), nic, transport, "ring")) == name
 
 
-@pytest.fixture
-def two(make_cluster: Make, make_nic: Make, make_device: Make) -> Callable[[str, str], tuple[Cluster, Cluster]]:
+def two(a: str, b: str, vendor: str = "acme") -> tuple[Cluster, Cluster]:
     """Clusters a and b of two nodes of two devices, with RDMA NICs of these types and Ethernet; b's of another vendor."""
 
-    def made(a: str, b: str, vendor: str = "acme") -> tuple[Cluster, Cluster]:
-        def one(name: str, nic: str, of: str) -> Cluster:
-            return make_cluster(name, 2, 2, (make_nic(nic), make_nic("ethernet", 3e9)), make_device(vendor=of))
+    def one(name: str, nic: str, of: str) -> Cluster:
+        return cluster(name, 2, 2, (builders.nic(nic), builders.nic("ethernet", 3e9)), device(vendor=of))
 
-        return one("a", a, "acme"), one("b", b, vendor)
-
-    return made
+    return one("a", a, "acme"), one("b", b, vendor)
 
 
 def joined(kind: str) -> Trunk:
     return Trunk(("a", "b"), kind, 1e9, 1e-4)
 
 
-def test_a_hybrid_plan_goes_by_ib_in_each_fabric_and_by_sockets_across(two: Make, make_fleet: Make, make_plan: Make) -> None:
-    plan: Plan = make_plan(make_fleet(*two("infiniband", "roce"), trunks=(joined("ethernet"),)), tp=2, pp=2, dp=2)
+def test_a_hybrid_plan_goes_by_ib_in_each_fabric_and_by_sockets_across() -> None:
+    plan: Plan = builders.plan(fleet(*two("infiniband", "roce"), trunks=(joined("ethernet"),)), tp=2, pp=2, dp=2)
     assert {group.kind: net_name(group) for group in plan.groups} == {"tp": None, "dp": "IB", "pp": "Socket"}
     assert world_net_name(plan) == "Socket"
 
@@ -58,22 +52,22 @@ def test_a_hybrid_plan_goes_by_ib_in_each_fabric_and_by_sockets_across(two: Make
 @pytest.mark.parametrize(
     ("trunk", "name"), [("ethernet", "Socket"), ("infiniband", "IB")], ids=["Ethernet between", "InfiniBand between"]
 )
-def test_the_world_of_two_infiniband_clusters(trunk: str, name: str, two: Make, make_fleet: Make, make_plan: Make) -> None:
-    assert world_net_name(make_plan(make_fleet(*two("infiniband", "infiniband"), trunks=(joined(trunk),)), dp=8)) == name
+def test_the_world_of_two_infiniband_clusters(trunk: str, name: str) -> None:
+    assert world_net_name(builders.plan(fleet(*two("infiniband", "infiniband"), trunks=(joined(trunk),)), dp=8)) == name
 
 
-def test_the_world_on_one_node(make_cluster: Make, make_fleet: Make, make_plan: Make) -> None:
-    assert world_net_name(make_plan(make_fleet(make_cluster(devices=4)), dp=4)) is None
+def test_the_world_on_one_node() -> None:
+    assert world_net_name(builders.plan(fleet(cluster(devices=4)), dp=4)) is None
 
 
-def test_a_world_that_no_one_type_of_nic_joins(make_cluster: Make, make_nic: Make, make_fleet: Make, make_plan: Make) -> None:
+def test_a_world_that_no_one_type_of_nic_joins() -> None:
     """A square whose sides, the dp and pp groups, are of four types."""
     sides = {"ab": "infiniband", "cd": "slingshot", "ac": "ethernet", "bd": "roce"}
     clusters = [
-        make_cluster(name, 1, 1, tuple(make_nic(kind) for ends, kind in sides.items() if name in ends)) for name in "abcd"
+        cluster(name, 1, 1, tuple(builders.nic(kind) for ends, kind in sides.items() if name in ends)) for name in "abcd"
     ]
     trunks = tuple(Trunk((ends[0], ends[1]), kind, 1e9, 0.0) for ends, kind in sides.items())
-    plan = make_plan(make_fleet(*clusters, trunks=trunks), pp=2, dp=2)
+    plan = builders.plan(fleet(*clusters, trunks=trunks), pp=2, dp=2)
     assert {group.ranks: net_name(group) for group in plan.groups} == {
         (0, 1): "IB",
         (2, 3): None,
@@ -83,8 +77,8 @@ def test_a_world_that_no_one_type_of_nic_joins(make_cluster: Make, make_nic: Mak
     assert world_net_name(plan) == "Socket"
 
 
-def test_one_vendor(two: Make, make_fleet: Make, make_plan: Make) -> None:
-    plan = make_plan(make_fleet(*two("roce", "roce", "other"), trunks=(joined("ethernet"),)), pp=2, dp=4)
+def test_one_vendor() -> None:
+    plan = builders.plan(fleet(*two("roce", "roce", "other"), trunks=(joined("ethernet"),)), pp=2, dp=4)
     assert one_vendor(plan, (0, 1, 2, 3))
     assert one_vendor(plan, (4, 7))
     assert not one_vendor(plan, (0, 4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,27 +13,27 @@ from holmes_sim import exporting
 from holmes_sim.launching import environment, holmes_launch, hosts, megatron_groups, torch_launch
 from sim.hardware.cluster import Device, Trunk
 from sim.plan.plan import Plan
-
-Make = Callable[..., Any]
+from tests import builders
+from tests.builders import device, fleet, nic
 
 
 @pytest.fixture
-def uneven(make_cluster: Make, make_nic: Make, make_fleet: Make, make_plan: Make, make_device: Make) -> Plan:
+def uneven() -> Plan:
     """tp 1, pp 2, dp 3: ranks out of order on hosts of three, one and two of them, in two clusters joined by Ethernet."""
-    spec = make_device(vendor="nvidia")
+    spec = device(vendor="nvidia")
     nics = (
-        replace(make_nic("infiniband", count=2), names=("mlx5_0", "mlx5_3")),
-        replace(make_nic("ethernet"), names=("eno1",)),
+        replace(nic("infiniband", count=2), names=("mlx5_0", "mlx5_3")),
+        replace(nic("ethernet"), names=("eno1",)),
     )
-    ib = replace(make_cluster("ib", 2, 4, nics, spec), hosts=("a.site", "b.site"))
-    nics = (replace(make_nic("roce"), names=("mlx5_1",), gid_index=3), make_nic("ethernet", count=2))
-    roce = make_cluster("roce", 2, 2, nics, spec)
+    ib = replace(builders.cluster("ib", 2, 4, nics, spec), hosts=("a.site", "b.site"))
+    nics = (replace(nic("roce"), names=("mlx5_1",), gid_index=3), nic("ethernet", count=2))
+    roce = builders.cluster("roce", 2, 2, nics, spec)
     placement = (
         Device("ib", 1, 2), Device("ib", 0, 2), Device("ib", 0, 0),
         Device("roce", 1, 1), Device("ib", 0, 1), Device("roce", 1, 0),
     )  # fmt: skip
-    machines = make_fleet(ib, roce, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
-    return make_plan(machines, pp=2, dp=3, placement=placement)
+    machines = fleet(ib, roce, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
+    return builders.plan(machines, pp=2, dp=3, placement=placement)
 
 
 RANKS = """\
@@ -116,52 +115,46 @@ def test_a_rank_list_of_a_host_is_in_the_order_of_its_devices(uneven: Plan) -> N
         assert [uneven.placement[rank].index for rank in host.ranks] == sorted(host.devices)
 
 
-@pytest.fixture
-def joined(make_cluster: Make, make_nic: Make, make_fleet: Make, make_device: Make) -> Callable[..., Any]:
+def joined(a: tuple[str, ...], b: tuple[str, ...], trunks: tuple[str, ...], vendors: tuple[str, str] = ("nvidia",) * 2) -> Any:
     """Clusters a and b of two nodes of two devices with these NICs, and trunks of these types between them."""
 
-    def made(
-        a: tuple[str, ...], b: tuple[str, ...], trunks: tuple[str, ...], vendors: tuple[str, str] = ("nvidia",) * 2
-    ) -> Any:
-        def one(name: str, kinds: tuple[str, ...], vendor: str) -> Any:
-            nics = tuple(make_nic(kind, 1e10 if index == 0 else 5e9) for index, kind in enumerate(kinds))
-            return make_cluster(name, 2, 2, nics, make_device(vendor=vendor))
+    def one(name: str, kinds: tuple[str, ...], vendor: str) -> Any:
+        nics = tuple(nic(kind, 1e10 if index == 0 else 5e9) for index, kind in enumerate(kinds))
+        return builders.cluster(name, 2, 2, nics, device(vendor=vendor))
 
-        links = tuple(Trunk(("a", "b"), kind, 1e9, 0.0) for kind in trunks)
-        return make_fleet(one("a", a, vendors[0]), one("b", b, vendors[1]), trunks=links)
-
-    return made
+    links = tuple(Trunk(("a", "b"), kind, 1e9, 0.0) for kind in trunks)
+    return fleet(one("a", a, vendors[0]), one("b", b, vendors[1]), trunks=links)
 
 
-def test_groups_of_one_host_over_two_rdma_types_are_refused(joined: Make, make_plan: Make) -> None:
+def test_groups_of_one_host_over_two_rdma_types_are_refused() -> None:
     """Inside a cluster InfiniBand is faster; between them there is RoCE alone."""
     both = ("infiniband", "roce", "ethernet")
-    plan = make_plan(joined(both, both, ("roce",)), pp=2, dp=4)
+    plan = builders.plan(joined(both, both, ("roce",)), pp=2, dp=4)
     assert {group.kind: group.nic for group in plan.groups} == {"dp": "infiniband", "pp": "roce"}
-    assert list(environment.against(plan)) == [
+    assert list(environment.unsupported(plan)) == [
         "nic infiniband, roce of a/node0: NCCL has one list of RDMA devices for all groups of a process (NCCL_IB_HCA), and "
         "would join one type with the other; groups of each host on one RDMA type"
     ]
-    assert list(environment.against(make_plan(joined(both, both, ("infiniband",)), pp=2, dp=4))) == []
+    assert list(environment.unsupported(builders.plan(joined(both, both, ("infiniband",)), pp=2, dp=4))) == []
 
 
 @pytest.fixture
-def three(make_cluster: Make, make_nic: Make, make_fleet: Make, make_device: Make) -> Any:
+def three() -> Any:
     """a, c and b of two nodes of one device: a with InfiniBand and RoCE, b with RoCE as a has it, c with Ethernet alone."""
-    ethernet, spec = make_nic("ethernet", 1e9), make_device(vendor="nvidia")
-    infiniband = replace(make_nic("infiniband", 1e10), names=("mlx5_0",))
-    roce = replace(make_nic("roce", 5e9), names=("mlx5_9",), gid_index=3)
+    ethernet, spec = nic("ethernet", 1e9), device(vendor="nvidia")
+    infiniband = replace(nic("infiniband", 1e10), names=("mlx5_0",))
+    roce = replace(nic("roce", 5e9), names=("mlx5_9",), gid_index=3)
     nics = {"a": (infiniband, roce, ethernet), "c": (ethernet,), "b": (roce, ethernet)}
     pairs = [("a", "b", "roce"), ("a", "b", "ethernet"), ("a", "c", "ethernet"), ("b", "c", "ethernet")]
     trunks = tuple(Trunk((one, other), kind, 1e9, 0.0) for one, other, kind in pairs)
-    return make_fleet(*(make_cluster(name, 2, 1, own, spec) for name, own in nics.items()), trunks=trunks)
+    return fleet(*(builders.cluster(name, 2, 1, own, spec) for name, own in nics.items()), trunks=trunks)
 
 
-def test_a_group_beyond_the_plans_keeps_to_the_list_of_its_hosts(three: Any, make_plan: Make) -> None:
+def test_a_group_beyond_the_plans_keeps_to_the_list_of_its_hosts(three: Any) -> None:
     """RoCE joins the first stage with the last, but in the first NCCL may use InfiniBand alone: it would join the two."""
-    plan = make_plan(three, pp=3, dp=2)
-    assert list(environment.against(plan)) == []
-    assert [environment.of_host(plan, host).get("NCCL_IB_HCA") for host in hosts.of_plan(plan)] == [
+    plan = builders.plan(three, pp=3, dp=2)
+    assert list(environment.unsupported(plan)) == []
+    assert [environment.Environments(plan).of_host(host).get("NCCL_IB_HCA") for host in hosts.of_plan(plan)] == [
         "=mlx5_0", "=mlx5_0", None, None, "=mlx5_9", "=mlx5_9",
     ]  # fmt: skip
     table = json.loads(torch_launch.table(plan))
@@ -170,27 +163,27 @@ def test_a_group_beyond_the_plans_keeps_to_the_list_of_its_hosts(three: Any, mak
     assert "embd: {net_name: Socket}\n" in megatron_groups.nccl_yaml(plan)
 
 
-def test_where_no_group_goes_over_rdma_the_list_has_one_type(three: Any, make_plan: Make) -> None:
-    plan = make_plan(three, dp=6)
+def test_where_no_group_goes_over_rdma_the_list_has_one_type(three: Any) -> None:
+    plan = builders.plan(three, dp=6)
     assert {group.transport for group in plan.groups} == {"tcp"}
-    found = environment.of_host(plan, hosts.of_plan(plan)[0])
+    found = environment.Environments(plan).of_host(hosts.of_plan(plan)[0])
     assert found["NCCL_IB_HCA"] == "=mlx5_0"
     assert "NCCL_IB_GID_INDEX" not in found
 
 
-def test_a_fabric_of_a_plug_in_is_neither_listed_nor_switched_off(joined: Make, make_plan: Make) -> None:
+def test_a_fabric_of_a_plug_in_is_neither_listed_nor_switched_off() -> None:
     kinds = ("slingshot", "ethernet")
-    plan = make_plan(joined(kinds, kinds, ("ethernet",)), pp=2, dp=4)
-    found = environment.of_host(plan, hosts.of_plan(plan)[0])
+    plan = builders.plan(joined(kinds, kinds, ("ethernet",)), pp=2, dp=4)
+    found = environment.Environments(plan).of_host(hosts.of_plan(plan)[0])
     assert not found.keys() & {"NCCL_IB_HCA", "NCCL_IB_DISABLE"}
     assert environment.assumed(plan) == (
         "NCCL reaches slingshot by a plug-in, which must be installed and is chosen by NCCL itself.",
     )
 
 
-def test_hosts_without_ethernet_are_told(joined: Make, make_plan: Make) -> None:
-    plan = make_plan(joined(("infiniband",), ("infiniband",), ("infiniband",)), pp=2, dp=4)
-    assert "NCCL_SOCKET_IFNAME" not in environment.of_host(plan, hosts.of_plan(plan)[0])
+def test_hosts_without_ethernet_are_told() -> None:
+    plan = builders.plan(joined(("infiniband",), ("infiniband",), ("infiniband",)), pp=2, dp=4)
+    assert "NCCL_SOCKET_IFNAME" not in environment.Environments(plan).of_host(hosts.of_plan(plan)[0])
     names = ", ".join(cluster.name for cluster in plan.fleet.clusters)
     assert environment.assumed(plan) == (
         f"Nodes of {names} have no Ethernet NIC in the topology: NCCL and gloo choose the interface of their sockets "
@@ -198,10 +191,10 @@ def test_hosts_without_ethernet_are_told(joined: Make, make_plan: Make) -> None:
     )
 
 
-def test_roce_has_the_index_of_its_address(uneven: Plan, make_plan: Make) -> None:
+def test_roce_has_the_index_of_its_address(uneven: Plan) -> None:
     places = tuple(Device("roce", node, 0) for node in range(2))
-    plan = make_plan(uneven.fleet, dp=2, placement=places)
-    found = environment.of_host(plan, hosts.of_plan(plan)[1])
+    plan = builders.plan(uneven.fleet, dp=2, placement=places)
+    found = environment.Environments(plan).of_host(hosts.of_plan(plan)[1])
     assert found == {
         "NCCL_IB_HCA": "=mlx5_1", "NCCL_IB_GID_INDEX": "3", "NCCL_SOCKET_IFNAME": "=eth0,eth1", "GLOO_SOCKET_IFNAME": "eth0",
     }  # fmt: skip
@@ -211,20 +204,20 @@ def test_roce_has_the_index_of_its_address(uneven: Plan, make_plan: Make) -> Non
     ("vendor", "name"),
     [("nvidia", "CUDA_VISIBLE_DEVICES"), ("amd", "HIP_VISIBLE_DEVICES"), ("huawei", "ASCEND_RT_VISIBLE_DEVICES")],
 )
-def test_devices_that_are_not_the_first_are_the_only_ones_seen(vendor: str, name: str, joined: Make, make_plan: Make) -> None:
+def test_devices_that_are_not_the_first_are_the_only_ones_seen(vendor: str, name: str) -> None:
     machines = joined(("roce",), ("roce",), ("roce",), (vendor, vendor))
     places = (Device("a", 0, 1), Device("b", 0, 1), Device("b", 0, 0))
-    plan = make_plan(machines, dp=3, placement=places)
+    plan = builders.plan(machines, dp=3, placement=places)
     first, second = hosts.of_plan(plan)
-    assert environment.of_host(plan, first)[name] == "1"
-    assert name not in environment.of_host(plan, second)
+    assert environment.Environments(plan).of_host(first)[name] == "1"
+    assert name not in environment.Environments(plan).of_host(second)
 
 
-def test_vendors_that_share_no_library_are_told(joined: Make, make_plan: Make) -> None:
+def test_vendors_that_share_no_library_are_told() -> None:
     kinds = ("roce", "ethernet")
     machines = joined(kinds, kinds, kinds, ("nvidia", "amd"))
-    told = torch_launch.assumed(make_plan(machines, dp=8))
+    told = torch_launch.assumed(builders.plan(machines, dp=8))
     assert len(told) == 1
     assert told[0].startswith("Groups across amd and nvidia go over gloo, which takes tensors of devices in all_reduce and")
-    unified = torch_launch.assumed(make_plan(replace(machines, communicator="unified"), dp=8))
+    unified = torch_launch.assumed(builders.plan(replace(machines, communicator="unified"), dp=8))
     assert unified == ("Groups across amd and nvidia need the unified communicator's own backend, named by the script.",)

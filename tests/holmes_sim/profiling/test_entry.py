@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holmes_sim.profiling import entry
-from holmes_sim.profiling.found import Device, Found, Joined
 from holmes_sim.profiling.links import Link, Point
-from holmes_sim.profiling.links import Measured as Read
-from holmes_sim.profiling.spread import Spread
+from holmes_sim.profiling.links import LinkMeasurement as Read
+from holmes_sim.profiling.results import DeviceProfile, LinkProfile, ProfileResult
+from holmes_sim.profiling.timings import Timings
 from sim.analytic import plan_costs
 from sim.engine.engine import simulate
 from sim.formats import planfile, topology
@@ -28,7 +28,7 @@ from sim.workload.model import Model
 pytest.importorskip("torch")
 
 from holmes_sim.profiling.ceilings import Ceilings
-from holmes_sim.profiling.layers import Measured
+from holmes_sim.profiling.layers import LayerTimings
 from holmes_sim.profiling.machine import Machine
 
 MODEL = Model("tiny", 3, 64, 4, 4, 256, 512, learned_positions=32)
@@ -36,26 +36,26 @@ HERE = Machine("cpu", "Some CPU", "cpu", 2, 8 * 2**30)
 TOP = Ceilings(
     "fp32", 1e11, 2e10, 1e10, GemmCurve(2e-6, 0.5, 0.4, 0.0, (128, 256)), 0.125, (0.3, 0.25), 0.6, (), 0.015
 )  # fmt: skip
-LINK = Joined(
+LINK = LinkProfile(
     "mine-link",
     Link(2e-6, 4e-6, {"all_reduce": 1e10, "all_gather": 8e9}, 0.04, True),
     (Read("all_reduce.txt", (Point("all_reduce", 2, 1024.0, 1e-5),), 1, ("Some CPU",)),),
 )
 
 
-def pair(forward: float, backward: float) -> tuple[Spread, Spread]:
-    return Spread((forward,)), Spread((backward,))
+def pair(forward: float, backward: float) -> tuple[Timings, Timings]:
+    return Timings((forward,)), Timings((backward,))
 
 
-def row(tp: int, size: int, by: float) -> Measured:
-    update = Spread((0.5,))
-    return Measured(
+def row(tp: int, size: int, by: float) -> LayerTimings:
+    update = Timings((0.5,))
+    return LayerTimings(
         MODEL, 32, tp, size, pair(by, 2 * by), pair(by / 8, by / 4), pair(by / 2, by), update, MODEL.parameters // 2
     )
 
 
 ROWS = row(1, 1, 0.25), row(1, 2, 0.5), row(2, 1, 0.125)
-DEVICE = Device("mine", HERE, "torch 2.13.0+cpu, 2 threads", "2026-11-22", TOP, ROWS)
+DEVICE = DeviceProfile("mine", HERE, "torch 2.13.0+cpu, 2 threads", "2026-11-22", TOP, ROWS)
 TOLD = "measured 2026-11-22: Some CPU, torch 2.13.0+cpu, 2 threads"
 
 
@@ -82,7 +82,7 @@ def test_the_device_is_an_entry_of_the_catalogue() -> None:
     }
     assert set(sources) == set(facts) - {"name", "vendor"}
     assert sources["gemm"] == f"{TOLD}; fit of 0 products, mean error 12%"
-    text = entry.files(Found(DEVICE, None))["mine.yaml"]
+    text = entry.files(ProfileResult(DEVICE, None))["mine.yaml"]
     assert check(parse("mine.yaml", text), DeviceFacts).isolated().peak == (("fp32", 1e11),)
 
 
@@ -100,12 +100,12 @@ def test_a_row_of_the_profile() -> None:
 
 
 def test_a_device_of_the_catalogue_is_not_told_to_stand_in_place() -> None:
-    named = Device("l40s", HERE, "torch", "2026-11-22", TOP, (row(1, 1, 0.25),))
+    named = DeviceProfile("l40s", HERE, "torch", "2026-11-22", TOP, (row(1, 1, 0.25),))
     assert "in_place" not in entry.profile_facts(named)
 
 
-def written(folder: Path, joined: Joined | None = None) -> topology.Topology:
-    for name, text in entry.files(Found(DEVICE, joined)).items():
+def written(folder: Path, joined: LinkProfile | None = None) -> topology.Topology:
+    for name, text in entry.files(ProfileResult(DEVICE, joined)).items():
         (folder / name).write_text(text, encoding="utf-8")
     return topology.load(folder / "mine-topology.yaml")
 
@@ -151,12 +151,12 @@ def test_a_link_stands_in_place_of_an_interconnect() -> None:
         "all_reduce": 1.0, "all_gather": 0.8, "reduce_scatter": 0.8, "all_to_all": 0.8, "send_recv": 0.8
     }  # fmt: skip
     assert "all_to_all, reduce_scatter, send_recv guess" in facts["sources"]["efficiency"]
-    read = check(parse("link.yaml", entry.files(Found(None, LINK))["mine-link.yaml"]), LinkFacts)
+    read = check(parse("link.yaml", entry.files(ProfileResult(None, LINK))["mine-link.yaml"]), LinkFacts)
     assert read.isolated().bandwidth == 1e10
 
 
 def test_a_link_between_hosts_is_told_as_a_nic() -> None:
-    across = Joined(LINK.name, LINK.link, (Read("x", LINK.points, 2, ("GPU",)),))
+    across = LinkProfile(LINK.name, LINK.link, (Read("x", LINK.points, 2, ("GPU",)),))
     facts = entry.nic_facts(across)
     assert facts["nics"] == [{"type": "which it is", "bandwidth": "80 Gbit/s", "efficiency": 1.0}]
     assert facts["measured"]["rates"] == {"all_reduce": "10 GB/s", "all_gather": "8 GB/s"}

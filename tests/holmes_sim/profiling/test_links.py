@@ -68,10 +68,10 @@ def test_a_report_in_json_is_the_same_measurement_as_its_table() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        ("hello", "a.txt", r"a.txt: tells of 0 ranks, a link joins two or more"),
+        ("hello", "a.txt", r"a.txt: lists 0 ranks, but a link joins two or more"),
         (OLD, "run.log", r"run.log: does not say which collective ran; name the file after it \(all_gather, all_reduce"),
-        (OLD, "all_gather-all_reduce.log", r"tells of all_gather and all_reduce; give each a file of its own"),
-        (OLD.split("[1,0]<stdout>:  131")[0], "all_reduce.log", r"no measurement in it; rows of size, count"),
+        (OLD, "all_gather-all_reduce.log", r"names all_gather and all_reduce; give each operation its own file"),
+        (OLD.split("[1,0]<stdout>:  131")[0], "all_reduce.log", r"contains no measurement; rows of size, count"),
     ],
 )
 def test_what_is_no_such_table_is_told(text: str, name: str, message: str) -> None:
@@ -107,7 +107,7 @@ def points(rates: dict[str, float], ranks: tuple[int, ...], overhead: float, lat
 
 def test_a_link_that_keeps_the_law_is_found_again() -> None:
     link = links.fit(points({"all_reduce": 2e11, "all_gather": 1.5e11}, (2, 4, 8), 10e-6, 2e-6))
-    assert link.told_apart
+    assert link.separable
     assert link.overhead == pytest.approx(10e-6, rel=0.02)
     assert link.latency == pytest.approx(2e-6, rel=0.02)
     assert link.rates == pytest.approx({"all_reduce": 2e11, "all_gather": 1.5e11}, rel=0.02)
@@ -118,7 +118,7 @@ def test_a_link_that_keeps_the_law_is_found_again() -> None:
 
 def test_one_number_of_ranks_cannot_tell_overhead_from_latency() -> None:
     link = links.fit(points({"all_reduce": 1e10}, (2,), 9e-6, 3e-6))
-    assert not link.told_apart
+    assert not link.separable
     assert link.overhead == link.latency == pytest.approx(5e-6, rel=0.01)
 
 
@@ -134,7 +134,7 @@ def test_large_payloads_alone_keep_their_rate() -> None:
 def test_one_payload_has_a_rate_and_tells_no_latency() -> None:
     link = links.fit([Point("all_reduce", 2, 134217728.0, 0.0234186)])
     assert link.rates == {"all_reduce": pytest.approx(134217728.0 / 0.0234186)}
-    assert (link.overhead, link.latency, link.told_apart, link.error) == (0.0, 0.0, False, 0.0)
+    assert (link.overhead, link.latency, link.separable, link.error) == (0.0, 0.0, False, 0.0)
 
 
 def test_noise_between_payloads_of_one_time_is_no_endless_rate() -> None:

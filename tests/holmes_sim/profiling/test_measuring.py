@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from holmes_sim import cli, profiles  # noqa: E402
 from holmes_sim.profiling import layers, machine, probe  # noqa: E402
-from holmes_sim.profiling.layers import Apart, Stage  # noqa: E402
+from holmes_sim.profiling.layers import LocalTensorParallel, Stage  # noqa: E402
 from sim.errors import HolmesError  # noqa: E402
 from sim.formats import topology  # noqa: E402
 from sim.hardware.link_spec import OPERATIONS  # noqa: E402
@@ -35,7 +35,7 @@ def test_every_part_of_a_model_is_timed(model: Model, tp: int) -> None:
     here = machine.at_hand()
     for found in layers.measure(model, 16, tp, (1, 2), "fp32", here, 0.0):
         spreads = (*found.layer, *found.embedding, *found.head, found.update)
-        assert all(len(spread.seconds) == machine.FEWEST and spread.least > 0 for spread in spreads)
+        assert all(len(spread.seconds) == machine.FEWEST and spread.minimum > 0 for spread in spreads)
         assert found.updated >= model.parameters // tp
 
 
@@ -47,7 +47,7 @@ def test_a_stage_has_few_layers_and_updates_all_values() -> None:
 
 
 def test_a_rank_apart_meets_nobody() -> None:
-    tensors = Apart(2)
+    tensors = LocalTensorParallel(2)
     part = torch.arange(4.0).reshape(2, 2)
     assert tensors.all_gather(part).tolist() == [[0, 1], [2, 3], [0, 1], [2, 3]]
     assert tensors.reduce_scatter(part).tolist() == [[0, 1]]
@@ -81,7 +81,7 @@ def test_a_probe_needs_two() -> None:
 
 def test_numbers() -> None:
     assert profiles.numbers("4,1, 2,1", "--tp") == (1, 2, 4)
-    with pytest.raises(HolmesError, match=r"--tp '1;2': numbers of 1 or more are expected, such as 1,2,4"):
+    with pytest.raises(HolmesError, match=r"--tp '1;2': expected positive integers, such as 1,2,4"):
         profiles.numbers("1;2", "--tp")
 
 

@@ -18,7 +18,7 @@ def planned():
 
 @pytest.fixture(scope="session")
 def study(planned):
-    return reporting.study(planned, ("megatron",), 1.0)
+    return reporting.gather(planned, ("megatron",), 1.0)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,8 @@ from sim.errors import Infeasible
 from sim.formats import planfile
 from sim.kernels import memory
 from sim.units import GIBI
-from tests import corpus
+from tests import builders, corpus
+from tests.builders import cluster, device, fleet
 from tests.holmes_sim.reporting.reading import Page, actions, lookup, read
 
 
@@ -32,7 +33,7 @@ def page(html) -> Page:
 def large() -> tuple[Simulated, str]:
     """768 devices, 48 virtual stages."""
     plan = next(plan for name, plan in corpus.plans("hethub-768") if name == "certified")
-    found = reporting.study(plan, ())
+    found = reporting.gather(plan, ())
     return found.run, reporting.page(found)
 
 
@@ -96,29 +97,29 @@ def test_the_space_of_the_certificate_is_a_table(page, planned):
     assert all(axis.name in told for axis in planned.certificate.space)
     assert all(text in told for text in planned.certificate.outside)
     silent = planned.annotated(certificate=replace(planned.certificate, space=(), outside=()))
-    assert "Searched" not in Page(reporting.page(reporting.study(silent, ()))).one("section", id="certificate").text
+    assert "Searched" not in Page(reporting.page(reporting.gather(silent, ()))).one("section", id="certificate").text
 
 
 def test_a_promise_of_another_version_is_told(planned):
     promised = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
-    page = Page(reporting.page(reporting.study(planned.annotated(prediction=promised), ())))
+    page = Page(reporting.page(reporting.gather(planned.annotated(prediction=promised), ())))
     assert float(page.numbers["plan/prediction/step_s"][0].attributes["value"]) == promised.step_s
-    assert "The plan promises " in page.one("section", id="warnings").text
+    assert "The plan predicts " in page.one("section", id="warnings").text
 
 
 # the timeline
 
 
-def test_the_timeline_of_two_stages_action_by_action(make_plan, make_fleet, make_cluster):
+def test_the_timeline_of_two_stages_action_by_action():
     """1F1B on two devices that compute in no time but their own: the first stage runs one microbatch ahead."""
-    plan = make_plan(make_fleet(make_cluster(nodes=2)), pp=2, microbatches=2, zero_stage=0)
-    first, last = actions(Page(reporting.page(reporting.study(plan, ()))).spans)
+    plan = builders.plan(fleet(cluster(nodes=2)), pp=2, microbatches=2, zero_stage=0)
+    first, last = actions(Page(reporting.page(reporting.gather(plan, ()))).spans)
     computed = [(words, stage, microbatch) for words, kind, stage, microbatch, _, _ in first if kind in "FB"]
     assert computed == [("forward", 0, 0), ("forward", 0, 1), ("backward", 0, 0), ("backward", 0, 1)]
     computed = [(words, stage, microbatch) for words, kind, stage, microbatch, _, _ in last if kind in "FB"]
     assert computed == [("forward", 1, 0), ("backward", 1, 0), ("forward", 1, 1), ("backward", 1, 1)]
     assert {words for words, kind, *_ in first if kind == "send"} == {"activations sent to the next stage"}
-    assert {words for words, kind, *_ in last if kind == "send"} == {"gradients sent to the stage before"}
+    assert {words for words, kind, *_ in last if kind == "send"} == {"gradients sent to the previous stage"}
 
 
 def test_rows_have_the_seconds_of_the_simulated_ranks(large):
@@ -140,32 +141,32 @@ def test_rows_have_the_seconds_of_the_simulated_ranks(large):
 def test_a_large_plan_stays_small_and_says_what_was_folded(large):
     html = large[1]
     assert len(html.encode()) < 3_000_000
-    assert "768 ranks behave in 12 ways" in Page(html).one("section", id="pipeline").text
+    assert "768 ranks form 12 classes of equivalent ranks" in Page(html).one("section", id="pipeline").text
 
 
 def test_of_too_many_spans_some_rows_are_shown(large, monkeypatch):
     run = large[0]
     monkeypatch.setattr(spans, "MOST_SPANS", 35_000)
-    rows = spans.shown(run)
+    rows = spans.rows_to_draw(run)
     assert [group[0] // 64 for group in rows] == [0, 2, 4, 6, 8, 11], "places that lie evenly, both ends among them"
     monkeypatch.setattr(spans, "MOST_SPANS", 1)
-    assert [group[0] // 64 for group in spans.shown(run)] == [0, 11]
+    assert [group[0] // 64 for group in spans.rows_to_draw(run)] == [0, 11]
 
 
 # what to doubt
 
 
 def doubts(plan) -> str:
-    return Page(reporting.page(reporting.study(plan, ()))).one("section", id="warnings").text
+    return Page(reporting.page(reporting.gather(plan, ()))).one("section", id="warnings").text
 
 
 @pytest.mark.parametrize(
     ("share", "words"),
     [(0.94, None), (0.96, "(96.0%), within 5% of the limit."), (1.02, "(102.0%), more than its device has.")],
 )
-def test_memory_near_the_limit_is_told(make_plan, make_fleet, make_cluster, make_device, share, words):
+def test_memory_near_the_limit_is_told(share, words):
     def plan(size: float):
-        return make_plan(make_fleet(make_cluster(spec=make_device(memory=size))))
+        return builders.plan(fleet(cluster(spec=device(memory=size))))
 
     (peak,) = memory.peak_memory(plan(80e9))
     found = doubts(plan(peak / share))
@@ -177,21 +178,21 @@ def test_memory_near_the_limit_is_told(make_plan, make_fleet, make_cluster, make
 def test_what_nobody_measured_is_told(large, planned):
     told = Page(large[1]).one("section", id="warnings").text
     assert "mi250x: the efficiency of matrix products and the attention core is extrapolated, not measured." in told
-    assert "infinity-fabric-3: the share of its rate that payloads reach is extrapolated." in told
+    assert "infinity-fabric-3: its efficiency (payload share of the rate) is extrapolated." in told
     assert "between MI300X (0.47) and A100 (0.79)" in told, "and what it rests on"
     told = doubts(planned)
-    assert "roce: the share of its rate that payloads reach is extrapolated in part." in told
+    assert "roce: its efficiency (payload share of the rate) is extrapolated in part." in told
     assert "a100" not in told
 
 
-def test_products_too_small_for_the_curves_are_told(make_plan, make_fleet, make_cluster):
-    told = doubts(make_plan(make_fleet(make_cluster())))
-    assert "Products smaller than those that efficiencies were fitted to (1024 x 512 x 512), which are extrapolated: " in told
+def test_products_too_small_for_the_curves_are_told():
+    told = doubts(builders.plan(fleet(cluster())))
+    assert "Matrix products smaller than the fitted sizes (1024 x 512 x 512); their efficiency is extrapolated: " in told
     assert "up 64 x 384 x 96" in told
 
 
-def test_idle_devices_are_told(make_plan, make_fleet, make_cluster):
-    assert "2 of 3 devices stand idle." in doubts(make_plan(make_fleet(make_cluster(devices=3))))
+def test_idle_devices_are_told():
+    assert "2 of 3 devices are idle." in doubts(builders.plan(fleet(cluster(devices=3))))
 
 
 # strategies
@@ -201,7 +202,7 @@ def test_a_plan_for_its_energy_is_held_against_others_by_energy_too(planned):
     proof = replace(
         planned.certificate, objective="energy", lower_bound_per_token=planned.prediction.joules_per_token / 2, gap=0.5
     )
-    page = Page(reporting.page(reporting.study(planned.annotated(certificate=proof), ("megatron",), 1.0)))
+    page = Page(reporting.page(reporting.gather(planned.annotated(certificate=proof), ("megatron",), 1.0)))
     assert f"{planned.prediction.joules_per_token:.4g} J per token" in page.one("section", id="strategies").text
     assert "from the least energy" in page.one("section", id="certificate").text
 
@@ -211,20 +212,20 @@ def test_a_strategy_without_a_plan_says_why(planned, monkeypatch):
         raise Infeasible("holmes: nothing fits")
 
     monkeypatch.setattr(strategies, "get", lambda name: SimpleNamespace(plan=no_plan))
-    page = Page(reporting.page(reporting.study(planned, ("holmes",), 1.0)))
+    page = Page(reporting.page(reporting.gather(planned, ("holmes",), 1.0)))
     assert "no plan: nothing fits" in page.one("section", id="strategies").text
 
 
 def test_the_plans_own_strategy_is_not_asked_again(planned):
-    assert reporting.study(planned, ("certified",), 1.0).compared is None
+    assert reporting.gather(planned, ("certified",), 1.0).compared is None
 
 
 # launches
 
 
 def test_every_target_has_its_line_or_its_reason(planned, monkeypatch):
-    monkeypatch.setattr(csv, "against", lambda plan: iter(["tp 2: a table has no second dimension; tp 1 would do"]))
-    page = Page(reporting.page(reporting.study(planned, (), file="my plans/plan.json")))
+    monkeypatch.setattr(csv, "unsupported", lambda plan: iter(["tp 2: a table has no second dimension; tp 1 would do"]))
+    page = Page(reporting.page(reporting.gather(planned, (), file="my plans/plan.json")))
     launch = page.one("section", id="launch").text
     assert "csv cannot express tp 2: a table has no second dimension; tp 1 would do" in launch
     assert "--to csv" not in launch
@@ -255,11 +256,11 @@ def test_the_page_needs_nothing_from_anywhere(page):
     assert policy.startswith("default-src 'none';")
 
 
-def test_names_are_text_and_never_markup(make_plan, make_fleet, make_cluster):
-    plan = make_plan(make_fleet(make_cluster(name="a")))
+def test_names_are_text_and_never_markup():
+    plan = builders.plan(fleet(cluster(name="a")))
     name = "</script><b>&\"'"
     named = replace(plan, topology=replace(plan.topology, name=name))
-    page = Page(reporting.page(reporting.study(named, (), file=name)))
+    page = Page(reporting.page(reporting.gather(named, (), file=name)))
     assert page.one("h1").text == f"tiny on {name}"
     assert len(page.all("script")) == 2 and page.all("b") == []
 
@@ -279,7 +280,7 @@ def test_the_page_can_be_read_without_eyes_or_mouse(page):
 
 
 def test_the_same_plan_gives_the_same_bytes(planned, html):
-    assert reporting.page(reporting.study(planned, ("megatron",), 1.0)) == html
+    assert reporting.page(reporting.gather(planned, ("megatron",), 1.0)) == html
 
 
 def themes() -> list[dict[str, str]]:
@@ -319,10 +320,10 @@ def test_every_colour_has_an_ink_that_reads(page):
 
 def test_a_report_is_the_page_and_can_be_written(planned, tmp_path):
     found = hs.report(planned, names=())
-    assert found == reporting.page(reporting.study(planned, ()))
+    assert found == reporting.page(reporting.gather(planned, ()))
     hs.write(tmp_path / "report.html", found)
     assert (tmp_path / "report.html").read_text() == str(found)
-    kept = f"a page of {len(found.encode()) / 1024:,.0f} KiB; hs.write('report.html', page) keeps it"
+    kept = f"a page of {len(found.encode()) / 1024:,.0f} KiB; hs.write('report.html', page) saves it"
     assert repr(found) == f"gpt-3.6b on holmes-hybrid-4: {kept}"
 
 
@@ -352,8 +353,8 @@ def test_the_command_writes_the_page(run, planned, tmp_path):
     [
         (("-o", "report.html", "--strategies", "holms"), "error: strategy 'holms' is unknown; "),
         (("-o", "none/report.html"), "error: none/report.html: cannot be written: No such file or directory"),
-        (("-o", "plan.json"), "error: plan.json: named twice; it would be written over"),
-        (("-o", "report.pdf"), "error: report.pdf: a page ends in .html, not in .pdf"),
+        (("-o", "plan.json"), "error: plan.json: given twice; it would be overwritten"),
+        (("-o", "report.pdf"), "error: report.pdf: the file name of a page must end in .html, not in .pdf"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line_before_the_work(run, planned, tmp_path, monkeypatch, options, words):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from holmes_sim.sweeping.sweep import Swept
 
 QUICK = """format: holmes-sim/study/1
 name: quick
@@ -28,9 +25,3 @@ def quick(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return written
-
-
-@pytest.fixture
-def without_seconds() -> Callable[[Swept], list[Mapping[str, Any]]]:
-    """The rows of a sweep but for what differs from run to run."""
-    return lambda found: [{key: cell for key, cell in row.items() if key != "planning_s"} for row in found.rows]

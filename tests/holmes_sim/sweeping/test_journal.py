@@ -11,7 +11,7 @@ PLANNED, FAILED = {"status": "planned", "step_s": 0.1}, {"status": "failed", "re
 
 
 def recorded(path, **rows):
-    with journal.appending(path) as record:
+    with journal.writer(path) as record:
         for digest, row in rows.items():
             record(digest, {"plan.pp": 1}, row)
 
@@ -55,7 +55,7 @@ def test_a_journal_that_was_cut_anywhere_loses_its_last_row_only(tmp_path):
 
 
 def test_nothing_is_begun_before_the_first_row(tmp_path):
-    with journal.appending(tmp_path / "journal"):
+    with journal.writer(tmp_path / "journal"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -65,7 +65,7 @@ def test_another_file_is_refused_and_stays(tmp_path):
     path.write_text("my notes\n")
     with pytest.raises(HolmesError) as wrong:
         journal.read(path)
-    assert str(wrong.value) == f"{path}: is no journal of a sweep; move it away, or name another table"
+    assert str(wrong.value) == f"{path}: is not the journal of a sweep; move it away, or choose another table"
     assert path.read_text() == "my notes\n"
 
 

@@ -102,10 +102,10 @@ def test_a_topology_is_looked_for_beside_the_study(quick, tmp_path):
         ("scenarios:\n- {}\n- workload.seq_len: 1\n  links[0].latency: 3", [
             "8: scenarios[1].links[0].latency: links[0].latency: 3 is not a time: the unit is missing; write for",
         ]),
-        ("vary: {plan.pp: [1]}\nscenarios: [{plan.pp: 2}]", ["6: scenarios[0].plan.pp: plan.pp is varied already, by vary"]),
+        ("vary: {plan.pp: [1]}\nscenarios: [{plan.pp: 2}]", ["6: scenarios[0].plan.pp: plan.pp is also in vary"]),
         ("vary: {3: [1]}", ["5: vary.3: key 3 is not text; put it in quotes"]),
         ("vary: {name: [2026-11-22]}", [
-            "5: vary.name: [datetime.date(2026, 11, 22)] is neither text, number, list nor mapping; put it in quotes",
+            "5: vary.name: [datetime.date(2026, 11, 22)] is not text, a number, a list or a mapping; put it in quotes",
         ]),
         ("vary: {workload: [null]}", ["5: vary.workload[0]: lab-hybrid-nics has no workload; vary workload: "]),
         ("varied: {}", ["5: varied: unknown key; did you mean 'vary'?"]),
@@ -134,7 +134,7 @@ def test_a_study_or_topology_that_is_not_there_is_one_line(quick):
 def test_a_study_of_python_is_that_of_the_file(quick):
     path = quick(f"scenarios: [{{}}, {{'{RATE}': 400 Gbit/s}}]\nvary: {{plan.pp: [1, 2]}}\n")
     plan = {"tp": 1, "microbatch_size": 1, "recompute": "none", "schedule": "1f1b", "strategy": "megatron"}
-    made = study.made(
+    made = study.study_of(
         commands.load("lab/lab-hybrid-nics"), {"plan.pp": (1, 2)}, [{}, {RATE: "400 Gbit/s"}], plan, "quick"
     )  # fmt: skip
     assert made == study.load(path)
@@ -142,12 +142,12 @@ def test_a_study_of_python_is_that_of_the_file(quick):
 
 def test_what_is_no_value_is_one_line_in_python_too():
     topology = commands.load("lab/lab-hybrid-nics")
-    with pytest.raises(TopologyError, match=r"^study of lab-hybrid-nics: values are text, numbers, lists and mappings"):
-        study.made(topology, {"plan.pp": [object()]}, [], {})
+    with pytest.raises(TopologyError, match=r"^study of lab-hybrid-nics: values must be text, numbers, lists or mappings"):
+        study.study_of(topology, {"plan.pp": [object()]}, [], {})
     with pytest.raises(TopologyError, match=r"^study of lab-hybrid-nics:1: plan.pp: 'x' is not a whole number$"):
-        study.made(topology, {"plan.pp": ["x"]}, [], {})
+        study.study_of(topology, {"plan.pp": ["x"]}, [], {})
     with pytest.raises(TopologyError, match=r"^study of .*:1: vary.plan.strategy: a list is expected here, not 'holmes'$"):
-        study.made(topology, {"plan.strategy": "holmes"}, [], {})
+        study.study_of(topology, {"plan.strategy": "holmes"}, [], {})
 
 
 @pytest.mark.parametrize("name", study.shipped())

@@ -15,11 +15,12 @@ import pandas as pd
 import pytest
 
 import holmes_sim as hs
-from holmes_sim.sweeping import answering, journal, study, table
+from holmes_sim.sweeping import journal, study, table, worker
 from holmes_sim.sweeping.engines import local
 from planner import api
 from planner.request import Request
 from sim.errors import HolmesError
+from tests.holmes_sim.sweeping.reading import without_seconds
 
 HOME = Path(hs.__file__).resolve().parent.parent
 GRID = "vary:\n  links[0].bandwidth: [1 Gbit/s, 5 Gbit/s]\n  plan.pp: [1, 2, 3]\n"
@@ -39,8 +40,8 @@ def test_a_row_is_what_plan_answers(quick):
     wishes = hs.Wishes(tp=1, pp=2, microbatch_size=1, recompute="none", schedule="1f1b")
     plan = api.plan(Request(topology, topology.workload, wishes), "megatron")
     row, promised = found.rows[1], plan.prediction
-    assert {name: row[name] for name in answering.PREDICTED} == {name: getattr(promised, name) for name in answering.PREDICTED}
-    assert {name: row[name] for name in answering.CHOSEN} == {name: getattr(plan.config, name) for name in answering.CHOSEN}
+    assert {name: row[name] for name in worker.PREDICTED} == {name: getattr(promised, name) for name in worker.PREDICTED}
+    assert {name: row[name] for name in worker.CHOSEN} == {name: getattr(plan.config, name) for name in worker.CHOSEN}
     assert (row["status"], row["reason_if_none"], row["devices"], row["clusters"]) == ("planned", None, 4, "ib + roce")
     assert row["gap"] is None and 0 < row["planning_s"] < found.seconds
 
@@ -77,10 +78,10 @@ def test_an_error_of_ours_is_a_row_too_and_is_asked_again(quick, tmp_path, monke
     assert (row["status"], row["reason_if_none"]) == ("planned", None)
 
 
-def test_what_the_journal_has_is_not_planned_again(quick, tmp_path, without_seconds, monkeypatch):
+def test_what_the_journal_has_is_not_planned_again(quick, tmp_path, monkeypatch):
     output = tmp_path / "table.csv"
     first = hs.sweep(quick(GRID), output=output)
-    monkeypatch.setattr(local, "answers", None)
+    monkeypatch.setattr(local, "results", None)
     again = hs.sweep(quick(GRID), output=output)
     assert (first.planned, again.planned) == (6, 0)
     assert again.rows == first.rows
@@ -88,7 +89,7 @@ def test_what_the_journal_has_is_not_planned_again(quick, tmp_path, without_seco
     assert fewer.planned == 0, "a changed study keeps what is still asked, whatever the order of its keys"
     assert [row["step_s"] for row in fewer.rows] == [None, first.rows[4]["step_s"]]
     assert len(pd.read_csv(output)) == 2
-    assert len(journaled(journal.beside(output))) == 6
+    assert len(journaled(journal.path_of(output))) == 6
 
 
 def test_a_changed_study_plans_what_is_new(quick, tmp_path):
@@ -110,32 +111,32 @@ def test_a_scenario_that_is_asked_twice_is_planned_once(quick):
 
 def test_another_version_asks_again(quick, monkeypatch):
     (scenario,) = study.load(quick("vary: {plan.pp: [2]}\n")).scenarios
-    asked = answering.task(scenario)
-    monkeypatch.setattr(answering, "__version__", "0.0.0")
-    assert answering.task(scenario).digest != asked.digest
-    with pytest.raises(HolmesError, match=r"^a worker has holmes-sim 0\.0\.0, the sweep is of "):
-        answering.answer(asked)
+    asked = worker.task_of(scenario)
+    monkeypatch.setattr(worker, "__version__", "0.0.0")
+    assert worker.task_of(scenario).digest != asked.digest
+    with pytest.raises(HolmesError, match=r"^a worker has holmes-sim 0\.0\.0, the sweep has "):
+        worker.run_task(asked)
 
 
-def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_path, without_seconds):
+def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_path):
     """kill -9 of a real process: its own processes end, what it had told stays, and nothing of that is planned again."""
     output = tmp_path / "table.csv"
     process = subprocess.Popen(
         [sys.executable, "-m", "holmes_sim.cli", "sweep", "lab-layouts", "-o", str(output)],
         cwd=HOME, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: journal.beside(output).exists() and len(journal.beside(output).read_text().splitlines()) > 10)
+    wait_until(lambda: journal.path_of(output).exists() and len(journal.path_of(output).read_text().splitlines()) > 10)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     wait_until(lambda: not alive_in_session(process.pid))
-    done = journal.read(journal.beside(output))
+    done = journal.read(journal.path_of(output))
     assert 10 <= len(done) < 60, "it was killed half-way"
     assert set(pd.read_csv(output)["status"]) <= {"planned", "infeasible"}, "the table is whole at any time"
-    with journal.beside(output).open("ab") as file:
+    with journal.path_of(output).open("ab") as file:
         file.write(b'{"digest": "00')  # and a line that it had half written
     went_on = hs.sweep("lab-layouts", output=output)
     assert went_on.planned == 60 - len(done)
-    digests = [line["digest"] for line in journaled(journal.beside(output))]
+    digests = [line["digest"] for line in journaled(journal.path_of(output))]
     assert len(digests) == len(set(digests)) == 60 and set(done) <= set(digests)
     undisturbed = hs.sweep("lab-layouts", output=tmp_path / "undisturbed.csv")
     assert undisturbed.planned == 60
@@ -174,7 +175,7 @@ def test_ctrl_c_leaves_what_is_done_and_says_that_it_is_not_all(tmp_path):
     found = hs.sweep("lab-layouts", output=output, progress=pressed)
     assert (found.interrupted, found.planned, len(found.rows), len(found.frame)) == (True, 5, 5, 5)
     assert str(found).startswith("lab-layouts: 5 of 60 scenarios")
-    assert len(pd.read_csv(output)) == len(journaled(journal.beside(output))) == 5
+    assert len(pd.read_csv(output)) == len(journaled(journal.path_of(output))) == 5
 
 
 def test_a_search_that_ctrl_c_ended_is_no_answer(quick, tmp_path, monkeypatch):
@@ -188,7 +189,7 @@ def test_a_search_that_ctrl_c_ended_is_no_answer(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(api, "plan_for", pressed)
     found = hs.sweep(path, output=output)
     assert (found.interrupted, found.rows) == (True, [])
-    assert not output.exists() and not journal.beside(output).exists()
+    assert not output.exists() and not journal.path_of(output).exists()
 
 
 def test_a_worker_that_is_killed_is_one_line_and_what_was_told_stays(tmp_path):
@@ -202,17 +203,17 @@ def test_a_worker_that_is_killed_is_one_line_and_what_was_told_stays(tmp_path):
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=HOME, capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1] == (
-        "sim.errors.HolmesError: a worker process was killed, perhaps for want of memory; run it again to go on"
+        "sim.errors.HolmesError: a worker process was killed; it may have run out of memory. Run the sweep again to continue"
     )
-    assert len(pd.read_csv(output)) == len(journaled(journal.beside(output))) >= 2
+    assert len(pd.read_csv(output)) == len(journaled(journal.path_of(output))) >= 2
 
 
-def test_a_table_is_the_same_as_csv_and_as_parquet(quick, tmp_path, without_seconds):
+def test_a_table_is_the_same_as_csv_and_as_parquet(quick, tmp_path):
     pytest.importorskip("pyarrow")
     found = hs.sweep(quick(GRID), output=tmp_path / "table.parquet")
     frame = pd.read_parquet(tmp_path / "table.parquet")
     pd.testing.assert_frame_equal(frame, found.frame, check_dtype=False)
-    assert list(frame.columns) == ["links[0].bandwidth (Gbit/s)", "plan.pp", *table.ANSWER]
+    assert list(frame.columns) == ["links[0].bandwidth (Gbit/s)", "plan.pp", *table.RESULT_COLUMNS]
     table.write(tmp_path / "table.csv", found.frame)
     text = pd.read_csv(tmp_path / "table.csv")
     assert list(text["step_s"]) == pytest.approx(list(frame["step_s"]), rel=0, abs=0, nan_ok=True)
@@ -261,7 +262,7 @@ def test_a_sweep_reads_well_in_a_notebook(quick):
     )
     html = found._repr_html_()
     assert html.startswith(f"<p>{found}</p>") and "<th>plan.pp</th>" in html and "usd_per_token" not in html
-    with pytest.raises(HolmesError, match=r"^vary, scenarios and plan are asked of a topology; a study has its own$"):
+    with pytest.raises(HolmesError, match=r"^vary, scenarios and plan go with a topology; a study contains its own$"):
         hs.sweep("lab-layouts", {"plan.pp": [2]})
 
 

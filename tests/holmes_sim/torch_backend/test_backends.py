@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from holmes_sim.torch_backend.backends import backend
 from sim.hardware.cluster import Trunk
 from sim.plan.plan import Plan
+from tests import builders
+from tests.builders import cluster, device, fleet
 
-Make = Callable[..., Any]
 
-
-def hybrid(vendor: str, make_cluster: Make, make_nic: Make, make_device: Make, make_fleet: Make, make_plan: Make) -> Plan:
+def hybrid(vendor: str) -> Plan:
     """InfiniBand machines and RoCE machines, the latter of a vendor: tp in a node, dp in a fabric, pp across."""
     clusters = [
-        make_cluster(name, 2, 2, (make_nic(nic), make_nic("ethernet", 3e9)), make_device(vendor=of))
+        cluster(name, 2, 2, (builders.nic(nic), builders.nic("ethernet", 3e9)), device(vendor=of))
         for name, nic, of in (("a", "infiniband", "nvidia"), ("b", "roce", vendor))
     ]
-    return make_plan(make_fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),)), tp=2, pp=2, dp=2)
-
-
-@pytest.fixture
-def made(make_cluster: Make, make_nic: Make, make_device: Make, make_fleet: Make, make_plan: Make) -> Callable[[str], Plan]:
-    return lambda vendor: hybrid(vendor, make_cluster, make_nic, make_device, make_fleet, make_plan)
+    return builders.plan(fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e9, 0.0),)), tp=2, pp=2, dp=2)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +39,8 @@ def made(make_cluster: Make, make_nic: Make, make_device: Make, make_fleet: Make
     ],
     ids=["CUDA", "CPUs", "CUDA here, ROCm there", "CUDA here, CPUs there", "by turns in each fabric"],
 )
-def test_backend_of_each_group(on: list[str], expected: dict[str, list[str]], made: Callable[[str], Plan]) -> None:
-    plan = made("amd")
+def test_backend_of_each_group(on: list[str], expected: dict[str, list[str]]) -> None:
+    plan = hybrid("amd")
     found: dict[str, list[str]] = {}
     for group in plan.groups:
         found.setdefault(group.kind, []).append(backend(plan, group, on))
@@ -55,11 +48,9 @@ def test_backend_of_each_group(on: list[str], expected: dict[str, list[str]], ma
 
 
 @pytest.mark.parametrize(("vendor", "expected"), [("nvidia", "nccl"), ("amd", "gloo")])
-def test_a_group_that_the_plan_has_across_vendors(
-    vendor: str, expected: str, made: Callable[[str], Plan], make_plan: Make
-) -> None:
+def test_a_group_that_the_plan_has_across_vendors(vendor: str, expected: str) -> None:
     """Such a group goes through the hosts in the plan, whatever its hosts turn out to have."""
-    plan = make_plan(made(vendor).fleet, dp=8)
+    plan = builders.plan(hybrid(vendor).fleet, dp=8)
     assert [backend(plan, group, ["cuda"] * 8) for group in plan.groups] == [expected]
 
 
@@ -70,9 +61,7 @@ def test_a_group_that_the_plan_has_across_vendors(
         ("cuda", [("nccl", [0, 1], ""), ("gloo", [0, 4], None), ("nccl", [0, 2], "IB")]),
     ],
 )
-def test_what_torch_is_asked_for(
-    on: str, expected: list[object], made: Callable[[str], Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_torch_is_asked_for(on: str, expected: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL is not there on a CPU: its options are those of torch 2.14's CUDA build, by name."""
     pytest.importorskip("torch")
     import torch
@@ -93,8 +82,8 @@ def test_what_torch_is_asked_for(
 
     monkeypatch.setattr(groups.dist, "ProcessGroupNCCL", SimpleNamespace(Options=Options), raising=False)
     monkeypatch.setattr(groups.dist, "new_group", new_group)
-    monkeypatch.setattr(groups.exchanges, "all_reduce", lambda value, group: None)
-    groups.build(made("nvidia"), 0, torch.device("cpu"), [on] * 8, 5.0, 9.0, lambda told: None)
+    monkeypatch.setattr(groups.communication, "all_reduce", lambda value, group: None)
+    groups.build(hybrid("nvidia"), 0, torch.device("cpu"), [on] * 8, 5.0, 9.0, lambda told: None)
     assert asked == expected
 
 

@@ -16,8 +16,8 @@ from sim.formats import planfile
 
 torch = pytest.importorskip("torch")
 
-from holmes_sim.torch_backend import devices, exchanges  # noqa: E402
-from holmes_sim.torch_backend.asked import Asked  # noqa: E402
+from holmes_sim.torch_backend import communication, devices  # noqa: E402
+from holmes_sim.torch_backend.run_options import Asked  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import CASES, plan_of  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ def test_nothing_stays_on_the_cpu(name: str, tmp_path: Path) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
     (tmp_path / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
-    command = [sys.executable, str(Path(__file__).with_name("pretended.py")), str(tmp_path / "plan.json")]
+    command = [sys.executable, str(Path(__file__).with_name("fake_device.py")), str(tmp_path / "plan.json")]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == 0, done.stderr
     there = ["pretended:0"]
@@ -61,19 +61,19 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ids=["auto", "cpu", "paced"],
 )
 def test_device_of_a_rank(asked: Asked, expected: str, two_gpus: list[int]) -> None:
-    assert str(devices.of(asked, 5, 1)) == expected
+    assert str(devices.device_of(asked, 5, 1)) == expected
     assert two_gpus == ([1] if expected == "cuda:1" else [])
 
 
 def test_a_host_with_too_few_gpus_is_refused(two_gpus: list[int]) -> None:
     with pytest.raises(HolmesError) as error:
-        devices.of(Asked(), 10, 2)
-    assert str(error.value) == "rank 10 should compute on cuda:2; torch sees 2 here (--device cpu: on no GPU)"
+        devices.device_of(Asked(), 10, 2)
+    assert str(error.value) == "rank 10 should compute on cuda:2; torch sees 2 here (--device cpu computes on the CPU)"
 
 
 def test_without_a_gpu_a_rank_computes_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert devices.of(Asked(), 0, 0) == torch.device("cpu")
+    assert devices.device_of(Asked(), 0, 0) == torch.device("cpu")
 
 
 def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,8 +89,8 @@ def test_it_is_this_threads_stream_that_is_waited_for(monkeypatch: pytest.Monkey
     stream = SimpleNamespace(synchronize=lambda: waited.append("stream"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: waited.append("the whole device"))
-    devices.settle(torch.device("cuda", 0))
-    devices.settle(torch.device("cpu"))
+    devices.synchronize(torch.device("cuda", 0))
+    devices.synchronize(torch.device("cpu"))
     assert waited == ["stream"]
 
 
@@ -113,15 +113,17 @@ class Far:
 
 def test_gloo_is_given_copies_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     group = object()
-    monkeypatch.setattr(exchanges.dist, "get_backend", lambda of: "gloo")
-    monkeypatch.setattr(exchanges.dist, "all_reduce", lambda near, operation, of: near.mul_(2))
-    monkeypatch.setattr(exchanges.ring, "reduce_scatter", lambda part, whole, of: part.copy_(whole[:1] * 2))
+    monkeypatch.setattr(communication.dist, "get_backend", lambda of: "gloo")
+    monkeypatch.setattr(communication.dist, "all_reduce", lambda near, operation, of: near.mul_(2))
+    monkeypatch.setattr(communication.ring, "reduce_scatter", lambda part, whole, of: part.copy_(whole[:1] * 2))
     value, part, whole = Far(1, 2), Far(0), Far(3, 4)
-    exchanges.all_reduce(value, group)  # type: ignore[arg-type]
-    exchanges.reduce_scatter(part, whole, group)  # type: ignore[arg-type]
+    communication.all_reduce(value, group)  # type: ignore[arg-type]
+    communication.reduce_scatter(part, whole, group)  # type: ignore[arg-type]
     assert value.values.tolist() == [2, 4]
     assert part.values.tolist() == [6]
     for name in ("all_gather_single", "all_gather_into_tensor"):
-        monkeypatch.setattr(exchanges.dist, name, lambda near, part, group: near.copy_(torch.cat([part, part])), raising=False)
-    exchanges.all_gather(whole, part, group)  # type: ignore[arg-type]
+        monkeypatch.setattr(
+            communication.dist, name, lambda near, part, group: near.copy_(torch.cat([part, part])), raising=False
+        )
+    communication.all_gather(whole, part, group)  # type: ignore[arg-type]
     assert whole.values.tolist() == [6, 6]

@@ -16,17 +16,17 @@ from sim.errors import HolmesError
 
 torch = pytest.importorskip("torch")
 
-from holmes_sim.torch_backend import groups, local, watch  # noqa: E402
-from holmes_sim.torch_backend.asked import HOST, Asked  # noqa: E402
-from holmes_sim.torch_backend.nursery import Seat  # noqa: E402
+from holmes_sim.torch_backend import groups, local, watchdog  # noqa: E402
+from holmes_sim.torch_backend.fork_server import RankProcess  # noqa: E402
+from holmes_sim.torch_backend.run_options import HOST, Asked  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import plan_of  # noqa: E402
 
 
-def changed(rank: int, **environment: str) -> local.Change:
-    def seat(given: Seat, number: int) -> Seat:
+def changed(rank: int, **environment: str) -> local.ProcessChange:
+    def change(given: RankProcess, number: int) -> RankProcess:
         return dataclasses.replace(given, environment=given.environment | environment) if number == rank else given
 
-    return seat
+    return change
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def here() -> Iterator[local.Local]:
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"WORLD_SIZE": "3"}, "the launch has 3 ranks, the plan 2"),
-        ({HOST: "a/node7"}, "rank 1 stands on a/node7, the plan has it on a/node0"),
+        ({"WORLD_SIZE": "3"}, "the launch has 3 ranks, but the plan 2"),
+        ({HOST: "a/node7"}, "rank 1 runs on a/node7, but the plan places it on a/node0"),
         ({groups.INTERFACES: '{"intra_node": ["nosuch0"]}'}, "the pp group of ranks [0, 1] on intra_node cannot connect"),
         ({groups.INTERFACES: "eth0"}, "HOLMES_SIM_INTERFACES: 'eth0' should be JSON"),
     ],
@@ -85,7 +85,7 @@ def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
     ranks: list[int] = []
     while len(ranks) < 4:
         time.sleep(0.05)
-        ranks = [rank for nursery in set(children(os.getpid())) - before for rank in children(nursery)]
+        ranks = [rank for server in set(children(os.getpid())) - before for rank in children(server)]
     time.sleep(1.0)
     os.kill(sorted(ranks)[2], signal.SIGKILL)
     thread.join(timeout=60)
@@ -97,26 +97,26 @@ def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
 def test_a_silent_neighbour_and_a_reason_end_a_rank(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "LOOK", 0.01)
-    monkeypatch.setattr(watch, "SILENCE", 0.05)
+    monkeypatch.setattr(watchdog, "POLL_INTERVAL", 0.01)
+    monkeypatch.setattr(watchdog, "HEARTBEAT_TIMEOUT", 0.05)
     store, ended = torch.distributed.HashStore(), threading.Event()
-    looking = watch.Watch(store, 0, 2, end=lambda status: ended.set())
+    looking = watchdog.Watchdog(store, 0, 2, end=lambda status: ended.set())
     assert ended.wait(10)
     looking._closed.set()
-    assert store.get("failed") == b"rank 1 has not been heard of for 0 s"
+    assert store.get("failed") == b"rank 1 has sent no heartbeat for 0 s"
     ended.clear()
-    other = watch.Watch(store, 1, 2, end=lambda status: ended.set())
+    other = watchdog.Watchdog(store, 1, 2, end=lambda status: ended.set())
     assert ended.wait(10)
     other._closed.set()
-    assert set(capsys.readouterr().err.splitlines()) == {"error: rank 1 has not been heard of for 0 s"}
+    assert set(capsys.readouterr().err.splitlines()) == {"error: rank 1 has sent no heartbeat for 0 s"}
 
 
 def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK", 0.01)
-    monkeypatch.setattr(watch, "SILENCE", 0.05)
+    monkeypatch.setattr(watchdog, "POLL_INTERVAL", 0.01)
+    monkeypatch.setattr(watchdog, "HEARTBEAT_TIMEOUT", 0.05)
     store, ended = torch.distributed.HashStore(), threading.Event()
-    watch.Watch(store, 1, 2, end=lambda status: ended.set()).close()
-    looking = watch.Watch(store, 0, 2, end=lambda status: ended.set())
+    watchdog.Watchdog(store, 1, 2, end=lambda status: ended.set()).close()
+    looking = watchdog.Watchdog(store, 0, 2, end=lambda status: ended.set())
     assert not ended.wait(0.3)
     looking.close()
 
@@ -125,13 +125,11 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
     ("config", "told"),
     [
         ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
-        ({"zero_shard_size": 2}, "zero_shard_size 2 (all of dp share, or none)"),
+        ({"zero_shard_size": 2}, "zero_shard_size 2 (the optimizer state is sharded over all of dp or not at all)"),
     ],
 )
-def test_what_the_backend_does_not_play_is_refused(
-    config: dict[str, object], told: str, tmp_path: Path, here: local.Local
-) -> None:
+def test_unsupported_plans_are_refused(config: dict[str, object], told: str, tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (5,), (2, 2), **config)  # type: ignore[arg-type]
-    with pytest.raises(HolmesError, match="the torch backend cannot play this plan") as error:
+    with pytest.raises(HolmesError, match="the torch backend cannot execute this plan") as error:
         here.run(plan, Asked())
     assert told in str(error.value)

@@ -9,8 +9,8 @@ from sim.plan.program import Action
 
 pytest.importorskip("torch")
 
-from holmes_sim.torch_backend.player import _ways
-from holmes_sim.torch_backend.recorder import Note, Recorder, spans
+from holmes_sim.torch_backend.executor import _in_backward
+from holmes_sim.torch_backend.recorder import Event, Recorder, spans
 
 MESSAGE = ("pp", 0, 1, "F", 0, 0)
 RING = ("dp", "beside", 0, 0)
@@ -19,14 +19,14 @@ RING = ("dp", "beside", 0, 0)
 def test_a_message_and_the_wait_for_it() -> None:
     """Rank 1, whose clock is 10 s behind, waits from 0 to 5 for what rank 0 computes until 3 and sends until 5."""
     sender = [
-        Note("compute", "compute", "F0", "F", 100.0, 103.0, 0, 0, "", ()),
-        Note("wait", "wait", "send F0", "exposed", 103.0, 104.0, 0, 0, "pp", MESSAGE),
-        Note("comm", "send", "send F0", "send", 103.0, 104.0, 0, 0, "pp", MESSAGE),
+        Event("compute", "compute", "F0", "F", 100.0, 103.0, 0, 0, "", ()),
+        Event("wait", "wait", "send F0", "exposed", 103.0, 104.0, 0, 0, "pp", MESSAGE),
+        Event("comm", "send", "send F0", "send", 103.0, 104.0, 0, 0, "pp", MESSAGE),
     ]
     receiver = [
-        Note("wait", "wait", "recv F0", "exposed", 90.0, 95.0, 0, 0, "pp", MESSAGE),
-        Note("compute", "compute", "F0", "F", 95.0, 97.0, 1, 0, "", ()),
-        Note("comm", "send", "recv F0", "recv", 90.0, 95.0, 0, 0, "pp", MESSAGE),
+        Event("wait", "wait", "recv F0", "exposed", 90.0, 95.0, 0, 0, "pp", MESSAGE),
+        Event("compute", "compute", "F0", "F", 95.0, 97.0, 1, 0, "", ()),
+        Event("comm", "send", "recv F0", "recv", 90.0, 95.0, 0, 0, "pp", MESSAGE),
     ]
     assert spans([sender, receiver], [0.0, 10.0], 100.0, 108.0) == (
         Span(0, "compute", "F0", "F", 0.0, 3.0, 0, 0),
@@ -42,10 +42,10 @@ def test_a_message_and_the_wait_for_it() -> None:
 
 def test_a_collective_begins_when_the_last_rank_comes() -> None:
     early = [
-        Note("wait", "wait", "dp all_gather", "exposed", 1.0, 4.0, -1, -1, "dp", RING),
-        Note("comm", "dp", "dp all_gather", "collective", 1.0, 4.0, -1, -1, "dp", RING),
+        Event("wait", "wait", "dp all_gather", "exposed", 1.0, 4.0, -1, -1, "dp", RING),
+        Event("comm", "dp", "dp all_gather", "collective", 1.0, 4.0, -1, -1, "dp", RING),
     ]
-    late = [Note("comm", "dp", "dp all_gather", "collective", 3.0, 4.0, -1, -1, "dp", RING)]
+    late = [Event("comm", "dp", "dp all_gather", "collective", 3.0, 4.0, -1, -1, "dp", RING)]
     assert spans([early, late], [0.0, 0.0], 0.0, 4.0) == (
         Span(0, "wait", "wait dp all_gather", "bubble", 1.0, 3.0, -1, -1, "dp"),
         Span(0, "wait", "dp all_gather", "exposed", 3.0, 4.0, -1, -1, "dp"),
@@ -58,11 +58,11 @@ def test_compute_is_cut_around_an_exchange() -> None:
     recorder = Recorder()
     recorder.begin(Action("F", 2, 5))
     started = recorder._since
-    recorder.within("all_reduce", started + 1.0, started + 2.0, ("tp", "within", 0, 0))
-    recorder._piece(started + 3.0)
-    kinds = [(note.lane, round(note.start - started, 9), round(note.end - started, 9)) for note in recorder.notes]
+    recorder.tp_collective("all_reduce", started + 1.0, started + 2.0, ("tp", "within", 0, 0))
+    recorder._end_compute(started + 3.0)
+    kinds = [(event.lane, round(event.start - started, 9), round(event.end - started, 9)) for event in recorder.events]
     assert kinds == [("compute", 0.0, 1.0), ("tp", 1.0, 2.0), ("wait", 1.0, 2.0), ("compute", 2.0, 3.0)]
-    assert {(note.stage, note.microbatch) for note in recorder.notes if note.lane != "wait"} == {(2, 5)}
+    assert {(event.stage, event.microbatch) for event in recorder.events if event.lane != "wait"} == {(2, 5)}
 
 
 def test_buckets_are_counted_from_the_last_layer_in_a_backward() -> None:
@@ -74,4 +74,4 @@ def test_buckets_are_counted_from_the_last_layer_in_a_backward() -> None:
         gather("start", 0), gather("wait", 0), Action("B", 0, 0, 0, 2),
         Action("start", 0, part=0, parts=2, group="dp", operation="reduce_scatter"), Action("optimizer"),
     )  # fmt: skip
-    assert _ways(program) == [False, False, False, False, True, True, False, True, False]
+    assert _in_backward(program) == [False, False, False, False, True, True, False, True, False]

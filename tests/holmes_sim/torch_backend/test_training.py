@@ -17,11 +17,11 @@ from sim.plan.plan import MadeBy, Plan, Stage
 torch = pytest.importorskip("torch")
 
 from holmes_sim.torch_backend import local  # noqa: E402
-from holmes_sim.torch_backend.asked import Asked  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
 from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE, PRECISIONS  # noqa: E402
-from holmes_sim.torch_backend.products import Tensors  # noqa: E402
-from holmes_sim.torch_backend.real import samples  # noqa: E402
+from holmes_sim.torch_backend.run_options import Asked  # noqa: E402
+from holmes_sim.torch_backend.tensor_parallel import TensorParallel  # noqa: E402
+from holmes_sim.torch_backend.training_worker import samples  # noqa: E402
 
 STEPS = 3
 GPT = "{layers: 5, hidden: 32, heads: 4, kv_heads: 4, ffn_hidden: 96, vocab: 64, mlp: gelu, learned_positions: 16}"
@@ -66,7 +66,7 @@ def plan_of(
 
 def alone(plan: Plan, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
     """(loss of each step, weights) of one process with torch's own autograd and Adam: nothing put off, cut or bucketed."""
-    model, tensors = plan.workload.model, Tensors()
+    model, tensors = plan.workload.model, TensorParallel()
     layers = [Layer(model, tensors, 0, index, "none") for index in range(model.layers)]
     first, last = Embedding(model, tensors, 0), Head(model, tensors, 0, plan.workload.tokens)
     if model.tied_embeddings:

@@ -1,0 +1,131 @@
+"""Payload rates of the lab's links, the scale by which they are slowed down, and the plan with exactly these links.
+
+A link of the model carries capacity x efficiency of an operation. A shaped link has one rate for all operations: the lab takes
+the largest efficiency among the operations that the plan uses a NIC type for (0.96 rather than 0.77 if InfiniBand carries
+gradients and activations). `as_wired` returns the plan with these rates; its simulated step x scale is the expected
+measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sim.hardware.cluster import Cluster, Fleet, Trunk
+from sim.hardware.link_spec import LinkSpec
+from sim.network.paths import near_nics
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.plan import Plan
+from sim.units import BITS_PER_BYTE, MEGA, BytesPerSecond, Seconds
+
+CARRIED = 700 * MEGA / BITS_PER_BYTE
+"""Payload bytes/s that one core carries, summed over all sending NICs, with gloo at both ends and time left for compute.
+
+Measured with `benchmarks.lab` on two busy cores (virtual machine, Linux 6.18): four NICs of 177 or 353 Mbit/s payload are
+within 4 % of the model (all_gather within 9 % at the higher rate), of 590 Mbit/s within 10 %; at 1.8 Gbit/s the cores are the
+bottleneck and an all_gather takes three times as long.
+"""
+
+OPERATIONS = {"pp": ("send_recv",), "cp": ("send_recv",), "ep": ("all_to_all",)}
+"""Kind of group -> its operations over NICs; all other kinds use `REDUCTIONS`."""
+REDUCTIONS = ("all_reduce", "all_gather", "reduce_scatter")
+"""Operations of groups that reduce and gather."""
+
+
+class PayloadRates:
+    """Payload share of the wire rate by cluster and NIC type, for the NIC types that the groups of a plan use."""
+
+    def __init__(self, plan: Plan):
+        self._fleet = plan.fleet
+        self._operations: dict[str, set[str]] = {}
+        for group in (*plan.groups, *gradient_groups(plan)):
+            if group.nic != "intra_node":
+                self._operations.setdefault(group.nic, set()).update(OPERATIONS.get(group.kind, REDUCTIONS))
+                if group.kind == "pp" and plan.workload.model.tied_embeddings:
+                    self._operations[group.nic].add("all_reduce")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """NIC types that the plan uses, sorted by name."""
+        return tuple(sorted(self._operations))
+
+    def share(self, cluster: str, kind: str) -> float:
+        """Payload share of the wire rate of a cluster's NICs of a type, for large payloads."""
+        spec = self._spec(cluster, kind)
+        return max(spec.efficiency_of(operation) for operation in self._operations[kind]) * _large_payload_protocol(spec)[0]
+
+    def latency(self, cluster: str, kind: str) -> Seconds:
+        """Latency in seconds of one step over a cluster's NICs of a type, for large payloads."""
+        return _large_payload_protocol(self._spec(cluster, kind))[1]
+
+    def mixed(self) -> Iterator[tuple[str, str, float]]:
+        """(NIC type, operation, ratio): operations whose efficiency is lower than the best one, which sets the rate; ratio >=
+        1.
+        """
+        for kind in self.kinds:
+            cluster = next(c for c in self._fleet.clusters if c.node.nic(kind) is not None)
+            spec = self._spec(cluster.name, kind)
+            best = max(spec.efficiency_of(operation) for operation in self._operations[kind])
+            for operation in sorted(self._operations[kind]):
+                if spec.efficiency_of(operation) < best:
+                    yield kind, operation, best / spec.efficiency_of(operation)
+
+    def _spec(self, cluster: str, kind: str) -> LinkSpec:
+        """The link spec of a cluster's NICs of a type."""
+        nic = self._fleet.cluster(cluster).node.nic(kind)
+        assert nic is not None
+        return nic.spec
+
+
+def _large_payload_protocol(spec: LinkSpec) -> tuple[float, Seconds]:
+    """(share of the rate, latency) of the protocol that large payloads use."""
+    offered = [(p.share, p.latency) for p in spec.protocols if not p.in_switch]
+    return max(offered, key=lambda pair: pair[0]) if offered else (1.0, spec.latency)
+
+
+def carried(plan: Plan) -> BytesPerSecond:
+    """Payload bytes/s that all NICs of the plan's ranks can send together, unscaled."""
+    payload, total = PayloadRates(plan), 0.0
+    for cluster in plan.fleet.clusters:
+        placed = [device for device in plan.placement if device.cluster == cluster.name]
+        for nic in cluster.node.nics:
+            if nic.kind in payload.kinds:
+                used = {(d.node, i) for d in placed for i in near_nics(cluster.node.count, nic.count, d.index)}
+                total += len(used) * nic.bandwidth * payload.share(cluster.name, nic.kind)
+    return total
+
+
+def smallest_scale(plan: Plan, cores: int) -> float:
+    """The smallest of 1, 2, 5, 10, 20, 50 ... such that `cores` cores can carry the scaled rates of all NICs of the plan."""
+    least = max(carried(plan) / (cores * CARRIED), 1.0)
+    decade = 10.0 ** math.floor(math.log10(least))
+    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= least * (1 - 1e-9))
+
+
+def as_wired(plan: Plan, has_latency: bool) -> Plan:
+    """The plan with links that behave like the lab's, unscaled. Its simulated step x scale is what the lab should measure.
+
+    NICs carry all operations at one efficiency and without overhead, and without latency if the lab has none. Communication
+    does not slow compute, because a paced rank computes by the clock.
+    """
+    payload, fleet = PayloadRates(plan), plan.fleet
+    clusters = tuple(_wired(cluster, payload, has_latency) for cluster in fleet.clusters)
+    trunks = tuple(Trunk(t.between, t.kind, t.bandwidth, t.latency if has_latency else 0.0) for t in fleet.trunks)
+    wired = Fleet(fleet.name, clusters, trunks, fleet.communicator)
+    return replace(plan, topology=replace(plan.topology, fleet=wired))
+
+
+def _wired(cluster: Cluster, payload: PayloadRates, has_latency: bool) -> Cluster:
+    """A cluster with links that behave like the lab's."""
+    nics = []
+    for nic in cluster.node.nics:
+        if nic.kind in payload.kinds:
+            share = payload.share(cluster.name, nic.kind)
+            efficiency = tuple((operation, share) for operation, _ in nic.spec.efficiency)
+            latency = payload.latency(cluster.name, nic.kind) if has_latency else 0.0
+            spec = replace(nic.spec, efficiency=efficiency, latency=latency, overhead=0.0, protocols=())
+            nic = replace(nic, spec=replace(spec, interference=0.0))
+        nics.append(nic)
+    inside = replace(cluster.node.intra_node, interference=0.0)
+    return replace(cluster, node=replace(cluster.node, intra_node=inside, nics=tuple(nics)))

@@ -1,0 +1,139 @@
+"""Warnings about a plan: memory that is nearly full, efficiencies that were not measured, outdated predictions.
+
+The catalogue gives the source of each number. A number whose source begins with `guess`, or names a guess for a part, was not
+measured on that device or link. A fitted curve of matrix products holds for sizes like the measured ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holmes_sim import commands
+from holmes_sim.reporting.contents import Contents
+from sim.formats import catalog
+from sim.formats.catalog_facts import DeviceFacts, NicTypeFacts
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.link_spec import LinkSpec
+from sim.kernels import memory
+from sim.kernels.compute import rank_kernels
+from sim.plan.groups import Group
+from sim.plan.plan import Plan
+from sim.units import GIBI, time_text
+from sim.workload.kernels import Gemm
+
+NEAR = 0.95
+"""Share of a device's memory above which a plan gets a warning."""
+MEASURED = (1024, 512, 512)
+"""Smallest m, n, k of the products that the catalogue's curves were fitted to (`gemm` in the sources of
+sim/catalog/devices).
+"""
+CURVES = {"gemm": "matrix products", "attention": "the attention core", "elementwise_efficiency": "elementwise passes"}
+"""Key of the catalogue that holds efficiencies -> what they belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWarning:
+    """A warning in a sentence, and what the catalogue gives as sources."""
+
+    text: str
+    sources: tuple[str, ...] = ()
+
+
+def plan_warnings(contents: Contents) -> Iterator[PlanWarning]:
+    """All warnings about a plan, the most important first."""
+    plan = contents.plan
+    yield from map(PlanWarning, _promise(contents))
+    yield from map(PlanWarning, _memory(plan))
+    yield from _devices(plan)
+    yield from _links(plan)
+    yield from map(PlanWarning, _sizes(plan))
+    yield from (PlanWarning(line) for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
+    idle = plan.fleet.devices - plan.config.world_size
+    if idle:
+        yield PlanWarning(f"{idle:,} of {plan.fleet.devices:,} devices are idle.")
+
+
+def _promise(contents: Contents) -> Iterator[str]:
+    """A warning if the plan's prediction differs from the new simulation."""
+    promised, found = contents.plan.prediction, contents.run.prediction
+    if promised is not None and not math.isclose(promised.step_s, found.step_s, rel_tol=1e-9):
+        yield (
+            f"The plan predicts {time_text(promised.step_s)} per step, but this version of holmes-sim simulates "
+            f"{time_text(found.step_s)}; the pipeline and the times below show the latter. Make a new plan."
+        )
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    """A warning for each stage whose memory is near or above the limit."""
+    peaks, limits = memory.peak_memory(plan), memory.limits(plan)
+    for place, (peak, limit) in enumerate(zip(peaks, limits, strict=True)):
+        if peak >= NEAR * limit:
+            over = "more than its device has" if peak > limit else f"within {1 - NEAR:.0%} of the limit"
+            yield f"Memory of stage {place}: {peak / GIBI:.4g} of {limit / GIBI:.4g} GiB ({peak / limit:.1%}), {over}."
+
+
+def _devices(plan: Plan) -> Iterator[PlanWarning]:
+    """A warning for each device type with efficiencies that were not measured, or that are not from the catalogue."""
+    for spec in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
+        facts = _known(spec)
+        if facts is None:
+            yield PlanWarning(f"{spec.name} differs from the catalogue: its efficiencies are from the topology.")
+            continue
+        guessed = {what: facts.sources[key] for key, what in CURVES.items() if facts.sources.get(key, "").startswith("guess")}
+        if guessed:
+            words = _listed(list(guessed))
+            sources = tuple(f"{what}: {source}" for what, source in guessed.items())
+            yield PlanWarning(f"{spec.name}: the efficiency of {words} is extrapolated, not measured.", sources)
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Words as text: `a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _known(spec: DeviceSpec) -> DeviceFacts | None:
+    """The catalogue's entry of a device; None if the topology changed it."""
+    if spec.name not in catalog.names("devices"):
+        return None
+    facts = catalog.device_facts(spec.name)
+    own = facts.spec()
+    return facts if (own.gemm, own.peak, own.memory_bandwidth) == (spec.gemm, spec.peak, spec.memory_bandwidth) else None
+
+
+def _links(plan: Plan) -> Iterator[PlanWarning]:
+    """A warning for each interconnect or NIC with an efficiency that was not measured."""
+    for spec in dict.fromkeys(spec for group in plan.groups for spec in _specs(plan, group)):
+        facts = _link(spec)
+        source = facts.sources.get("efficiency", "") if facts else ""
+        if "guess" in source:
+            part = "" if source.startswith("guess") else " in part"
+            yield PlanWarning(f"{spec.name}: its efficiency (payload share of the rate) is extrapolated{part}.", (source,))
+
+
+def _specs(plan: Plan, group: Group) -> Iterator[LinkSpec]:
+    """The interconnects or NICs that a group uses."""
+    for name in dict.fromkeys(plan.placement[rank].cluster for rank in group.ranks):
+        node = plan.fleet.cluster(name).node
+        nic = node.nic(group.nic)
+        yield nic.spec if nic else node.intra_node
+
+
+def _link(spec: LinkSpec) -> NicTypeFacts | None:
+    """The catalogue's entry of an interconnect or NIC; None if the topology changed its efficiency."""
+    for kind, facts in (("nics", catalog.nic_facts), ("links", catalog.link_facts)):
+        if spec.name in catalog.names(kind):
+            found = facts(spec.name)
+            return found if found.spec().efficiency == spec.efficiency else None
+    return None
+
+
+def _sizes(plan: Plan) -> Iterator[str]:
+    """A warning for matrix products below the fitted sizes, if there are any."""
+    products = (kernel for kernel in rank_kernels(plan.workload, plan.config) if isinstance(kernel, Gemm))
+    small = [g for g in products if any(size < least for size, least in zip((g.m, g.n, g.k), MEASURED, strict=True))]
+    if small:
+        named = ", ".join(dict.fromkeys(f"{gemm.name} {gemm.m} x {gemm.n} x {gemm.k}" for gemm in small))
+        least = " x ".join(map(str, MEASURED))
+        yield f"Matrix products smaller than the fitted sizes ({least}); their efficiency is extrapolated: {named}."

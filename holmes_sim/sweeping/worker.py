@@ -1,0 +1,115 @@
+"""Plans one scenario of a study: task -> row with the numbers of the plan, or the reason why there is none.
+
+Tasks and rows are plain data, so they can be sent between processes and machines and written to files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from holmes_sim.sweeping.options import OptionFacts
+from holmes_sim.sweeping.study import Scenario
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.request import Request
+from sim import __version__
+from sim.errors import HolmesError, Infeasible
+from sim.formats import documents
+from sim.formats.topology import from_document, written
+from sim.plan.plan import Plan
+from sim.plan.prediction import Prediction
+
+Row: TypeAlias = dict[str, Any]
+
+PREDICTED = (
+    "step_s", "samples_per_s", "tokens_per_s", "tflops_per_device", "mfu", "bubble_fraction", "exposed_communication_s",
+    "upper_bound_fraction", "usd_per_token", "joules_per_token",
+)  # fmt: skip
+"""Columns taken from the prediction of the plan."""
+CHOSEN = ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size", "schedule", "recompute", "zero_stage")
+"""Columns taken from the parallel configuration of the plan."""
+PLANNED, INFEASIBLE, WRONG, FAILED, INTERRUPTED = "planned", "infeasible", "wrong", "failed", "interrupted"
+"""Status of a scenario.
+
+infeasible: no plan meets the demands. wrong: the demands, or demands and topology, contradict each other. failed: an error of
+this program or of the machine; the scenario is planned again when the sweep continues. interrupted: stopped by Ctrl-C, without
+result.
+"""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""A process plans one scenario at a time: threads would share its CPU time, and the search has a time limit in wall time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A scenario for a worker: the text of a topology file with its workload, options of the plan, version of the sender.
+
+    `digest` is the hash of these three: equal tasks have equal results.
+    """
+
+    digest: str
+    name: str
+    facts: str
+    options: str
+    version: str
+
+
+def task_of(scenario: Scenario) -> Task:
+    """The task of a scenario without fault."""
+    assert scenario.topology is not None
+    facts = json.dumps(written(scenario.topology), sort_keys=True)
+    options = scenario.options.model_dump_json()
+    digest = hashlib.sha256("\n".join((__version__, facts, options)).encode()).hexdigest()[:32]
+    return Task(digest, scenario.topology.name, facts, options, __version__)
+
+
+def run_task(task: Task) -> tuple[str, Row]:
+    """(digest, row) of a task. Raises HolmesError if this process has another version of holmes-sim than the sender."""
+    if task.version != __version__:
+        raise HolmesError(f"a worker has holmes-sim {__version__}, the sweep has {task.version}; install the same version")
+    with _ONE_AT_A_TIME:
+        begun = time.perf_counter()
+        row = _row(task)
+        return task.digest, row | {"planning_s": time.perf_counter() - begun}
+
+
+def _row(task: Task) -> Row:
+    """The row of a task; errors become rows without a plan."""
+    options = OptionFacts.model_validate_json(task.options)
+    try:
+        where = from_document(documents.parse(task.name, task.facts))
+        assert where.workload is not None
+        request = Request(where, where.workload, options.wishes(), options.time_limit)
+        context = PlanningContext(request)
+        found, _ = api.plan_for(options.objective, request, options.strategy, context)
+    except Infeasible as error:
+        return row_without_plan(INFEASIBLE, str(error))
+    except HolmesError as error:
+        return row_without_plan(WRONG, str(error))
+    except Exception as error:  # the other scenarios continue; the row says what happened
+        return row_without_plan(FAILED, f"{type(error).__name__}: {error}")
+    return row_without_plan(INTERRUPTED, "") if context.interrupted else _planned(found)
+
+
+def row_without_plan(status: str, reason: str) -> Row:
+    """The row of a scenario without a plan."""
+    return {"status": status, "reason_if_none": "; ".join(reason.splitlines())}
+
+
+def _planned(found: Plan) -> Row:
+    """The row of a plan."""
+    promised = found.prediction
+    assert isinstance(promised, Prediction)
+    return {
+        **{name: getattr(promised, name) for name in PREDICTED},
+        "gap": found.certificate.gap if found.certificate else None,
+        "status": PLANNED,
+        **{name: getattr(found.config, name) for name in CHOSEN},
+        "devices": found.config.world_size,
+        "clusters": " + ".join(dict.fromkeys(device.cluster for device in found.placement)),
+    }

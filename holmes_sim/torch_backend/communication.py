@@ -1,0 +1,66 @@
+"""Collectives and messages on tensors of a rank's device, with any backend.
+
+Gloo works on copies in host memory; the simulator calls this transport "host staged". NCCL has a native reduce_scatter. Gloo's
+moves as many bytes as an all_reduce, so a ring replaces it (`holmes_sim.torch_backend.ring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch.distributed as dist
+from torch import Tensor
+
+from holmes_sim.torch_backend import ring
+from holmes_sim.torch_backend.backends import GLOO
+
+
+def all_reduce(value: Tensor, group: dist.ProcessGroup | None, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
+    """Reduce `value` over ranks in place; the default operation is the sum."""
+    with _host_staged(value, group) as staged:
+        dist.all_reduce(staged, operation, group)
+
+
+def all_gather(whole: Tensor, part: Tensor, group: dist.ProcessGroup | None) -> None:
+    """Write the parts of all ranks into `whole`, in rank order. Newer torch renames all_gather_into_tensor to
+    all_gather_single; either is used."""
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    with _host_staged(whole, group) as staged:
+        gather(staged, part.to(staged.device), group=group)
+
+
+def reduce_scatter(part: Tensor, whole: Tensor, group: dist.ProcessGroup) -> None:
+    """Write this rank's part of the sum over ranks into `part`. `whole` may be overwritten."""
+    if dist.get_backend(group) == GLOO:
+        with _host_staged(part, group) as staged:
+            ring.reduce_scatter(staged, whole.to(staged.device), group)
+        return
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    scatter(part, whole, group=group)
+
+
+def send(value: Tensor, group: dist.ProcessGroup, target: int, tag: int) -> None:
+    """Send to a rank of a gloo group; returns when the message has left."""
+    group.send([value.cpu()], target, tag).wait()
+
+
+def receive(buffer: Tensor, group: dist.ProcessGroup, source: int, tag: int) -> Callable[[], None]:
+    """Post a receive from a rank of a gloo group into host memory. The returned function waits for the message."""
+    work = group.recv([buffer], source, tag)
+
+    def wait() -> None:
+        work.wait()
+
+    return wait
+
+
+@contextmanager
+def _host_staged(value: Tensor, group: dist.ProcessGroup | None) -> Iterator[Tensor]:
+    """A tensor that the group can write to: `value` itself, or for gloo a copy in host memory, copied back at the end."""
+    if value.device.type == "cpu" or dist.get_backend(group) != GLOO:
+        yield value
+        return
+    staged = value.cpu()
+    yield staged
+    value.copy_(staged)

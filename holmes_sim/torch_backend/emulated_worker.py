@@ -1,0 +1,78 @@
+"""A rank that emulates compute: it sleeps for the seconds of the device model instead of computing.
+
+With it a machine can run more ranks than it has cores without distorting the times of compute. Messages and collectives carry
+as many bytes as in the program, over the same groups; their contents are meaningless.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from holmes_sim.torch_backend.communication import all_gather, all_reduce, reduce_scatter
+from holmes_sim.torch_backend.devices import HOST
+from sim.engine.durations import Durations
+from sim.plan.plan import Plan
+from sim.plan.program import Action
+
+
+class EmulatedWorker:
+    """Worker that sleeps for `scale` times the seconds of the device model."""
+
+    def __init__(self, plan: Plan, rank: int, groups: dict[str, dist.ProcessGroup], scale: float = 1.0):
+        self.plan, self.rank, self.groups, self.scale = plan, rank, groups, scale
+        self.durations = Durations(plan)
+        self.device = HOST
+        self.loss = 0.0
+        self._buffers: dict[tuple[str, int], Tensor] = {}
+
+    def compute(self, action: Action) -> None:
+        """Sleep for the duration of the action on the plan's device."""
+        time.sleep(self.durations.of(self.rank, action) * self.scale)
+
+    def includes(self, action: Action) -> bool:
+        """Whether the duration of compute already includes this tensor-parallel collective."""
+        return self.durations.include(self.rank, action)
+
+    def _buffer(self, name: str, nbytes: float) -> Tensor:
+        """A reusable buffer of zeros: repeated sums of zeros do not overflow."""
+        size = max(int(nbytes), 1)
+        if (name, size) not in self._buffers:
+            self._buffers[name, size] = torch.zeros(size, dtype=torch.uint8)
+        return self._buffers[name, size]
+
+    def send_value(self, action: Action) -> Tensor:
+        """The tensor to send."""
+        return self._buffer("send", action.nbytes)
+
+    def receive_buffer(self, action: Action) -> Tensor:
+        """The tensor to receive into."""
+        return torch.empty(max(int(action.nbytes), 1), dtype=torch.uint8)
+
+    def receive(self, action: Action, value: Tensor) -> None:
+        """Accept a received message; its contents are not used."""
+
+    def collective(self, action: Action) -> Callable[[], None]:
+        """A function that executes a collective with the bytes of the action, as many times as the action says."""
+        group, times = self.groups[action.group], max(round(action.times), 1)
+        ranks = group.size()
+        part = max(int(action.nbytes * action.times / times) // (4 * ranks), 1)
+        whole = self._buffer(action.group, 4.0 * part * ranks).view(torch.float32)
+
+        def once() -> None:
+            if action.operation == "all_reduce":
+                all_reduce(whole, group)
+            elif action.operation == "all_gather":
+                all_gather(whole, whole[:part].clone(), group)
+            else:
+                reduce_scatter(whole[:part].clone(), whole, group)
+
+        def work() -> None:
+            for _ in range(times):
+                once()
+
+        return work

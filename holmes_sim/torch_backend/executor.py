@@ -1,0 +1,223 @@
+"""Executes the program of one rank, the same that the simulator executes, and records start and end of every action.
+
+Receives are posted ahead of time, so that a message travels when it is sent. Each group of collectives and each direction of
+messages has a thread of its own, in order. A send blocks the rank until the message has left, unless the schedule overlaps
+sends with compute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch import Tensor
+
+from holmes_sim.torch_backend import communication
+from holmes_sim.torch_backend.comm_threads import CommThread, Job, ReceiveThread
+from holmes_sim.torch_backend.devices import synchronize
+from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
+from holmes_sim.torch_backend.recorder import Event, Key, Recorder
+from holmes_sim.torch_backend.training_worker import TrainingWorker
+from sim.kernels import lowering
+from sim.plan import schedules
+from sim.plan.plan import Plan
+from sim.plan.program import COMPUTE, Action, Program
+
+
+@dataclass(slots=True)
+class _PostedReceive:
+    """A posted receive and, once it is posted, its buffer."""
+
+    job: Job
+    buffers: list[Tensor]
+
+
+class Executor:
+    """Executor of one rank: its program, its worker (which computes, or emulates compute) and its communication threads."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        groups: dict[str, dist.ProcessGroup],
+        worker: TrainingWorker | EmulatedWorker,
+        recorder: Recorder,
+    ):
+        self.plan, self.config, self.rank, self.groups = plan, plan.config, rank, groups
+        self.worker, self.recorder = worker, recorder
+        self.tp, self.dp_cp, self.pp_rank = plan.config.place(rank)
+        self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp))
+        self.in_backward = _in_backward(self.program)
+        self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
+        self.threads: dict[tuple[str | int, ...], CommThread] = {}
+        self.receive_threads: dict[tuple[int, str], ReceiveThread] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.posted: dict[tuple[str, int, int], _PostedReceive] = {}
+        self.started: dict[tuple[int, str, str, int], tuple[Job, Key]] = {}
+        self.sent: list[tuple[Action, Job]] = []
+        self.received: list[tuple[Action, Job]] = []
+        self.collectives: list[tuple[Action, float, Job, Key]] = []
+
+    def step(self) -> list[Event]:
+        """Execute the program once. Returns the recorded events."""
+        self.counts.clear()
+        self.recorder.events = []
+        for action in self.program:
+            if action.kind == "recv":
+                self._post_receive(action)
+        for action, backward in zip(self.program, self.in_backward, strict=True):
+            self._execute(action, backward)
+        for action, job in self.sent:
+            job.wait()
+            self.recorder.comm(_lane(action), "send", action, "pp", job.started, job.ended, self._message(action))
+        for action, job in self.received:
+            self.recorder.comm(_lane(action), "recv", action, "pp", job.started, job.ended, self._message(action))
+        for action, issued, job, key in self.collectives:
+            job.wait()
+            self.recorder.comm(_lane(action), "collective", action, action.group, max(issued, job.started), job.ended, key)
+        for held in (self.sent, self.received, self.collectives):
+            held.clear()
+        return self.recorder.events
+
+    def close(self) -> None:
+        """End the communication threads."""
+        for thread in (*self.threads.values(), *self.receive_threads.values()):
+            thread.close()
+
+    def _thread(self, *name: str | int) -> CommThread:
+        if name not in self.threads:
+            self.threads[name] = CommThread(" ".join(map(str, name)), self.worker.device)
+        return self.threads[name]
+
+    def _execute(self, action: Action, backward: bool) -> None:
+        if action.kind in COMPUTE or action.kind == "optimizer":
+            self.recorder.begin(action)
+            self.worker.compute(action)
+            self.recorder.end()
+        elif action.kind == "send":
+            self._send(action)
+        elif action.kind == "recv":
+            self._receive(action)
+        elif action.kind == "start":
+            self._start(action, backward)
+        elif action.kind == "wait":
+            job, key = self.started.pop((action.stage, action.group, action.operation, action.part))
+            self._await(action, job, key)
+        elif action.group == "tp":
+            self._tensor_parallel_collective(action)
+        else:
+            self._start(action._replace(part=-1), backward)
+            job, key = self.started.pop((action.stage, action.group, action.operation, -1))
+            self._await(action, job, key)
+
+    # messages
+
+    def _message(self, action: Action) -> Key:
+        """Key of a message: ends, direction, stage and microbatch."""
+        peer = self.config.rank(self.tp, self.dp_cp, action.peer)
+        source, target = (self.rank, peer) if action.kind == "send" else (peer, self.rank)
+        return "pp", source, target, action.operation, action.stage, action.microbatch
+
+    def _tag(self, action: Action) -> int:
+        return 2 * (action.stage * max(self.config.num_microbatches) + action.microbatch) + int(action.operation == "B")
+
+    def _post_receive(self, action: Action) -> None:
+        group, tag = self.groups["pp"], self._tag(action)
+        buffers: list[Tensor] = []
+
+        def post() -> Callable[[], None]:
+            buffers.append(self.worker.receive_buffer(action))
+            return communication.receive(buffers[0], group, action.peer, tag)
+
+        name = action.peer, action.operation
+        if name not in self.receive_threads:
+            self.receive_threads[name] = ReceiveThread(f"recv {action.peer} {action.operation}", self.worker.device)
+        job = self.receive_threads[name].enqueue(post)
+        self.posted[action.operation, action.stage, action.microbatch] = _PostedReceive(job, buffers)
+        self.received.append((action, job))
+
+    def _receive(self, action: Action) -> None:
+        posted = self.posted.pop((action.operation, action.stage, action.microbatch))
+        since = time.perf_counter()
+        posted.job.wait()
+        self.worker.receive(action, posted.buffers[0])
+        self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
+
+    def _send(self, action: Action) -> None:
+        group, value, tag = self.groups["pp"], self.worker.send_value(action), self._tag(action)
+
+        def send() -> None:
+            communication.send(value, group, action.peer, tag)
+
+        since = time.perf_counter()
+        job = self._thread("send", action.peer, action.operation).submit(send)
+        self.sent.append((action, job))
+        if not self.overlaps:
+            job.wait()
+            self.recorder.wait(action, "pp", since, time.perf_counter(), self._message(action))
+
+    # collectives
+
+    def _key(self, group: str, lane: str) -> Key:
+        """Key of a collective: its group, lane, first rank and the number of collectives before it."""
+        count = self.counts.get((group, lane), 0)
+        self.counts[group, lane] = count + 1
+        first = min(dist.get_process_group_ranks(self.groups[group]))
+        return group, lane, first, count
+
+    def _start(self, action: Action, backward: bool) -> None:
+        key, issued = self._key(action.group, "beside"), time.perf_counter()
+        job = self._thread(action.group).submit(self._work(action, backward))
+        self.collectives.append((action, issued, job, key))
+        self.started[action.stage, action.group, action.operation, action.part] = job, key
+
+    def _work(self, action: Action, backward: bool) -> Callable[[], None]:
+        if isinstance(self.worker, EmulatedWorker):
+            return self.worker.collective(action)
+        return self.worker.reduce_tied_embedding if action.group == "embedding" else self.worker.dp_collective(action, backward)
+
+    def _await(self, action: Action, job: Job, key: Key) -> None:
+        since = time.perf_counter()
+        job.wait()
+        self.recorder.wait(action, action.group, since, time.perf_counter(), key)
+
+    def _tensor_parallel_collective(self, action: Action) -> None:
+        """Execute a tensor-parallel collective of the program, where compute does not contain it.
+
+        A training worker runs these collectives inside its layers, except the gather of a received message. An emulated worker
+        runs those that the durations of compute do not include.
+        """
+        if isinstance(self.worker, TrainingWorker):
+            if action.operation == "all_gather" and not self.config.sequence_parallel:
+                self.worker.gather_received()
+        elif not self.worker.includes(action):
+            self.timed_collective(action.operation, action.nbytes, self.worker.collective(action))
+
+    def timed_collective(self, name: str, nbytes: float, work: Callable[[], None]) -> None:
+        """Execute a tensor-parallel collective and record it."""
+        synchronize(self.worker.device)
+        key, since = self._key("tp", "within"), time.perf_counter()
+        work()
+        synchronize(self.worker.device)
+        self.recorder.tp_collective(name, since, time.perf_counter(), key)
+
+
+def _lane(action: Action) -> str:
+    """The timeline lane of a message or collective."""
+    if action.kind in ("send", "recv"):
+        return "send" if action.operation == "F" else "return"
+    return "dp" if action.group == "embedding" else action.group
+
+
+def _in_backward(program: Program) -> list[bool]:
+    """For each action, whether it belongs to a backward, where buckets are counted from the last layer.
+
+    An all_gather belongs to the compute action after it. Reductions of gradients always belong to a backward.
+    """
+    found, following = [], False
+    for action in reversed(program):
+        following = action.kind in ("B", "W") if action.kind in COMPUTE else following
+        found.append(following if action.operation == "all_gather" else action.operation in ("reduce_scatter", "all_reduce"))
+    return found[::-1]

@@ -1,0 +1,33 @@
+"""Checks whether this backend can execute a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim.errors import NotSupported
+from sim.plan.plan import Plan
+
+
+def check(plan: Plan) -> None:
+    """Raise NotSupported with all reasons why the backend cannot execute the plan as written, if there are any."""
+    faults = list(_unsupported(plan))
+    if faults:
+        raise NotSupported(f"the torch backend cannot execute this plan: {'; '.join(faults)}")
+
+
+def _unsupported(plan: Plan) -> Iterator[str]:
+    config, model = plan.config, plan.workload.model
+    if config.cp > 1:
+        yield f"cp {config.cp} (context parallelism; plan with --cp 1)"
+    if config.ep > 1:
+        yield f"ep {config.ep} (expert parallelism; plan with --ep 1)"
+    if model.experts:
+        yield f"model {model.name} has experts (dense models only)"
+    if config.zero_shard_size is not None:
+        yield f"zero_shard_size {config.zero_shard_size} (the optimizer state is sharded over all of dp or not at all)"
+    if model.kv_heads % config.tp:
+        yield f"tp {config.tp} does not divide kv_heads {model.kv_heads}"
+    if config.tp > 1 and plan.workload.seq_len % config.tp:
+        yield f"tp {config.tp} does not divide seq_len {plan.workload.seq_len}"
+    if plan.workload.precision not in ("fp32", "tf32", "bf16", "fp16"):
+        yield f"precision {plan.workload.precision} (fp32, tf32, bf16, fp16)"

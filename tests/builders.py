@@ -1,0 +1,245 @@
+"""Builders of small fleets and plans for tests; every property that a test does not give is ideal.
+
+An ideal device computes at its peak rate and launches kernels in no time. An ideal wire delivers its whole bandwidth and has no
+latency, no overhead and no interference. A test gives only the properties that it examines.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
+from sim import collectives
+from sim.errors import NotDefined
+from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Nic, Node, Trunk
+from sim.hardware.device_spec import DeviceSpec, GemmCurve
+from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
+from sim.hardware.topology import Topology
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import MadeBy, Plan, Stage
+from sim.workload.model import Model
+from sim.workload.workload import Workload
+
+PROTOCOLS = (
+    Protocol("quick", 1e-6, 2e-6, 0.1),
+    Protocol("wide", 2e-5, 5e-6, 1.0),
+    Protocol("switched", 4e-5, 0.0, 0.8, in_switch=True),
+)
+"""A library's choice: which one is quickest turns between 2e5 and 6e5 bytes on a wire of 1e11 bytes a second."""
+
+
+def device(name: str = "ideal", speed: float = 1e14, memory_bandwidth: float = 1e12, **facts: object) -> DeviceSpec:
+    """A device that reaches `speed` FLOP/s in every product and its memory bandwidth in every pass."""
+    ideal = {
+        "vendor": "acme",
+        "compute_units": 1,
+        "peak": (("bf16", speed), ("fp16", speed), ("fp32", speed / 4)),
+        "memory": 80e9,
+        "host_bandwidth": 1e11,
+        "gemm": GemmCurve(0.0, 1.0, 1.0),
+        "attention_forward": 1.0,
+        "attention_backward": 1.0,
+        "elementwise_efficiency": 1.0,
+    }
+    return DeviceSpec(name=name, memory_bandwidth=memory_bandwidth, **(ideal | facts))
+
+
+def wire(
+    name: str = "wire",
+    bandwidth: float = 1e11,
+    latency: float = 0.0,
+    overhead: float = 0.0,
+    efficiency: float = 1.0,
+    interference: float = 0.0,
+    rdma: bool = True,
+    pair_bandwidth: float = 0.0,
+    **facts: object,
+) -> LinkSpec:
+    """An interconnect, or a NIC type, that carries every operation alike."""
+    shares = tuple((operation, efficiency) for operation in OPERATIONS)
+    return LinkSpec(name, latency, overhead, shares, interference, rdma, bandwidth, pair_bandwidth, **facts)
+
+
+def nic(kind: str = "infiniband", bandwidth: float = 1e10, count: int = 1, **facts: object) -> Nic:
+    """NICs of a type; `ethernet` alone is not RDMA."""
+    return Nic(wire(kind, bandwidth=0.0, rdma=kind != "ethernet", **facts), bandwidth, count)
+
+
+def cluster(
+    name: str = "c",
+    nodes: int = 1,
+    devices: int = 1,
+    nics: tuple[Nic, ...] | None = None,
+    spec: DeviceSpec | None = None,
+    intra_node: LinkSpec | None = None,
+    fabric: Fabric | None = None,
+) -> Cluster:
+    """Alike nodes of ideal devices on an ideal interconnect, with one ideal InfiniBand NIC a node unless told otherwise."""
+    node = Node(spec or device(), devices, intra_node or wire(), (nic(),) if nics is None else nics)
+    return Cluster(name, nodes, node, fabric)
+
+
+def fleet(*clusters: Cluster, trunks: tuple[Trunk, ...] = (), communicator: str = "vendor") -> Fleet:
+    """The machines of a topology."""
+    return Fleet("tiny", clusters, trunks, communicator)
+
+
+def every_device(machines: Fleet) -> tuple[Device, ...]:
+    """All devices, cluster by cluster and node by node."""
+    return tuple(
+        Device(c.name, node, index) for c in machines.clusters for node in range(c.nodes) for index in range(c.node.count)
+    )
+
+
+def model(layers: int = 2, hidden: int = 96, **facts: object) -> Model:
+    """A GPT that 1, 2, 3, 4, 6 and 8 tensor-parallel ranks can share."""
+    shape = {"heads": 24, "kv_heads": 24, "ffn_hidden": 4 * hidden, "vocab": 768, "tied_embeddings": False}
+    return Model("tiny", layers, hidden, **(shape | facts))
+
+
+def plan(
+    machines: Fleet,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    vpp: int = 1,
+    microbatches: int | tuple[int, ...] = 1,
+    layers: tuple[int, ...] = (),
+    placement: tuple[Device, ...] = (),
+    collective: dict[str, str] | None = None,
+    shape: dict[str, object] | None = None,
+    seq_len: int = 64,
+    precision: str = "bf16",
+    microbatch_size: int = 1,
+    **config: object,
+) -> Plan:
+    """A plan: ranks on the devices in order, two layers a stage and one microbatch a replica, unless told otherwise."""
+    numbers = microbatches if isinstance(microbatches, tuple) else (microbatches,) * dp
+    layers = layers or (2,) * (pp * vpp)
+    degrees = ParallelConfig(
+        tp=tp, pp=pp, dp=dp, vpp=vpp, num_microbatches=numbers, microbatch_size=microbatch_size, **config
+    )  # fmt: skip
+    workload = Workload(model(sum(layers), **(shape or {})), sum(numbers) * microbatch_size, seq_len, precision)
+    cuts = [sum(layers[:index]) for index in range(len(layers) + 1)]
+    stages = tuple(Stage(first, past_last) for first, past_last in pairwise(cuts))
+    placement = placement or every_device(machines)[: degrees.world_size]
+    groups = groups_of(machines, degrees, placement)
+    groups = tuple(replace(group, collective=(collective or {}).get(group.kind, "ring")) for group in groups)
+    topology = Topology(machines.name, "", machines, workload, json.dumps({"name": machines.name}))
+    return Plan(topology, workload, degrees, stages, placement, groups, MadeBy("by hand", "1"))
+
+
+def _fits(candidate: Plan) -> bool:
+    """Whether the collectives of a plan can be played on its hosts."""
+    try:
+        for group in candidate.groups:
+            collectives.rounds(group.collective, "all_gather", candidate.hosts(group.ranks))
+        for group in gradient_groups(candidate):
+            collectives.rounds(group.collective, "all_gather", candidate.hosts(group.ranks))
+    except NotDefined:
+        return False
+    return True
+
+
+def _alike(numbers: tuple[int, ...], cp: int, ep: int) -> bool:
+    """Whether the ranks of every expert-parallel group would play equally many microbatches."""
+    of_rank = [number for number in numbers for _ in range(cp)]
+    return all(len(set(of_rank[i : i + ep])) == 1 for i in range(0, len(of_rank), ep))
+
+
+@st.composite
+def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fleet:
+    """One to three clusters of different devices, NICs, fabrics and sizes, in a chain joined by Ethernet, some by RDMA too."""
+    slow = st.sampled_from([0.0, 0.0, 0.15]) if interference else st.just(0.0)
+    found: list[Cluster] = []
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        rdma = draw(st.sampled_from(["infiniband", "roce"]))
+        devices = draw(st.sampled_from([1, 2, 3, 4, 8]))
+        left = max(1, ranks - sum(c.devices for c in found)) // devices
+        if left == 0:
+            break
+        delay = {"latency": draw(st.sampled_from([0.0, 5e-6])), "overhead": draw(st.sampled_from([0.0, 1e-5]))}
+        offered = draw(st.sampled_from([{}, {"protocols": PROTOCOLS[:2]}]))
+        inside = draw(st.sampled_from([{}, {"protocols": PROTOCOLS, "own_piece": 0.4}]))
+        fast = nic(
+            rdma,
+            draw(st.sampled_from([2.5e9, 1e10])),
+            draw(st.sampled_from([1, 2, 4])),
+            interference=draw(slow),
+            **delay,
+            **offered,
+        )
+        found.append(
+            cluster(
+                name,
+                nodes=draw(st.integers(1, min(4, left))),
+                devices=devices,
+                nics=(fast, nic("ethernet", 3e9, draw(st.sampled_from([1, 2])), interference=draw(slow), efficiency=0.8)),
+                spec=draw(st.sampled_from([device("chip", 1e13), device(f"chip-{name}", 1.7e13)])),
+                intra_node=wire(
+                    interference=draw(slow), pair_bandwidth=draw(st.sampled_from([0.0, 0.0, 2e10])), **delay, **inside
+                ),
+                fabric=draw(st.sampled_from([None, Fabric(1, 1.0), Fabric(1, 4.0), Fabric(2, 3.0)])),
+            )
+        )
+    kinds = draw(st.sampled_from([("ethernet",), ("ethernet", "infiniband")]))
+    trunks = tuple(
+        Trunk((a.name, b.name), kind, draw(st.sampled_from([1e9, 2e10])), draw(st.sampled_from([0.0, 1e-4])))
+        for a, b in pairwise(found)
+        for kind in kinds
+        if kind == "ethernet" or (a.node.nic(kind) and b.node.nic(kind))
+    )
+    return fleet(*found, trunks=trunks)
+
+
+@st.composite
+def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, interference: bool = True) -> Plan:
+    """A plan on any fleet: even or uneven, in order or shuffled, with every switch on or off."""
+    machines = machines or draw(any_fleet(ranks, interference))
+    room = min(ranks, machines.devices)
+    tp = draw(st.sampled_from([t for t in (1, 2, 4, 3, 8) if t <= room]))
+    pp = draw(st.sampled_from([p for p in (2, 1, 4, 3) if p <= room // tp]))
+    dp = draw(st.sampled_from([d for d in (2, 1, 4, 8, 3, 5) if d <= room // (tp * pp)]))
+    schedule = draw(st.sampled_from(["1f1b", "1f1b-deepspeed", "gpipe", "interleaved", "zb-h1", "zb-h2"]))
+    vpp = draw(st.integers(1, 2)) if schedule == "interleaved" else 1
+    unit = pp if schedule == "interleaved" else 1
+    even = draw(st.booleans())
+    numbers = (
+        (unit * draw(st.integers(1, 6 // unit + 1)),) * dp
+        if even
+        else tuple(unit * n for n in draw(st.lists(st.integers(1, 3), min_size=dp, max_size=dp)))
+    )
+    layers = tuple(draw(st.lists(st.integers(1, 3), min_size=pp * vpp, max_size=pp * vpp)))
+    shuffled = draw(st.booleans())
+    places = every_device(machines)
+    places = tuple(draw(st.permutations(places))) if shuffled else places
+    chosen = {kind: draw(st.sampled_from(["ring", "ring", "tree", "hierarchical"])) for kind in ("tp", "dp")}
+    cp = draw(st.sampled_from([c for c in (1, 2, 4) if tp * pp * dp * c <= room]))
+    ep = draw(st.sampled_from([e for e in (1, 2, 3, 4, 6, 12) if dp * cp % e == 0 and _alike(numbers, cp, e)]))
+    experts = {"experts": 12, "experts_per_token": 2, "shared_ffn_hidden": 96} if ep > 1 or draw(st.booleans()) else {}
+
+    def made(collective: dict[str, str]) -> Plan:
+        return plan(
+            machines, tp, pp, dp, vpp, numbers, layers, places[: tp * pp * dp * cp], collective,
+            shape={"hidden": hidden, "tied_embeddings": tied} | experts, schedule=schedule,
+            microbatch_size=microbatch_size, cp=cp, ep=ep, **switches,
+        )  # fmt: skip
+
+    hidden, tied, microbatch_size = draw(st.sampled_from([96, 3072])), draw(st.booleans()), draw(st.integers(1, 2))
+    switches = {
+        "zero_stage": draw(st.integers(0, 3 if len(set(numbers)) == 1 else 1)),
+        "recompute": draw(st.sampled_from(["none", "selective", "full"])),
+        "sequence_parallel": tp > 1 and draw(st.booleans()),
+        "overlap_grad_reduce": draw(st.booleans()),
+        "overlap_param_gather": draw(st.booleans()),
+    }
+    if ep == 1 and switches["zero_stage"]:
+        sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]
+        switches["zero_shard_size"] = draw(st.sampled_from([None, *sizes]))
+    wanted = made(chosen)
+    return wanted if _fits(wanted) else made({})

@@ -1,0 +1,14 @@
+"""Arguments of the command line that several tests share."""
+
+from __future__ import annotations
+
+from holmes_sim.cli import commands as cli_commands
+
+PINNED = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "none")
+"""Degrees that leave one layout, so that planning takes a fraction of a second."""
+HYBRID = ("plan", "holmes-hybrid-4", *PINNED, "--schedule", "1f1b")
+KINDS = (
+    "devices", "links", "nics", "models", "profiles", "stacks", "topologies", "studies",
+    "strategies", "schedules", "collectives", "targets",
+)  # fmt: skip
+COMMANDS = tuple(command.NAME for command in cli_commands.in_order())

@@ -1,0 +1,112 @@
+"""The command holmes-sim plan: its document, its file, its tables, and options that change the workload or the strategy."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from tests.holmes_sim.cli.arguments import HYBRID, PINNED
+
+
+def test_plan_prints_one_document_of_the_schema(run):
+    seen = run(*HYBRID, "--json")
+    assert (seen.code, seen.err) == (0, "")
+    document = json.loads(seen.out)
+    jsonschema.validate(document, json.loads(run("schema", "plan").out))
+    assert document["format"] == "holmes-sim/plan/1"
+    assert {key: document["config"][key] for key in ("tp", "pp", "dp")} == {"tp": 2, "pp": 2, "dp": 8}
+    assert document["config"]["num_microbatches"] == [24] * 8
+    assert document["made_by"]["strategy"] == "certified"
+    assert 0 < document["certificate"]["lower_bound_s"] <= document["certificate"]["objective_s"]
+    assert document["certificate"]["objective_s"] == document["prediction"]["step_s"]
+
+
+def test_plan_writes_the_bytes_that_it_prints(run, plan_file, tmp_path):
+    printed = run(*HYBRID, "--json", "-o", tmp_path / "plan.json")
+    assert printed.code == 0
+    assert (tmp_path / "plan.json").read_text() == printed.out
+    assert plan_file.read_text() == printed.out
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"], "no temporary file is left"
+
+
+def test_plan_prints_the_layout_and_its_certificate(run):
+    seen = run(*HYBRID)
+    assert seen.code == 0
+    assert "holmes-hybrid-4: gpt-3.6b (3.56 B parameters), batch 768 x 2048 tokens fp16, 32 of 32 devices" in seen.out
+    assert "tp 2 | pp 2 | dp 8 | 24 microbatches of 4 | 1f1b" in seen.out
+    for word in (
+        "Stages",
+        "Groups",
+        "NIC",
+        "infiniband",
+        "roce",
+        "ethernet",
+        "step",
+        "MFU",
+        "megatron",
+        "holmes",
+        "Certificate: ",
+        "Searched: tp 2, pp 2, dp 8, microbatch size ",
+    ):
+        assert word in seen.out, word
+    assert seen.err.startswith("Planned in ")
+
+
+def test_plan_explains_why_other_layouts_lost(run):
+    """Only the microbatch size is free: of the sizes that divide a replica's 96 samples, all but one are explained."""
+    pins = ("--tp", "2", "--pp", "2", "--dp", "8", "--recompute", "none", "--schedule", "1f1b")
+    seen = run("plan", "holmes-hybrid-4", *pins, "--explain")
+    assert seen.code == 0
+    rows = seen.out[seen.out.index("Why no other layout") :].splitlines()
+    assert rows[1].split() == ["layout", "about", "why"]
+    lost = [line for line in rows if line.startswith("tp 2, dp 8, mb ")]
+    sizes = {"mb " + line.split("mb ")[1].split()[0].rstrip(",") for line in lost}
+    assert sizes == {f"mb {size}" for size in range(1, 97) if 96 % size == 0} - chosen_size(seen.out)
+    assert all("memory: " in line or ("layers on " in line and ": begins at " in line) for line in lost)
+    assert "Critical path of " in seen.out
+
+
+def chosen_size(text: str) -> set[str]:
+    """The microbatch size of the chosen plan."""
+    return {f"mb {text.splitlines()[1].split(' microbatches of ')[1].split()[0]}"}
+
+
+def test_an_explanation_of_a_plan_is_text_only(run):
+    seen = run(*HYBRID, "--explain", "--json")
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith("error: --explain prints text only; leave out --json")
+
+
+def test_missing_memory_is_reported(run):
+    """18 billion parameters on 32 devices of 80 GB: some layouts fit the memory and some do not."""
+    seen = run(
+        "plan", "holmes-hybrid-4", "--model", "gpt-18b", "--time-limit", "3", "--explain", "--schedule", "1f1b", "--tp", 2
+    )
+    assert seen.code == 0
+    assert "memory: " in seen.out and " layouts lack memory. " in seen.out
+
+
+def test_flags_override_the_workload_of_the_file(run):
+    seen = run(
+        "plan", "holmes-hybrid-4", "--model", "gpt-1.7b", "--global-batch-size", 64, "--seq-len", 1024, *PINNED, "--json"
+    )
+    workload = json.loads(seen.out)["workload"]
+    assert (workload["global_batch_size"], workload["seq_len"]) == (64, 1024)
+    assert workload["model"]["name"] == "gpt-1.7b"
+
+
+@pytest.mark.parametrize("strategy", ["megatron", "holmes"])
+def test_plan_by_another_strategy(run, strategy):
+    document = json.loads(run(*HYBRID, "--strategy", strategy, "--json").out)
+    assert document["made_by"]["strategy"] == strategy
+    assert "certificate" not in document
+
+
+def test_set_changes_a_value_of_the_topology(run):
+    asked = ("plan", "holmes-hybrid-4", "--strategy", "megatron", "--tp", "8", "--microbatch-size", "4", "--json")
+    plain, changed = (json.loads(run(*asked, *more).out) for more in ((), ("--set", "workload.global_batch_size=384")))
+    assert (plain["workload"]["global_batch_size"], changed["workload"]["global_batch_size"]) == (768, 384)
+    wider = json.loads(run(*asked, "--set", "clusters.ib.node.nics[0].bandwidth=400 Gbit/s").out)
+    assert wider["topology"]["clusters"]["ib"]["node"]["nics"][0]["bandwidth"] == "400 Gbit/s"

@@ -1,0 +1,41 @@
+"""How many stages a pipeline may have so that its busiest link carries all messages in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.bounds.link_load import LinkLoad
+from planner.bounds.ordered_stages import OrderedStages
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from tests import builders as make
+from tests.planner.builders import on_one_cluster, shape
+
+MESSAGE = 64 * 96 * 2 / 1e7
+"""Seconds of a message of 64 tokens of 96 values of 2 bytes over the NIC of a node."""
+
+
+@pytest.fixture(scope="module")
+def four_nodes() -> LinkLoad:
+    """Four nodes of one device, six microbatches."""
+    question = on_one_cluster(layers=8, batch=6, nodes=4, nics=(make.nic("ethernet", 1e7),))
+    context = PlanningContext(question)
+    return LinkLoad(OrderedStages(context, node_classes(context, shape())))
+
+
+@pytest.mark.parametrize(
+    ("messages", "stages"),
+    [(12.0, 4), (11.9, 2), (6.0, 2), (5.9, 0)],  # a node inside the pipeline sends two messages a microbatch, an end node one
+)
+def test_the_most_stages_by_the_time_of_messages(four_nodes, messages, stages):
+    assert four_nodes.most_stages(messages * MESSAGE * (1 + 1e-9)) == [stages]
+
+
+@pytest.mark.parametrize(("pp", "messages"), [(2, 6.0), (3, 12.0), (4, 12.0)])
+def test_a_pipeline_is_carried_within_the_seconds_of_its_messages(four_nodes, pp, messages):
+    assert four_nodes.carries([pp], pp, messages * MESSAGE * (1 + 1e-9))
+    assert not four_nodes.carries([pp], pp, messages * MESSAGE * (1 - 1e-9))
+
+
+def test_counts_that_are_only_the_most_of_each_class_rule_nothing_out(four_nodes):
+    assert four_nodes.carries([4], 3, 0.0)

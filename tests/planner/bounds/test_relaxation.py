@@ -1,0 +1,100 @@
+"""Bounds in closed form, with layers divided at will."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from planner.bounds.relaxation import quick_bound, relaxed_bound
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from planner.placement.ranks import build
+from planner.placement.simulation import simulate_plan, step
+from planner.request import Wishes
+from planner.space.shapes import searched
+from sim.analytic import plan_costs
+from sim.kernels import memory
+from tests import builders as make
+from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, on_two_clusters, pipelines, request, shape
+
+ONE_SIZE = Wishes(tp=1, microbatch_size=1, recompute="none")
+
+
+def bound(question, **degrees) -> tuple[float, list[float]]:
+    """The bound of 1F1B, and the seconds of a layer on each class."""
+    context, one = PlanningContext(question), shape(**degrees)
+    classes = node_classes(context, one)
+    return quick_bound(context, one, classes), [option.layer_seconds for option in classes]
+
+
+def test_a_single_stage_computes_every_layer_of_every_microbatch():
+    found, (layer,) = bound(on_one_cluster(layers=4, batch=6))
+    assert found == pytest.approx(24 * layer)
+
+
+def test_many_microbatches_approach_an_even_share_of_the_layers():
+    """Four stages of one layer each for 600 microbatches: m layers, and a little for fill and drain."""
+    found, (layer,) = bound(on_one_cluster(layers=4, batch=600, nodes=4))
+    assert 600 * layer < found < 603 * layer
+
+
+def test_crossing_classes_share_layers_by_speed():
+    """Devices of t and 2 t seconds a layer, twelve layers: 12 / (1 / t + 1 / 2 t) for each of 600 microbatches."""
+    question = on_two_clusters(layers=12, batch=600)
+    found, (fast, slow) = bound(question, schedule="zb-h2")  # it overlaps messages
+    assert found == pytest.approx(600 * 12 / (1 / fast + 1 / slow))
+    assert bound(question)[0] > found, "under 1F1B the stages at the border wait for messages"
+
+
+def test_a_pinned_pp_leaves_the_slowest_stages_out():
+    question = replace(on_one_cluster(layers=8, batch=600, nodes=4), wishes=Wishes(pp=2))
+    found, (layer,) = bound(question)
+    assert 600 * 4 * layer < found < 603 * 4 * layer
+    assert bound(replace(question, wishes=Wishes(pp=5)))[0] == math.inf
+
+
+@given(drawn_plans())
+def test_no_simulated_step_is_shorter(drawn: Drawn):
+    """The bound of the shape, that for any schedule, and that of the request."""
+    context, base = PlanningContext(drawn.request), drawn.base
+    own = quick_bound(context, drawn.shape, node_classes(context, drawn.shape))
+    seconds = step(simulate_plan(drawn.plan)) * (1 + 1e-9)
+    assert own <= seconds
+    anywhere = quick_bound(context, base, node_classes(context, base), True)
+    assert anywhere <= own * (1 + 1e-9)
+    assert relaxed_bound(drawn.request, context) <= anywhere * (1 + 1e-9) or anywhere == math.inf
+
+
+def test_a_model_that_no_memory_holds_has_no_bound():
+    """Four devices of memory for one layer each hold four layers, and not five."""
+    room = on_one_cluster(layers=4, nodes=4, wishes=ONE_SIZE)
+    (option,) = node_classes(PlanningContext(room), shape())
+    one_layer = option.memory.bytes_at("middle", 1)
+    tight = make.device(memory=one_layer * (1 + 1e-9))
+    for layers, feasible in ((4, True), (5, False)):
+        question = on_one_cluster(layers, nodes=4, spec=tight, wishes=replace(ONE_SIZE, dp=1))
+        assert math.isfinite(relaxed_bound(question, PlanningContext(question))) is feasible
+    assert one_layer > memory.OUTSIDE
+
+
+def test_the_relaxed_bound_is_the_least_of_all_shapes():
+    question = on_one_cluster(layers=4, nodes=3, wishes=Wishes(tp=1))
+    context, bases = PlanningContext(question), list(searched(question))
+    assert relaxed_bound(question, context) == min(
+        quick_bound(context, base, node_classes(context, base), True) for base in bases
+    )
+
+
+def test_the_quick_bound_holds_for_few_microbatches():
+    """Two microbatches, two stages: 4 | 2 layers end sooner (8) than 3 | 3 (9), as the second stage waits for the first."""
+    machines = make.fleet(make.cluster(nodes=2, spec=make.device(speed=1e9)))
+    question = request(machines, make.model(6, vocab=24), 2)
+    one = shape()
+    context = PlanningContext(question)
+    plans = [build(question, one, stages, "by hand") for stages in pipelines(question, one)]
+    fastest = min(plans, key=plan_costs.step_seconds)
+    assert [stage.layers for stage in fastest.stages] == [4, 2]
+    assert quick_bound(context, one, node_classes(context, one)) <= plan_costs.step_seconds(fastest)

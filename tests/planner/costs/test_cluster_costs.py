@@ -1,0 +1,58 @@
+"""Costs of the stages of one cluster by their position on its nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.costs.cluster_costs import single_replica
+from planner.costs.context import PlanningContext
+from planner.space.shapes import Shape
+from tests import builders as make
+from tests.planner.builders import on_one_cluster, shape
+
+
+def test_a_shape_with_one_replica_has_no_sharding_and_splits_the_backward():
+    one = single_replica(Shape(2, 6, 4, "full", "interleaved", 3, 3, zero_shard_size=2))
+    assert (one.tp, one.dp, one.microbatch_size, one.recompute) == (2, 1, 4, "full")
+    assert (one.vpp, one.zero_stage, one.zero_shard_size) == (1, 1, None)
+    assert one.schedule in ("zb-h1", "zb-h2")
+
+
+@pytest.mark.parametrize(("devices", "dp", "positions"), [(4, 4, 1), (4, 2, 2), (4, 3, 4), (2, 4, 1)])
+def test_there_is_one_cost_for_each_position_of_a_stage_on_its_nodes(devices, dp, positions):
+    question = on_one_cluster(batch=12, nodes=12, devices=devices)
+    costs, (cluster,) = PlanningContext(question).cluster_costs, question.clusters()
+    assert len(costs.stages(cluster, shape(dp=dp))) == positions
+    assert costs.stages(cluster, shape(dp=dp)) is costs.stages(cluster, shape(dp=dp))
+
+
+def test_a_ring_inside_a_node_is_faster_than_one_over_two_nodes():
+    """Stages of 3 on nodes of 4: stage 0 is inside node 0, stage 1 on nodes 0 and 1."""
+    nic, wire = make.nic("ethernet", 1e6), make.wire(bandwidth=1e9)
+    question = on_one_cluster(batch=3, nodes=3, devices=4, nics=(nic,), intra_node=wire)
+    costs, (cluster,) = PlanningContext(question).cluster_costs, question.clusters()
+    reduce = [at.of(2, False, False).reduce for at in costs.stages(cluster, shape(dp=3))]
+    assert len(reduce) == 4
+    assert reduce[0] < reduce[1] == pytest.approx(reduce[2])
+    assert reduce[3] == pytest.approx(reduce[0])
+
+
+def test_the_seconds_of_a_layer_by_hand():
+    """A layer's forward has 24 s h^2 + 4 s^2 h FLOPs for s tokens, the backward twice the products and 2.5 attentions, at
+    1e9 FLOP/s; passes over memory take no time. Two layers take twice as long."""
+    spec = make.device(speed=1e9, memory_bandwidth=1e30)
+    question = on_one_cluster(spec=spec)
+    costs, (cluster,) = PlanningContext(question).cluster_costs, question.clusters()
+    forward, backward = costs.layer(cluster, shape())
+    products, attention = 24 * 64 * 96**2, 4 * 64**2 * 96 / 2
+    assert forward == pytest.approx((products + attention) / 1e9, rel=5e-3)
+    assert backward == pytest.approx((2 * products + 2.5 * attention) / 1e9, rel=5e-3)
+    assert costs.layer(cluster, shape(dp=4)) == (forward, backward)
+
+
+def test_a_stage_spread_evenly_differs_only_where_nodes_are_not_filled():
+    """Six replicas on nodes of four: 4 + 2 filled, 3 + 3 evenly."""
+    question = on_one_cluster(batch=12, nodes=2, devices=4)
+    costs, (cluster,) = PlanningContext(question).cluster_costs, question.clusters()
+    assert costs.spread(cluster, shape(dp=4)) is None
+    assert costs.spread(cluster, shape(dp=6)) is not None

@@ -1,0 +1,98 @@
+"""Costs, memory and messages of stages whose replicas are on several clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.costs.context import PlanningContext
+from planner.costs.mixed_stages import MixedStageCosts
+from planner.costs.node_classes import node_classes
+from planner.request import Request
+from planner.space.device_slots import Run, cut
+from planner.space.shapes import slot
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import request, shape
+
+BYTES = 64 * 96 * 2
+"""Bytes of a message: 64 tokens of 96 values of 2 bytes."""
+
+
+def fast_and_slow(memories: tuple[float, float] = (80e9, 40e9)) -> Request:
+    """Nodes of two devices, twice as fast in cluster a; Ethernet of 1e7 bytes a second, a trunk of 1e6."""
+    nics = (make.nic("ethernet", 1e7),)
+    clusters = [
+        make.cluster(name, 2, 2, nics, make.device(f"chip-{name}", speed, 1e30, memory=nbytes), make.wire(bandwidth=1e8))
+        for name, speed, nbytes in zip("ab", (2e9, 1e9), memories, strict=True)
+    ]
+    return request(make.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1e6, 0.0),)), make.model(4), 8)
+
+
+def test_a_stage_is_as_slow_as_its_slowest_device():
+    question = fast_and_slow()
+    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    (mixed,) = cut((a, b), 1, 8)
+    one = shape(dp=8)
+    middle = (False, False)
+    slow, fast = (costs.linear_seconds(one, mixed, middle, cluster.node.device)[1] for cluster in (b, a))
+    assert slow == pytest.approx(2 * fast, rel=2e-3)
+    assert costs.linear_seconds(one, mixed, middle)[1] == pytest.approx(slow)
+    assert costs.cost(one, mixed, 3, middle).both == pytest.approx(3 * slow)
+
+
+def test_a_line_is_the_sum_of_a_fixed_part_and_one_for_each_layer():
+    """The last stage has logits; a middle stage has nothing but layers."""
+    question = fast_and_slow()
+    costs, (a, _) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    stage, one = (Run(a, 0, 2),), shape(dp=2)
+    start, each = costs.linear_seconds(one, stage, (False, False))
+    assert start == pytest.approx(0.0, abs=1e-12)
+    (option, _) = node_classes(PlanningContext(question), one)
+    assert each == pytest.approx(option.layer_seconds)
+    logits, same = costs.linear_seconds(one, stage, (False, True))
+    assert same == pytest.approx(each)
+    assert logits == pytest.approx(3 * 2 * 64 * 96 * 768 / 2e9, rel=1e-2)
+    assert costs.own_seconds(one, Run(a, 0, 2), (False, True)) == pytest.approx((logits, each))
+    assert costs.least_seconds(one, Run(a, 0, 4), (False, True)) == pytest.approx((logits, each))
+
+
+def test_the_smallest_device_limits_the_memory():
+    needed = {}
+    question = fast_and_slow()
+    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    (mixed,) = cut((a, b), 1, 8)
+    one = shape(dp=8)
+    needed[3], limit = costs.bytes_at(one, mixed, 3, 1, 3, 1)
+    assert limit == 40e9
+    tight = fast_and_slow((80e9, needed[3]))
+    costs, clusters = MixedStageCosts(PlanningContext(tight)), tuple(tight.clusters())
+    (mixed,) = cut(clusters, 1, 8)
+    assert costs.most(one, mixed, 1, 3, 1) == 3
+    assert costs.most(one, (Run(clusters[0], 0, 4),), 1, 3, 1) > 3
+
+
+def test_messages_cross_the_slowest_border_there_and_back():
+    question = fast_and_slow()
+    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    two = shape(dp=2)
+    inside, across = costs.messages(two, ((Run(a, 0, 2),), (Run(a, 2, 2),), (Run(b, 0, 2),)))
+    assert inside == pytest.approx(2 * BYTES / 1e7)
+    assert across == pytest.approx(2 * BYTES / 1e6)
+
+
+def test_what_leaves_a_node_shares_its_nic():
+    question = fast_and_slow()
+    costs, (a, _) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    assert costs.leaves(shape(dp=2), Run(a, 0, 2), Run(a, 2, 2)) == pytest.approx(2 * BYTES / 1e7)
+    assert costs.leaves(shape(dp=1), Run(a, 0, 1), Run(a, 2, 1)) == pytest.approx(BYTES / 1e7)
+    assert costs.leaves(shape(dp=1), Run(a, 0, 1), Run(a, 1, 1)) == 0.0
+
+
+def test_seconds_per_byte_are_those_of_the_slowest_link():
+    question = fast_and_slow()
+    costs, (a, b) = MixedStageCosts(PlanningContext(question)), question.clusters()
+    x, y, z, w = slot(a, 1, 0)[0], slot(a, 1, 1)[0], slot(a, 1, 2)[0], slot(b, 1, 0)[0]
+    assert costs.per_byte([(x, y)]) == pytest.approx(1e-8)
+    assert costs.per_byte([(x, y), (x, z)]) == pytest.approx(1e-7)
+    assert costs.per_byte([(x, y), (x, z), (x, w)]) == pytest.approx(1e-6)
+    assert costs.per_byte([]) == 0.0

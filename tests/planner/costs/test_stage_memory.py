@@ -1,0 +1,61 @@
+"""Layers and microbatches that fit in the memory of a stage, against the memory of whole plans."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from planner.costs.stage_memory import StageMemory, single_stage_config
+from planner.search.evaluation import roles
+from sim.kernels import memory
+from sim.plan import schedules
+from tests import builders as make
+from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, shape
+
+
+def stage_memory(nbytes: float, layers: int = 6, **degrees: object) -> StageMemory:
+    question = on_one_cluster(layers, 8, nodes=4, spec=make.device(memory=nbytes))
+    context, (cluster,), one = PlanningContext(question), question.clusters(), shape(**degrees)
+    return StageMemory(context, cluster, one, one.config(question.workload, 2))
+
+
+def test_a_pipeline_of_one_stage_has_pp_1():
+    config = shape(dp=2).config(on_one_cluster().workload, 3)
+    assert (single_stage_config(config).pp, single_stage_config(config).dp) == (1, 2)
+
+
+@pytest.mark.parametrize("role", ["first", "middle", "last", "only"])
+@pytest.mark.parametrize("held", [1, 3])
+def test_the_most_layers_fit_and_one_more_does_not(role, held):
+    """On a device with the bytes of exactly three layers, and on one with one byte less."""
+    exact = stage_memory(1e12).bytes_at(role, 3, held)
+    assert stage_memory(exact).most_layers(role, ((held, 0),)) == 3
+    assert stage_memory(exact * (1 - 1e-9)).most_layers(role, ((held, 0),)) == 2
+    assert stage_memory(exact).held(role, 3) == held
+    assert stage_memory(exact * (1 - 1e-9)).held(role, 3) == held - 1
+
+
+def test_no_more_layers_than_the_model_has_and_none_without_room():
+    assert stage_memory(1e12).most_layers("middle", ((1, 0),)) == 6
+    assert stage_memory(memory.OUTSIDE).most_layers("middle", ((1, 0),)) == 0
+    assert stage_memory(memory.OUTSIDE).held("middle", 1) < 0
+
+
+def test_deferred_weight_gradients_take_memory():
+    nbytes = stage_memory(1e12).bytes_at("middle", 4, 2)
+    assert stage_memory(nbytes).most_layers("middle", ((2, 0),)) == 4
+    assert stage_memory(nbytes).most_layers("middle", ((2, 2),)) < 4
+    assert stage_memory(nbytes).most_layers("middle", ((2, 0), (3, 0))) == stage_memory(nbytes).most_layers("middle", ((3, 0),))
+
+
+@given(drawn_plans())
+def test_the_memory_of_stages_is_that_of_the_plan(drawn: Drawn):
+    """Every stage of a plan that fits holds no more layers than its class says."""
+    named = {option.cluster.name: option for option in node_classes(PlanningContext(drawn.request), drawn.shape)}
+    one, pp = drawn.shape, len(drawn.stages)
+    m = one.microbatches(drawn.request.workload)
+    for stage, (role, (name, layers)) in enumerate(zip(roles(pp), drawn.stages, strict=True)):
+        held = schedules.in_flight(one.schedule, stage, pp, m, one.vpp)
+        assert named[name].memory.most_layers(role, held) >= layers

@@ -1,0 +1,158 @@
+"""What is said to remedy an infeasible question remedies it: asked again with the change there is a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holmes_sim import commands
+from planner import api
+from planner.diagnosis.remedies import in_words, remedies, why_none
+from planner.placement.simulation import fits
+from planner.request import Request, Wishes
+from planner.search.fitting import fitting
+from planner.search.mixed import is_mixed
+from sim.errors import Infeasible
+from sim.formats import catalog
+from sim.hardware.cluster import Trunk
+from sim.kernels import memory
+from tests import builders as make
+from tests.planner.builders import NO_LIMIT, NO_PROOF, plan_of, request
+
+
+@st.composite
+def requests_short_of_memory(draw: st.DrawFn) -> Request:
+    """A request on one or two small clusters, often short of memory, with some pins."""
+
+    def some(*values: object) -> Any:
+        return draw(st.sampled_from(values))
+
+    nics = (make.nic("ethernet", 1e9),)
+    clusters = tuple(
+        make.cluster(
+            name, nodes=some(1, 2, 3), devices=some(1, 2), nics=nics,
+            spec=make.device(f"chip-{name}", 1e9, memory=memory.WORKSPACE + memory.OUTSIDE + some(3e6, 5e6, 8e6, 16e6)),
+        )
+        for name in "ab"[: some(1, 2)]
+    )  # fmt: skip
+    trunks = (Trunk(("a", "b"), "ethernet", 1e9, 0.0),) if len(clusters) > 1 else ()
+    model, batch = make.model(some(2, 3, 6)), some(2, 4, 6)
+    wishes = Wishes(
+        tp=some(None, 1, 2), pp=some(None, 1, 2, 3), dp=some(None, None, 1, 2, 4), microbatch_size=some(None, 1, 2),
+        schedule=some(None, None, "gpipe"), recompute=some(None, "none"), zero_stage=some(None, 0),
+    )  # fmt: skip
+    return request(make.fleet(*clusters, trunks=trunks), model, batch, wishes)
+
+
+@settings(max_examples=40)
+@given(requests_short_of_memory())
+def test_a_request_changed_by_a_remedy_has_a_plan(question):
+    plan = plan_of(question, budgets=NO_PROOF)
+    if plan is not None:
+        assert fits(plan)
+        assert is_mixed(plan) or fitting(question) is not None, "what the search finds is found at once too"
+        return
+    assert fitting(question) is None
+    for remedy in remedies(question):
+        changed = plan_of(remedy.request, budgets=NO_PROOF)
+        assert changed is not None and fits(changed), remedy.words
+
+
+def shipped(name: str, model: str = "", wishes: Wishes | None = None, **facts: object) -> Request:
+    topology = commands.load(name)
+    workload = replace(topology.workload, **facts, **({"model": catalog.model(model)} if model else {}))
+    return Request(topology, workload, wishes or Wishes(), NO_LIMIT)
+
+
+CASES = {
+    "a larger model": (
+        shipped("holmes-hybrid-4", "gpt-175b", Wishes(tp=8), global_batch_size=8),
+        "1 more node in cluster ib",
+    ),
+    "all microbatches in flight": (
+        shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
+        "--schedule 1f1b instead of gpipe, or by 79 GiB more memory on each a100-sxm4-80gb of cluster ib",
+    ),
+    "activations": (
+        shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=4, dp=4, microbatch_size=8, recompute="none")),
+        "--recompute full instead of none, or by 3 GiB more memory on each a100-sxm4-80gb of cluster ib",
+    ),
+    "a batch that cannot be shared": (
+        shipped("holmes-hybrid-4", wishes=Wishes(dp=2), global_batch_size=7),
+        "--dp 1 instead of 2",
+    ),
+    "two pins": (
+        shipped("holmes-hybrid-4", wishes=Wishes(tp=5, dp=7), global_batch_size=32),
+        "leaving --tp 5 --dp 7 to the planner",
+    ),
+    "layers": (
+        shipped("holmes-hybrid-4", wishes=Wishes(tp=1, pp=31), global_batch_size=8),
+        "--pp 30 instead of 31",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("question", "words"), CASES.values(), ids=CASES)
+def test_the_smallest_cure_is_told_and_cures(question, words):
+    assert plan_of(question, budgets=NO_PROOF) is None
+    assert in_words(question) == words
+    for remedy in remedies(question):
+        assert plan_of(remedy.request, budgets=NO_PROOF) is not None
+
+
+def test_one_node_less_does_not_cure():
+    question = shipped("holmes-hybrid-4", "gpt-1t")
+    (remedy,) = remedies(question)
+    assert fitting(remedy.request) is not None
+    assert remedy.words == "22 more nodes in cluster ib"
+    ib, roce = remedy.request.topology.fleet.clusters
+    assert (ib.nodes, roce.nodes) == (24, 2)
+    fewer = replace(remedy.request.topology.fleet, clusters=(replace(ib, nodes=23), roce))
+    assert fitting(replace(question, topology=replace(question.topology, fleet=fewer))) is None
+
+
+def test_the_demand_that_fails_says_by_how_much():
+    """gpt-175b in four stages of tp 8: 1.8e9 parameters a layer, 16 bytes each, 24 layers over 8 devices, and activations."""
+    text = why_none(shipped("holmes-hybrid-4", "gpt-175b"))
+    assert text.startswith("memory: gpt-175b does not fit holmes-hybrid-4: stage 0 of the nearest layout (tp 8, pp 4, ")
+    assert text.endswith(", with 24 layers, exceeds the 80 GiB of device a100-sxm4-80gb by 6.799 GiB")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wishes", "text"),
+    [
+        (
+            "certified",
+            Wishes(dp=5),
+            "no layout fits --dp 5; dp 5 must divide global_batch_size 768; remedy: --dp 4 instead of 5",
+        ),
+        ("holmes", Wishes(dp=5), "768; remedy with strategy certified: --dp 4 instead of 5"),
+        ("holmes", Wishes(tp=2, pp=3, dp=4), "fits the memory and the batch; use strategy certified"),
+    ],
+)
+def test_every_strategy_says_what_would_cure_it(strategy, wishes, text):
+    question = shipped("holmes-hybrid-4", wishes=wishes)
+    with pytest.raises(Infeasible) as caught:
+        api.plan(question, strategy)
+    assert str(caught.value).endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "text"),
+    [
+        (Wishes(pp=31), "pp 31 needs a layer for each stage; gpt-3.6b has 30"),
+        (Wishes(pp=15, vpp=3), "pp 15 x vpp 3 needs a layer for each stage; gpt-3.6b has 30"),
+        (Wishes(pp=5, dp=8), "pp 5 does not fit holmes-hybrid-4: its devices hold at most 4 stages"),
+        (
+            Wishes(pp=7, vpp=3),
+            "no layout fits --pp 7 --vpp 3: a pipeline needs a layer for each of its pp x vpp stages, and interleaved stages a "
+            "multiple of pp microbatches",
+        ),
+    ],
+)
+def test_what_is_not_a_matter_of_memory_does_not_blame_it(wishes, text):
+    assert why_none(shipped("holmes-hybrid-4", wishes=wishes)) == text

@@ -1,0 +1,33 @@
+"""The certificate of a plan from the bounds of a search."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.placement.simulation import step
+from planner.search.certificate import certificate, mixed_lower_bound
+from tests.planner.builders import on_one_cluster, on_two_clusters, shape
+from tests.planner.search.searches import incumbent, simulated
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.9, "feasible"), (0.998, "feasible"), (0.9995, "optimal"), (2.0, "optimal")])
+def test_the_least_bound_decides(share, status):
+    question = on_one_cluster()
+    plan = simulated(question, shape(), ("c", 4))
+    bounds = [share * step(plan), 3 * step(plan)]
+    kept = incumbent(question, best=plan)
+    kept.limit.reached = True
+    found = certificate(kept, plan, bounds, None, ["HiGHS", "CBC"])
+    assert found.lower_bound_s == pytest.approx(min(share, 1.0) * step(plan))
+    assert found.gap == pytest.approx(1 - min(share, 1.0), abs=1e-12)
+    assert (found.status, found.objective_s, found.time_limit_reached) == (status, step(plan), True)
+    assert found.solver == "closed form+CBC+HiGHS"
+
+
+def test_plans_with_mixed_stages_have_a_bound_only_on_several_clusters():
+    one, two = on_one_cluster(nodes=2), on_two_clusters()
+    assert mixed_lower_bound(incumbent(one, best=simulated(one, shape(), ("c", 4)))) is None
+    assert mixed_lower_bound(incumbent(two)) is None
+    plan = simulated(two, shape(), ("a", 2), ("b", 2))
+    bound = mixed_lower_bound(incumbent(two, best=plan))
+    assert bound is not None and 0 < bound <= step(plan)

@@ -1,0 +1,46 @@
+"""Step times of pipelines are those of their plans."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from planner.costs.context import PlanningContext
+from planner.search.evaluation import roles
+from sim.analytic.evaluator import evaluate
+from tests.planner.builders import Drawn, drawn_plans, on_two_clusters, shape
+from tests.planner.search.searches import candidate, evaluation
+
+
+def test_roles_of_stages():
+    assert [roles(pp) for pp in (1, 2, 4)] == [["only"], ["first", "last"], ["first", "middle", "middle", "last"]]
+
+
+@given(drawn_plans())
+def test_the_seconds_of_a_pipeline_are_those_of_its_plan(drawn: Drawn):
+    """By the same evaluator, from the stages' classes in place of the plan's devices."""
+    found = candidate(PlanningContext(drawn.request), drawn.shape, drawn.stages)
+    (seconds,) = evaluate([drawn.plan])
+    assert found.seconds == pytest.approx(max(float(seconds), found.link_seconds), rel=1e-9)
+    assert found.stages == drawn.stages
+    assert found.shape == drawn.shape
+
+
+def test_pipelines_are_sorted_by_their_seconds_whatever_their_length():
+    of = evaluation(on_two_clusters(layers=6, batch=12), shape())
+    pipelines = [((0, 1), (1, 5)), ((0, 4), (1, 2)), ((0, 6),), ((0, 3), (1, 3)), ((1, 6),)]
+    found = of.evaluated(pipelines)
+    assert sorted(pipelines) == sorted(pipeline for _, pipeline in found)
+    assert [seconds for seconds, _ in found] == sorted(seconds for seconds, _ in found)
+    assert found[0][1] == ((0, 4), (1, 2)), "devices of 2 and 1 GFLOP/s"
+    for seconds, pipeline in found:
+        assert of.evaluated([pipeline]) == [(pytest.approx(seconds, rel=1e-12), pipeline)]
+
+
+def test_a_pipeline_of_one_stage_sends_no_messages():
+    of = evaluation(on_two_clusters(), shape())
+    assert of.messages((0,))[:2] == ([0.0], [0.0])
+    ahead, back, _ = of.messages((0, 1))
+    assert ahead == [pytest.approx(64 * 96 * 2 / 1e6), 0.0]
+    assert back == [0.0, pytest.approx(64 * 96 * 2 / 1e6)]
+    assert of.link_seconds(((0, 4),)) == 0.0

@@ -1,0 +1,83 @@
+"""Evaluation of the pipelines that deadline tests leave."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from planner.bounds.deadline_test import deadline_tests
+from planner.costs.node_classes import node_classes
+from planner.search.budgets import Budgets
+from planner.search.exhaust import Exhaust, OpenVariant
+from planner.search.improvement import Improvement
+from planner.search.incumbent import Incumbent
+from sim.hardware.cluster import Fabric
+from tests import builders as make
+from tests.planner.builders import on_one_cluster, pipelines, shape
+from tests.planner.search.searches import candidate, incumbent, simulated
+
+NODES = {"nodes": 3, "nics": (make.nic("ethernet", 1e7),), "spec": make.device(speed=1e9, memory_bandwidth=1e12)}
+REQUEST = on_one_cluster(6, 6, **NODES)
+
+
+def opened(budgets: Budgets | None = None, settled: tuple[float, ...] = ()) -> tuple[Incumbent, Exhaust, OpenVariant]:
+    """The pipelines of 1F1B on three nodes, with a slow pipeline as incumbent."""
+    kept = incumbent(REQUEST, budgets, simulated(REQUEST, shape(), ("c", 1), ("c", 5)))
+    tests = deadline_tests(kept.context, node_classes(kept.context, shape()), kept.target)
+    return kept, Exhaust(kept, Improvement(kept), list(settled)), OpenVariant(tuple(tests))
+
+
+def fastest() -> float:
+    """The least evaluated step of all pipelines of two or three stages."""
+    kept = incumbent(REQUEST)
+    return min(candidate(kept.context, shape(), p).seconds for p in pipelines(REQUEST, shape()) if len(p) > 1)
+
+
+def test_where_pipelines_are_few_the_bound_is_the_fastest_of_all():
+    kept, exhaust, variant = opened()
+    assert exhaust.closer(shape(), variant, 0.1) == (pytest.approx(fastest(), rel=1e-12), True)
+    assert kept.cutoff == pytest.approx(fastest(), rel=0.05), "it is simulated, too"
+    counted = exhaust.pipelines
+    assert 0 < counted <= 15
+    exhaust.closer(shape(), variant, 0.1)
+    assert exhaust.pipelines == counted, "no pipeline is evaluated twice"
+
+
+def test_where_they_are_too_many_the_bound_stays_and_the_variant_is_searched():
+    kept, exhaust, variant = opened(Budgets(few_pipelines=1, most_pipelines=1))
+    assert exhaust.closer(shape(), variant, 0.1) == (0.1, True)
+    assert kept.cutoff == pytest.approx(fastest(), rel=0.05)
+
+
+def test_near_a_bound_only_some_pipelines_are_listed():
+    """The listing grows until it has a pipeline; its bound is at most the fastest pipeline, and no lower than before."""
+    kept, exhaust, variant = opened(Budgets(few_pipelines=1, bound_step=0.02))
+    bound = fastest() * 0.9
+    closer, is_final = exhaust.closer(shape(), variant, bound)
+    assert bound < closer <= fastest() * (1 + 1e-12)
+    for _ in range(20):
+        if is_final or closer >= kept.target:
+            break
+        closer, is_final = exhaust.closer(shape(), variant, closer)
+    assert kept.target <= closer <= fastest() * (1 + 1e-12)
+
+
+def test_a_bound_above_a_settled_one_does_not_matter_and_is_counted():
+    kept, exhaust, variant = opened(settled=(0.01,))
+    exhaust.closer(shape(), variant, 0.1)
+    assert kept.unproved == 0, "a faster plan was found"
+    exhaust.closer(shape(), variant, 0.1)
+    assert kept.unproved == 1
+    kept, exhaust, variant = opened(settled=(math.inf,))
+    exhaust.closer(shape(), variant, 0.1)
+    exhaust.closer(shape(), variant, 0.1)
+    assert kept.unproved == 0
+
+
+def test_on_an_oversubscribed_fabric_evaluated_seconds_are_no_bound():
+    narrow = on_one_cluster(6, 6, fabric=Fabric(2, 4.0), **NODES)
+    kept = incumbent(narrow, best=simulated(narrow, shape(), ("c", 1), ("c", 5)))
+    tests = deadline_tests(kept.context, node_classes(kept.context, shape()), kept.target)
+    closer = Exhaust(kept, Improvement(kept), []).closer(shape(), OpenVariant(tuple(tests)), 0.1)
+    assert closer == (0.1, True)

@@ -1,0 +1,107 @@
+"""The incumbent keeps the fastest simulated plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.placement.simulation import step
+from planner.request import Request
+from planner.search.budgets import Budgets
+from planner.search.incumbent import Incumbent
+from planner.time_limit import TimeLimit
+from sim.kernels import memory
+from tests import builders as make
+from tests.planner.builders import on_one_cluster, shape
+from tests.planner.search.searches import candidate, incumbent, simulated
+
+SPLITS = [(("c", 4),), (("c", 2), ("c", 2)), (("c", 1), ("c", 3)), (("c", 3), ("c", 1))]
+
+
+def two_nodes(nbytes: float = 80e9) -> Request:
+    """Two nodes of one device, four layers, four microbatches, with messages that take some time."""
+    nics = (make.nic("ethernet", 1e7),)
+    return on_one_cluster(4, 4, nodes=2, nics=nics, spec=make.device(speed=1e9, memory_bandwidth=1e12, memory=nbytes))
+
+
+def test_without_a_plan_everything_is_faster():
+    empty = incumbent(two_nodes())
+    assert empty.cutoff == empty.target == math.inf
+
+
+@given(st.permutations(SPLITS))
+def test_the_fastest_plan_is_kept_whatever_comes_first(order):
+    question = two_nodes()
+    plans = [simulated(question, shape(), *stages) for stages in order]
+    kept, best = incumbent(question), math.inf
+    for plan in plans:
+        kept.unproved = 7
+        assert kept.keep(plan) is (step(plan) < best)
+        assert kept.unproved == (0 if step(plan) < best else 7)
+        best = min(best, step(plan))
+        assert kept.cutoff == best
+        assert kept.target == pytest.approx(best * (1 - kept.budgets.target_gap))
+    assert kept.context.simulated == plans
+
+
+def test_a_pipeline_is_simulated_once():
+    kept = incumbent(two_nodes())
+    assert kept.offer(shape(), SPLITS[1])
+    assert not kept.offer(shape(), SPLITS[1])
+    assert len(kept.context.simulated) == 1
+    assert kept.best.made_by.strategy == "certified"
+
+
+def test_a_pipeline_that_is_slower_on_an_idle_network_or_does_not_fit_is_not_simulated():
+    kept = incumbent(two_nodes())
+    kept.offer(shape(), SPLITS[1])
+    assert not kept.offer(shape(), SPLITS[0])
+    assert len(kept.context.simulated) == 1
+    small = incumbent(two_nodes(memory.OUTSIDE))
+    assert not small.offer(shape(), SPLITS[1])
+    assert small.context.simulated == [] and small.best is None
+
+
+def test_candidates_of_the_pool_are_simulated_until_some_in_a_row_are_no_faster():
+    """Simulated in the order of their estimates, the first is the best; its two followers end the round."""
+    kept = incumbent(two_nodes(), Budgets())
+    found = [candidate(kept.context, shape(dp=1, schedule=name), stages) for name in ("gpipe", "1f1b") for stages in SPLITS]
+    kept.pool.add(found, math.inf)
+    kept.simulate_pool(2)
+    assert kept.cutoff == pytest.approx(min(one.seconds for one in found), rel=0.05)
+    assert len(kept.context.simulated) <= 3
+    left = len(kept.pool.candidates)
+    kept.simulate_pool(0)
+    assert len(kept.pool.candidates) == left
+
+
+def test_after_the_deadline_few_candidates_are_simulated():
+    kept = incumbent(two_nodes(), Budgets(late_tries=0))
+    kept.limit = TimeLimit(0.0)
+    kept.pool.add([candidate(kept.context, shape(), stages) for stages in SPLITS], math.inf)
+    kept.simulate_pool(9)
+    assert len(kept.context.simulated) == 1, "there is no plan before"
+
+
+def test_adding_candidates_simulates_the_most_promising_one():
+    kept = incumbent(two_nodes())
+    kept.add(candidate(kept.context, shape(), stages) for stages in SPLITS)
+    assert len(kept.context.simulated) == 1
+    assert [stage.layers for stage in kept.best.stages] == [2, 2]
+    assert len(kept.pool.candidates) == len(SPLITS)
+
+
+def test_time_is_reserved_for_the_plans_that_follow_a_long_simulation(monkeypatch):
+    """A plan that took 10 s: three more take 30 s; one that took 12 s later reserves 3 s more, up to a third of the limit."""
+    kept = incumbent(replace(two_nodes(), time_limit=99.0), Budgets(long_s=1.0, plans_after=3))
+    clock = [0.0]
+    monkeypatch.setattr("planner.time_limit.time.monotonic", lambda: clock[0])
+    kept.limit = TimeLimit(100.0)
+    for stages, seconds, deadline in zip(SPLITS, (0.5, 10.0, 4.0, 12.0), (100.0, 70.0, 70.0, 67.0), strict=True):
+        monkeypatch.setattr(Incumbent, "_placed", lambda *_, seconds=seconds: clock.append(clock.pop() + seconds) or [])
+        kept.offer(shape(), stages)
+        assert clock[0] + kept.limit.seconds_left == deadline

@@ -1,0 +1,74 @@
+"""Pipelines of one stage: each has a bound of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.request import Wishes
+from planner.search.single_stage import may_beat_cutoff, single_stage_bounds
+from planner.space.shapes import overlaps, searched, variants
+from sim.errors import PlanError
+from tests.planner.builders import on_one_cluster, random_request, shape
+from tests.planner.search.searches import incumbent, simulated
+
+
+def test_a_single_stage_is_bounded_by_its_step_and_becomes_the_incumbent():
+    question = on_one_cluster(layers=4, batch=6)
+    kept = incumbent(question)
+    (bound,) = single_stage_bounds(kept, shape())
+    assert step(kept.best) == pytest.approx(bound)
+    assert kept.best.config.pp == 1
+
+
+def test_with_a_pinned_pp_of_two_there_is_none():
+    question = on_one_cluster(nodes=2, wishes=Wishes(pp=2))
+    kept = incumbent(question)
+    assert single_stage_bounds(kept, shape()) == []
+    assert not may_beat_cutoff(kept, shape())
+    assert may_beat_cutoff(incumbent(on_one_cluster(nodes=2, wishes=Wishes(pp=1))), shape())
+
+
+def test_a_stage_that_is_slower_than_the_best_plan_is_bounded_by_its_compute_and_not_simulated():
+    """Two nodes in a pipeline are faster than one alone."""
+    question = on_one_cluster(layers=8, batch=16, nodes=2)
+    kept = incumbent(question, best=simulated(question, shape(), ("c", 4), ("c", 4)))
+    (bound,) = single_stage_bounds(kept, shape())
+    assert bound > kept.cutoff
+    assert kept.context.simulated == []
+    assert not may_beat_cutoff(kept, shape())
+
+
+def test_a_dominated_or_too_large_stage_has_no_bound_of_its_own():
+    question = on_one_cluster(layers=4, batch=4, devices=2)
+    assert set(single_stage_bounds(incumbent(question), shape(dp=2, zero_stage=2))) == {math.inf}
+    assert set(single_stage_bounds(incumbent(question), shape(dp=2, zero_stage=1))) != {math.inf}
+    short = on_one_cluster(layers=2)
+    assert single_stage_bounds(incumbent(short), shape(schedule="interleaved", vpp=3)) == [math.inf]
+
+
+@pytest.mark.parametrize("seed", range(0, 24, 2))
+def test_no_plan_of_one_stage_is_faster_than_its_bound_or_the_incumbent(seed):
+    question = random_request(seed)
+    for base in searched(question):
+        for variant in variants(question, base):
+            kept = incumbent(question)
+            bound = min(single_stage_bounds(kept, variant), default=math.inf)
+            least = math.inf
+            for one in overlaps(variant):
+                for cluster in question.clusters():
+                    for evenly in (False, True):
+                        try:
+                            stages = ((cluster.name, question.workload.model.layers),)
+                            plan = build(question, one, stages, "by hand", evenly)
+                        except (PlanError, StopIteration):  # the cluster has too few devices, or nothing joins them
+                            continue
+                        if len(plan.placement) == plan.config.world_size and fits(plan):
+                            least = min(least, step(simulate_plan(plan)))
+            if replace(variant, zero_stage=1) == variant or variant.zero_stage == 3:
+                assert bound <= least * (1 + 1e-9)
+                assert kept.cutoff == pytest.approx(least, rel=1e-9) or kept.cutoff == least

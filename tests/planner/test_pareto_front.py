@@ -1,0 +1,146 @@
+"""Plans for cost and energy: machines that are not worth it are left out, bounds hold, a front has no dominated row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner import pareto_front, strategies
+from planner.api import plan_for
+from planner.bounds.objectives import dominates, least, value
+from planner.costs.context import PlanningContext
+from planner.request import Wishes
+from planner.search.budgets import Budgets
+from planner.strategies import certified
+from sim.errors import OptionError
+from sim.plan.prediction import OBJECTIVES
+from tests import builders as make
+from tests.planner.priced_fleet import FACTS, two_clusters
+
+
+def on(plan) -> set[str]:
+    return {device.cluster for device in plan.placement}
+
+
+def test_what_was_played_before_an_interrupt_is_an_answer(monkeypatch):
+    whole, searched = certified.plan, []
+
+    def interrupted(question, context):
+        searched.append(question.machines)
+        if question.machines:
+            raise KeyboardInterrupt
+        return whole(question, context)
+
+    monkeypatch.setattr(certified, "plan", interrupted)
+    context = PlanningContext(two_clusters())
+    _, fastest = pareto_front.best(two_clusters(), context, "cost")
+    assert searched == [(), (("fast", 1),)], "of equal bounds the fewest devices first"
+    assert context.interrupted
+    assert on(fastest) == {"fast", "slow"}
+
+
+def test_choices_are_clusters_and_ever_fewer_nodes_of_each():
+    question = two_clusters()
+    machines = make.fleet(make.cluster("a", nodes=5), make.cluster("b"), make.cluster("c", nodes=2))
+    question = replace(question, topology=replace(question.topology, fleet=machines))
+    assert list(pareto_front.choices(question)) == [
+        (("a", 5), ("b", 1)),
+        (("a", 5), ("c", 2)),
+        (("b", 1), ("c", 2)),
+        (("a", 5),),
+        (("b", 1),),
+        (("c", 2),),
+        (("a", 2),),
+        (("a", 1),),
+        (("c", 1),),
+    ]
+
+
+def test_of_many_clusters_each_is_tried_alone_and_all_without_one():
+    question = two_clusters()
+    machines = make.fleet(*(make.cluster(name) for name in "abcde"))
+    question = replace(question, topology=replace(question.topology, fleet=machines))
+    assert [len(machines) for machines in pareto_front.choices(question)] == [4] * 5 + [1] * 5
+
+
+def test_a_front_found_has_no_dominated_row_and_the_fastest_first():
+    objectives, chosen, others = pareto_front.pareto(two_clusters(), PlanningContext(two_clusters()))
+    assert objectives == ("step-time", "cost", "energy")
+    rows, rest = ([tuple(value(plan, name) for name in objectives) for plan in plans] for plans in (chosen, others))
+    assert len(rows) >= 2
+    assert rows == sorted(rows)
+    assert not any(dominates(a, b) for a in [*rows, *rest] for b in rows)
+    assert all(row in rows or any(dominates(a, row) for a in rows) for row in rest)
+
+
+def test_a_device_without_watts_is_named():
+    question = two_clusters({"fast": {"price": 1.0}, "slow": {"price": 1.0}})
+    with pytest.raises(
+        OptionError, match="no watts known of fast of cluster fast, slow of cluster slow; give it in the topology"
+    ):
+        pareto_front.best(question, PlanningContext(question), "energy")
+
+
+def test_a_front_of_the_step_time_alone_is_refused():
+    question = two_clusters({"fast": {}, "slow": {}})
+    with pytest.raises(OptionError, match="no price known of fast of cluster fast"):
+        pareto_front.pareto(question, PlanningContext(question))
+
+
+@pytest.mark.parametrize("objective", ["cost", "energy"])
+def test_a_cluster_that_is_slow_and_dear_is_left_out_though_the_step_is_shorter_with_it(objective):
+    question = two_clusters()
+    fastest = strategies.get("certified").plan(question, PlanningContext(question))
+    found, (beside,) = plan_for(objective, question, "certified", PlanningContext(question))
+    assert on(fastest) == {"fast", "slow"}
+    assert on(found) == {"fast"}
+    assert value(found, "step-time") > value(fastest, "step-time")
+    assert value(found, objective) < value(fastest, objective)
+    assert beside.plan is not None
+    assert value(beside.plan, "step-time") <= value(fastest, "step-time")
+
+
+def test_a_slow_cluster_that_costs_next_to_nothing_is_the_cheapest():
+    question = two_clusters({"fast": {"price": 1.0, "watts": 100.0}, "slow": {"price": 0.01, "watts": 100.0}})
+    found, _ = plan_for("cost", question, "certified", PlanningContext(question))
+    assert on(found) == {"slow"}
+
+
+@pytest.mark.parametrize("objective", ["cost", "energy"])
+def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(objective):
+    question = two_clusters()
+    found, _ = plan_for(objective, question, "certified", PlanningContext(question))
+    told = found.certificate
+    assert told is not None
+    assert (told.objective, told.objective_s) == (objective, value(found, "step-time"))
+    assert told.lower_bound_per_token == least(PlanningContext(question), (objective,))[0]
+    assert told.gap == 1 - told.lower_bound_per_token / value(found, objective)
+    assert 0 <= told.gap < 1
+    assert told.status == ("optimal" if told.gap <= Budgets().optimal_gap else "feasible")
+
+
+def test_unknown_objectives_and_other_strategies_are_refused():
+    with pytest.raises(OptionError, match="objective 'speed' is unknown; known: step-time, cost, energy"):
+        plan_for("speed", two_clusters(), "certified", PlanningContext(two_clusters()))
+    with pytest.raises(OptionError, match="strategy holmes plans for the step time only"):
+        plan_for("cost", two_clusters(), "holmes", PlanningContext(two_clusters()))
+
+
+@pytest.mark.parametrize("wishes", [Wishes(tp=1, recompute="none"), Wishes(tp=2, recompute="none"), Wishes(recompute="full")])
+@pytest.mark.parametrize("facts", [FACTS, {"fast": {"price": 3.0, "watts": 90.0}, "slow": {"price": 1.0, "watts": 10.0}}])
+def test_no_plan_that_is_played_lies_below_a_bound(facts, wishes):
+    question = replace(two_clusters(facts), wishes=wishes)
+    bounds = least(PlanningContext(question), tuple(OBJECTIVES))
+    plans = pareto_front.explore(question, PlanningContext(question), tuple(OBJECTIVES))
+    assert len(plans) >= 3
+    for plan in plans:
+        for objective, bound in zip(OBJECTIVES, bounds, strict=True):
+            assert bound <= value(plan, objective) * (1 + 1e-9)
+
+
+def test_machines_are_all_that_a_plan_stands_on():
+    question = replace(two_clusters(), machines=(("fast", 1),))
+    plan = strategies.get("certified").plan(question, PlanningContext(question))
+    assert {(device.cluster, device.node) for device in plan.placement} == {("fast", 0)}
+    assert plan.fleet == two_clusters().topology.fleet

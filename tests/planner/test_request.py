@@ -1,0 +1,31 @@
+"""Requests: the clusters that may be used, and pins as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.request import Wishes
+from tests import builders as make
+from tests.planner.builders import request
+
+
+def test_wishes_read_like_the_command_line():
+    assert str(Wishes()) == ""
+    assert str(Wishes(tp=2, microbatch_size=4, recompute="full", zero_stage=0)) == (
+        "--tp 2 --microbatch-size 4 --recompute full --zero-stage 0"
+    )
+
+
+def test_clusters_are_those_allowed_with_the_allowed_number_of_nodes():
+    question = request(make.fleet(make.cluster("a", 3), make.cluster("b", 2), make.cluster("c")), make.model())
+    assert [(cluster.name, cluster.nodes) for cluster in question.clusters()] == [("a", 3), ("b", 2), ("c", 1)]
+    part = replace(question, machines=(("a", 2), ("c", 1)))
+    assert [(cluster.name, cluster.nodes) for cluster in part.clusters()] == [("a", 2), ("c", 1)]
+
+
+def test_clusters_whose_devices_lack_the_precision_are_not_used():
+    old = make.cluster("old", spec=make.device("old", peak=(("fp16", 1e14), ("fp32", 2e13))))
+    fleet = make.fleet(make.cluster("new"), old)
+    for precision, names in (("bf16", ["new"]), ("fp16", ["new", "old"]), ("fp8", [])):
+        question = request(fleet, make.model(), precision=precision)
+        assert [cluster.name for cluster in question.clusters()] == names

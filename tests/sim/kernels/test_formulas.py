@@ -1,0 +1,101 @@
+"""Formulas of kernels: products (roofline, waves), attention, passes, on a device without secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.errors import PlanError
+from sim.formats.catalog import device as device_of
+from sim.hardware.device_spec import GemmCurve
+from sim.kernels import formulas
+from sim.workload.kernels import Attention, Gemm
+from tests import builders
+
+LAUNCH = formulas.PASS_LAUNCH
+
+
+def test_a_large_product_takes_flops_over_peak() -> None:
+    """2 x 1000^3 FLOPs at 1 TFLOP/s."""
+    fast_memory = builders.device(speed=1e12, memory_bandwidth=1e15)
+    assert formulas.gemm_seconds(Gemm("g", 1000, 1000, 1000), fast_memory, "bf16", 2) == pytest.approx(2e-3, rel=1e-12)
+
+
+def test_a_thin_product_takes_bytes_over_bandwidth() -> None:
+    """(1 x 1000 + 1000 x 1000 + 1 x 1000) values of 2 bytes at 1 GB/s."""
+    slow_memory = builders.device(speed=1e18, memory_bandwidth=1e9)
+    assert formulas.gemm_seconds(Gemm("g", 1, 1000, 1000), slow_memory, "bf16", 2) == pytest.approx(2.004e-3, rel=1e-12)
+
+
+def test_efficiencies_and_launch_count_once_a_product() -> None:
+    curve = GemmCurve(launch=5e-6, compute_efficiency=0.5, memory_efficiency=1.0)
+    device = builders.device(speed=1e12, memory_bandwidth=1e15, gemm=curve)
+    assert formulas.gemm_seconds(Gemm("g", 1000, 1000, 1000, count=3), device, "bf16", 2) == pytest.approx(3 * (5e-6 + 4e-3))
+
+
+def test_a_product_takes_whole_waves() -> None:
+    """Four units, tiles of 100 x 100: 400 rows are one wave, as are 100; 500 rows need a second one."""
+    device = builders.device(
+        speed=1e12, memory_bandwidth=1e18, compute_units=4, gemm=GemmCurve(0.0, 1.0, 1.0, wave_exponent=1.0, tile=(100, 100))
+    )
+    seconds = [formulas.gemm_seconds(Gemm("g", rows, 100, 1000), device, "bf16", 2) for rows in (100, 400, 401, 500, 800)]
+    one_wave = 2 * 400 * 100 * 1000 / 1e12
+    assert seconds == pytest.approx([one_wave, one_wave, 2 * one_wave, 2 * one_wave, 2 * one_wave], rel=1e-12)
+
+
+def test_a_wave_exponent_of_zero_forgives_the_padding() -> None:
+    device = builders.device(speed=1e12, memory_bandwidth=1e18, compute_units=4)
+    assert formulas.gemm_seconds(Gemm("g", 401, 100, 1000), device, "bf16", 2) == pytest.approx(2 * 401 * 100 * 1000 / 1e12)
+
+
+def test_a_precision_without_a_peak_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(PlanError) as caught:
+        formulas.gemm_seconds(Gemm("g", 8, 8, 8), device_of("v100-sxm2-16gb"), "bf16", 2)
+    assert str(caught.value) == "device v100-sxm2-16gb has no bf16 peak; it has fp16, fp32"
+
+
+def test_fused_attention_counts_the_causal_half_and_two_and_a_half_times_in_the_backward() -> None:
+    """2 b a s^2 d FLOPs at half of 1 TFLOP/s."""
+    device = builders.device(speed=1e12, attention_forward=0.5, attention_backward=0.25)
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    forward = 2 * 2 * 8 * 1000**2 * 64 / 0.5e12
+    assert formulas.attention_seconds(core, device, "bf16", 2, "flash", False) == pytest.approx(forward, rel=1e-12)
+    assert formulas.attention_seconds(core, device, "bf16", 2, "flash", True) == pytest.approx(2.5 * 2 * forward, rel=1e-12)
+
+
+def test_unfused_attention_takes_longer_than_fused() -> None:
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    fused, unfused = (
+        formulas.attention_seconds(core, builders.device(), "bf16", 2, kind, False) for kind in ("flash", "unfused")
+    )
+    assert unfused > 2 * fused
+
+
+@pytest.mark.parametrize(
+    ("precision", "nbytes", "backward", "moved"),
+    [("bf16", 2, False, 6 * 2 + 1), ("bf16", 2, True, 9 * 2 + 1), ("fp32", 4, False, 8 * 4 + 1), ("fp32", 4, True, 18 * 4 + 1)],
+)
+def test_an_unfused_core_moves_its_scores_through_memory(precision: str, nbytes: int, backward: bool, moved: int) -> None:
+    """2 x 8 x 1000^2 scores, a mask of one byte each; products at infinite speed."""
+    device = builders.device(speed=1e30, memory_bandwidth=1e9)
+    core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
+    seconds = formulas.attention_seconds(core, device, precision, nbytes, "unfused", backward)
+    assert seconds == pytest.approx(LAUNCH + moved * 2 * 8 * 1000**2 / 1e9, rel=1e-9)
+
+
+@pytest.mark.parametrize(("head_dim", "rate"), [(216, 1e12), (108, 0.5 * 1e12 / 4)])
+def test_products_with_a_head_dim_off_16_bytes_leave_the_tensor_cores(head_dim: int, rate: float) -> None:
+    """4 b a s^2 d FLOPs; fp32's peak is a quarter of that of 2-byte values."""
+    device = builders.device(speed=1e12, memory_bandwidth=1e30)
+    core = Attention("a", batch=1, heads=4, kv_heads=4, head_dim=head_dim, seq_len=1000)
+    seconds = formulas.attention_seconds(core, device, "fp16", 2, "unfused", False)
+    assert seconds == pytest.approx(LAUNCH + 4 * 4 * 1000**2 * head_dim / rate, rel=1e-9)
+
+
+def test_products_in_fp32_run_on_cores_that_reach_more_of_their_peak() -> None:
+    device = builders.device(speed=4e12, memory_bandwidth=1e18, gemm=GemmCurve(0.0, 0.5, 1.0))
+    assert formulas.gemm_seconds(Gemm("g", 1000, 1000, 1000), device, "fp32", 4) == pytest.approx(2e-3 / 0.93, rel=1e-12)
+
+
+def test_a_pass_takes_its_launch_and_bytes_over_bandwidth() -> None:
+    device = builders.device(memory_bandwidth=1e9, elementwise_efficiency=0.5)
+    assert formulas.pass_seconds(1e6, device) == pytest.approx(LAUNCH + 2e-3, rel=1e-12)

@@ -1,0 +1,107 @@
+"""Groups of context and expert parallelism: ranks, groups that reduce gradients, divisions that are refused, plan files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from sim.errors import PlanError
+from sim.formats import planfile
+from sim.plan.derived_groups import gradient_groups
+from sim.plan.groups import group_ranks
+from sim.plan.parallel_config import ParallelConfig
+from tests.sim.context_and_experts import EXPERTS, nodes
+
+
+def of_kind(found: Iterator[tuple[str, tuple[int, ...]]], kind: str) -> list[tuple[int, ...]]:
+    """The ranks of each group of one kind."""
+    return [ranks for name, ranks in found if name == kind]
+
+
+def test_ranks_are_numbered_as_in_megatron() -> None:
+    """Order tp-cp-ep-dp-pp, by hand after Megatron-LM's RankGenerator.
+
+    rank = tp + 2 (cp + 2 (dp + 2 pp)) and rank = tp + 2 (ep + 2 (expert dp + 2 pp)): ep divides the ranks of cp and dp.
+    """
+    config = ParallelConfig(tp=2, cp=2, ep=2, dp=2, pp=2, num_microbatches=(1, 1))
+    assert config.world_size == 16
+    assert of_kind(group_ranks(config), "tp") == [(r, r + 1) for r in range(0, 16, 2)]
+    assert of_kind(group_ranks(config), "cp") == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]
+    assert of_kind(group_ranks(config), "ep") == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]
+    assert of_kind(group_ranks(config), "dp") == [(0, 4), (1, 5), (2, 6), (3, 7), (8, 12), (9, 13), (10, 14), (11, 15)]
+    assert of_kind(group_ranks(config), "pp") == [(r, r + 8) for r in range(8)]
+    assert config.place(13) == (1, 2, 1), "tp 1, dp_cp 2 (cp 0 of replica 1), stage 1"
+    assert config.rank(1, 2, 1) == 13
+
+
+def test_expert_groups_may_span_cp_and_dp() -> None:
+    config = ParallelConfig(cp=2, ep=4, dp=4, num_microbatches=(1,) * 4)
+    assert of_kind(group_ranks(config), "cp") == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert of_kind(group_ranks(config), "ep") == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert of_kind(group_ranks(config), "dp") == [(0, 2, 4, 6), (1, 3, 5, 7)]
+
+
+def test_gradients_of_experts_are_reduced_in_smaller_groups_than_dense_ones() -> None:
+    plan = nodes(tp=2, cp=2, ep=2, dp=2, pp=2, shape=EXPERTS)
+    found = [(group.kind, group.ranks) for group in gradient_groups(plan)]
+    assert [ranks for kind, ranks in found if kind == "dp"] == [(0, 2, 4, 6), (1, 3, 5, 7), (8, 10, 12, 14), (9, 11, 13, 15)]
+    assert [ranks for kind, ranks in found if kind == "edp"] == [
+        (0, 4), (1, 5), (2, 6), (3, 7), (8, 12), (9, 13), (10, 14), (11, 15),
+    ]  # fmt: skip
+
+
+def test_a_gradient_group_across_nodes_uses_the_nic_of_the_node() -> None:
+    plan = nodes(cp=4, dp=2)
+    assert {(group.nic, group.transport) for group in plan.groups if group.kind == "cp"} == {("intra_node", "intra_node")}
+    assert [(group.nic, group.transport) for group in gradient_groups(plan)] == [("infiniband", "rdma")]
+
+
+def test_without_cp_the_dp_groups_reduce_the_gradients() -> None:
+    plan = nodes(tp=2, dp=4)
+    assert gradient_groups(plan) == tuple(group for group in plan.groups if group.kind == "dp")
+
+
+def test_experts_of_a_single_rank_are_not_reduced() -> None:
+    assert [group.kind for group in gradient_groups(nodes(dp=2, ep=2, shape=EXPERTS))] == ["dp"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"dp": 2, "ep": 4}, "ep 4 does not divide dp 2 x cp 1, the ranks of which it divides"),
+        ({"dp": 2, "ep": 2}, "config.ep: 2 does not divide experts 0 of tiny"),
+        ({"dp": 5, "ep": 5, "shape": EXPERTS}, "config.ep: 5 does not divide experts 12 of tiny"),
+        ({"cp": 3}, "config.cp: seq_len 64 is not a multiple of 2 x cp 3"),
+        (
+            {"cp": 2, "attention": "unfused"},
+            "cp 2 needs attention flash: its ring exchanges keys and values of fused attention",
+        ),
+        (
+            {"dp": 2, "ep": 2, "microbatches": (1, 2), "shape": EXPERTS},
+            "config.ep: ranks of one ep group must have the same number of microbatches",
+        ),
+    ],
+)  # fmt: skip
+def test_an_impossible_division_is_refused(facts: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        nodes(**facts)
+    assert str(caught.value) == message
+
+
+def test_a_plan_file_keeps_degrees_and_groups() -> None:
+    plan = nodes(tp=2, cp=2, ep=2, dp=2, pp=2, shape=EXPERTS | {"shared_ffn_hidden": 96})
+    topology = {
+        "format": "holmes-sim/topology/1", "name": "tiny", "links": [],
+        "clusters": {"c": {"nodes": 4, "node": {
+            "devices": {"type": "a100-sxm4-80gb", "count": 4}, "intra_node": "nvlink3",
+            "nics": [{"type": "infiniband", "bandwidth": "200 Gbit/s"}],
+        }}},
+    }  # fmt: skip
+    plan = replace(plan, topology=replace(plan.topology, document=planfile.json.dumps(topology)))
+    written = planfile.to_json(plan)
+    read = planfile.from_text("plan.json", written)
+    assert (read.config, read.groups, read.workload) == (plan.config, plan.groups, plan.workload)
+    assert planfile.to_json(read) == written
+    assert {group["kind"] for group in planfile.json.loads(written)["groups"]} == {"tp", "pp", "dp", "cp", "ep"}

@@ -1,0 +1,349 @@
+# ruff: noqa: E501 - a fault and its line stand side by side
+"""A plan checks itself when it is made, numbers its ranks as Megatron-LM does, and survives the way to plan.json and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.errors import PlanError
+from sim.formats import planfile
+from sim.formats.topology import load
+from sim.hardware.cluster import Device
+from sim.plan import schedules
+from sim.plan.certificate import Axis, Certificate
+from sim.plan.groups import Group, group_ranks, groups_of
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan, Stage
+from sim.plan.prediction import Prediction
+from tests import builders
+from tests.builders import cluster, fleet
+
+TOPOLOGY = """\
+format: holmes-sim/topology/1
+name: pair
+clusters:
+  ib:
+    nodes: 1
+    node:
+      devices: {type: a100-sxm4-80gb, count: 4}
+      intra_node: nvlink3
+      nics: [{type: infiniband, bandwidth: 200 Gbit/s}, {type: ethernet, bandwidth: 25 Gbit/s}]
+  roce:
+    nodes: 1
+    node:
+      devices: {type: a100-sxm4-80gb, count: 4}
+      intra_node: nvlink3
+      nics: [{type: roce, bandwidth: 200 Gbit/s}, {type: ethernet, bandwidth: 25 Gbit/s}]
+links:
+  - {between: [ib, roce], type: ethernet, bandwidth: 50 Gbit/s, latency: 50 us}
+workload:
+  model: {name: small, layers: 4, hidden: 64, heads: 8, ffn_hidden: 256, vocab: 512}
+  global_batch_size: 8
+  seq_len: 128
+  precision: fp16
+"""
+
+
+def refused(make: Callable[[], object]) -> str:
+    with pytest.raises(PlanError) as caught:
+        make()
+    return str(caught.value)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    """tp 2, pp 2, dp 2 on two nodes of four devices; four layers, four samples."""
+    return builders.plan(fleet(cluster(nodes=2, devices=4)), tp=2, pp=2, dp=2, microbatches=2)
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Plan:
+    """A plan on a topology that was read from a file."""
+    (tmp_path / "topo.yaml").write_text(TOPOLOGY)
+    topology = load(tmp_path / "topo.yaml")
+    assert topology.workload is not None
+    config = ParallelConfig(tp=2, pp=2, dp=2, num_microbatches=(3, 5), recompute="full", sequence_parallel=True)
+    placement = tuple(Device(name, 0, index) for name in ("ib", "roce") for index in range(4))
+    by_hand = builders.plan(topology.fleet, 2, 2, 2, microbatches=(3, 5)).made_by
+    return Plan(
+        topology, topology.workload, config, (Stage(0, 3), Stage(3, 4)), placement,
+        groups_of(topology.fleet, config, placement), by_hand,
+    )  # fmt: skip
+
+
+# numbering
+
+
+def test_ranks_are_numbered_tp_first_then_dp_then_pp() -> None:
+    """Megatron-LM's default order tp-cp-ep-dp-pp: its documentation's example of 16 GPUs, cut to 8."""
+    assert list(group_ranks(ParallelConfig(tp=2, pp=2, dp=2, num_microbatches=(1, 1)))) == [
+        ("tp", (0, 1)),
+        ("tp", (2, 3)),
+        ("dp", (0, 2)),
+        ("dp", (1, 3)),
+        ("tp", (4, 5)),
+        ("tp", (6, 7)),
+        ("dp", (4, 6)),
+        ("dp", (5, 7)),
+        ("pp", (0, 4)),
+        ("pp", (1, 5)),
+        ("pp", (2, 6)),
+        ("pp", (3, 7)),
+    ]
+
+
+def test_the_sixteen_gpus_of_megatrons_docstring() -> None:
+    """megatron/core/parallel_state.py, initialize_model_parallel: tp 2, pp 4, hence dp 2."""
+    found = list(group_ranks(ParallelConfig(tp=2, pp=4, dp=2, num_microbatches=(1, 1))))
+    by_kind = {kind: sorted(ranks for of, ranks in found if of == kind) for kind in ("dp", "tp", "pp")}
+    assert by_kind == {
+        "dp": [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)],
+        "tp": [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11), (12, 13), (14, 15)],
+        "pp": [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)],
+    }
+
+
+def test_place_and_rank_are_inverse() -> None:
+    config = ParallelConfig(tp=2, pp=3, dp=4, num_microbatches=(1,) * 4)
+    assert config.place(13) == (1, 2, 1)
+    assert [config.rank(*config.place(rank)) for rank in range(24)] == list(range(24))
+
+
+def test_a_degree_of_one_has_no_groups() -> None:
+    assert list(group_ranks(ParallelConfig())) == []
+
+
+def test_every_group_gets_the_best_nic_that_its_members_share(read: Plan) -> None:
+    """Pipelines cross from InfiniBand to RoCE, so they talk TCP; tp and dp stay in their node."""
+    assert {(group.kind, group.nic, group.transport) for group in read.groups} == {
+        ("tp", "intra_node", "intra_node"),
+        ("dp", "intra_node", "intra_node"),
+        ("pp", "ethernet", "tcp"),
+    }
+
+
+def test_a_place_of_an_interleaved_pipeline_holds_every_ppth_stage() -> None:
+    plan = builders.plan(fleet(cluster(nodes=2)), pp=2, vpp=3, microbatches=2, schedule="interleaved")
+    assert [plan.stages_of(place) for place in (0, 1)] == [(0, 2, 4), (1, 3, 5)]
+
+
+def test_hosts_lists_ranks_node_by_node(plan: Plan) -> None:
+    assert plan.hosts((0, 4, 1, 5)) == ((0, 1), (4, 5))
+
+
+# what a config refuses
+
+
+@pytest.mark.parametrize(
+    ("degrees", "message"),
+    [
+        ({"tp": 0}, "tp must be at least 1, not 0"),
+        ({"microbatch_size": -1}, "microbatch_size must be at least 1, not -1"),
+        ({"recompute": "some"}, "recompute 'some' is unknown; known: none, selective, full"),
+        ({"attention": "ring"}, "attention 'ring' is unknown; known: flash, unfused"),
+        ({"gradient_precision": "fp8"}, "gradient_precision 'fp8' is unknown; known: fp32, bf16, fp16"),
+        ({"dp": 2}, "num_microbatches has 1 numbers; dp 2 needs one for each replica"),
+        ({"dp": 2, "num_microbatches": (4, 0)}, "every replica needs at least one microbatch"),
+        ({"vpp": 2}, "schedule 1f1b has one stage per rank; vpp 2 needs schedule interleaved"),
+        ({"schedule": "1f2b"}, f"schedule '1f2b' is unknown; known: {', '.join(schedules.names())}"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(degrees: dict[str, Any], message: str) -> None:
+    assert refused(lambda: ParallelConfig(**degrees)) == message
+
+
+# what a plan refuses
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ((Stage(0, 4),), "stages: 1 given, pp 2 x vpp 1 needs 2"),
+        ((Stage(0, 2), Stage(2, 3)), "stages: they have 3 layers, but model tiny has 4"),
+        ((Stage(0, 2), Stage(3, 4)), "stages[1].layers: [3, 4] must start at 2 and not be empty"),
+        ((Stage(0, 2), Stage(1, 4)), "stages[1].layers: [1, 4] must start at 2 and not be empty"),
+        ((Stage(0, 4), Stage(4, 4)), "stages[1].layers: [4, 4] must start at 4 and not be empty"),
+        ((Stage(1, 2), Stage(2, 4)), "stages[0].layers: [1, 2] must start at 0 and not be empty"),
+    ],
+)
+def test_stages_cover_every_layer_once(plan: Plan, stages: tuple[Stage, ...], message: str) -> None:
+    assert refused(lambda: replace(plan, stages=stages)) == message
+
+
+def test_the_microbatches_of_all_replicas_make_the_global_batch(plan: Plan) -> None:
+    config = replace(plan.config, num_microbatches=(2, 3))
+    assert (
+        refused(lambda: replace(plan, config=config)) == "config: 5 microbatches of 1 are 5 samples, but global_batch_size is 4"
+    )
+
+
+def test_tp_divides_heads() -> None:
+    machines = fleet(cluster(devices=5))
+    assert refused(lambda: builders.plan(machines, tp=5)) == "config.tp: 5 does not divide heads 24"
+
+
+def test_a_device_has_one_rank(plan: Plan) -> None:
+    twice = (*plan.placement[:7], plan.placement[2])
+    assert refused(lambda: replace(plan, placement=twice)) == "placement[7]: c/node0/dev2 is already the device of rank 2"
+
+
+def test_every_rank_has_a_device(plan: Plan) -> None:
+    assert (
+        refused(lambda: replace(plan, placement=plan.placement[:7]))
+        == "placement: 7 devices for 8 ranks; one for each is needed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        (Device("d", 0, 0), "cluster 'd' is not in topology tiny; it has c"),
+        (Device("c", 2, 0), "device c/node2/dev0 does not exist: cluster c has 2 nodes of 4 devices"),
+        (Device("c", 0, 4), "device c/node0/dev4 does not exist: cluster c has 2 nodes of 4 devices"),
+    ],
+)
+def test_a_device_exists(plan: Plan, device: Device, message: str) -> None:
+    assert refused(lambda: replace(plan, placement=(*plan.placement[:7], device))) == message
+
+
+def test_a_device_has_the_precision_of_the_workload() -> None:
+    machines = fleet(cluster())
+    assert refused(lambda: builders.plan(machines, precision="fp8")) == "device ideal has no fp8 peak; it has bf16, fp16, fp32"
+
+
+def test_no_group_is_missing(plan: Plan) -> None:
+    assert refused(lambda: replace(plan, groups=plan.groups[:-1])) == "groups: the pp group of ranks [3, 7] is missing"
+
+
+def test_no_group_is_invented(plan: Plan) -> None:
+    odd = Group("tp", (0, 7), "infiniband", "rdma", "ring")
+    message = "groups: tp group of ranks [0, 7] does not follow from the degrees"
+    assert refused(lambda: replace(plan, groups=(*plan.groups, odd))) == message
+
+
+def test_a_collective_is_known(plan: Plan) -> None:
+    groups = (replace(plan.groups[0], collective="star"), *plan.groups[1:])
+    assert refused(lambda: replace(plan, groups=groups)).startswith("collective 'star' is unknown; known: ")
+
+
+def test_rdma_needs_the_nic_at_every_member(read: Plan) -> None:
+    groups = (*read.groups[:-1], replace(read.groups[-1], nic="infiniband", transport="rdma"))
+    message = "groups[11].nic: infiniband is not a NIC of roce/node0/dev3 (rank 7)"
+    assert refused(lambda: replace(read, groups=groups)) == message
+
+
+# plan.json
+
+
+def test_a_plan_file_reads_back_as_the_same_plan_and_the_same_bytes(read: Plan) -> None:
+    text = planfile.to_json(read)
+    assert planfile.from_text("plan.json", text) == read
+    assert planfile.to_json(planfile.from_text("plan.json", text)) == text
+
+
+def test_promise_and_certificate_read_back(read: Plan) -> None:
+    promised = replace(
+        read,
+        prediction=Prediction(1.5, 10.0, 1280.0, 3.25, 0.5, (1e9, 2e9), 0.1, 0.02, 0.75),
+        certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False),
+    )
+    assert planfile.from_text("plan.json", planfile.to_json(promised)) == promised
+
+
+def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(read: Plan) -> None:
+    axes = Axis("tp", (1, 2)), Axis("pp", ("1 to 4",)), Axis("schedule", ("1f1b", "zb-h1"))
+    proof = Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False, space=axes, outside=("schedule gpipe", "zero_stage 0"))
+    promised = replace(read, certificate=proof)
+    text = planfile.to_json(promised)
+    assert json.loads(text)["certificate"]["space"] == [
+        {"axis": "tp", "values": [1, 2]},
+        {"axis": "pp", "values": ["1 to 4"]},
+        {"axis": "schedule", "values": ["1f1b", "zb-h1"]},
+    ]
+    assert json.loads(text)["certificate"]["outside"] == ["schedule gpipe", "zero_stage 0"]
+    assert '\n      {"axis": "tp", "values": [1, 2]},\n' in text
+    assert planfile.from_text("plan.json", text) == promised
+    assert planfile.digest(promised) == planfile.digest(read)
+
+
+def test_a_certificate_of_an_older_file_names_no_space_and_its_time_limit_is_ignored(read: Plan) -> None:
+    promised = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False))
+    data = json.loads(planfile.to_json(promised))
+    del data["certificate"]["space"], data["certificate"]["outside"], data["certificate"]["time_limit_reached"]
+    data["certificate"]["seconds"] = 50.0
+    assert planfile.from_text("plan.json", json.dumps(data)) == promised
+
+
+def test_the_schema_of_a_plan_knows_the_space() -> None:
+    schema = planfile.plan_schema()
+    assert schema["$defs"]["AxisFacts"]["required"] == ["axis", "values"]
+    assert not {"space", "outside"} & set(schema["$defs"]["CertificateFacts"]["required"])
+
+
+def test_a_plan_file_has_its_keys_in_the_order_of_the_design(read: Plan) -> None:
+    data = json.loads(planfile.to_json(read))
+    assert list(data) == ["format", "topology", "workload", "config", "stages", "placement", "groups", "made_by"]
+    assert data["stages"] == [{"layers": [0, 3]}, {"layers": [3, 4]}]
+    assert data["placement"][:2] == ["ib/node0/dev0", "ib/node0/dev1"]
+    assert data["groups"][0] == {
+        "kind": "tp", "ranks": [0, 1], "nic": "intra_node", "transport": "intra_node", "collective": "ring",
+    }  # fmt: skip
+
+
+def test_a_plan_file_is_loaded_from_a_path(read: Plan, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(planfile.to_json(read))
+    assert planfile.load(tmp_path / "plan.json") == read
+
+
+def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
+    """What reading says of a plan file that was changed; one key a line, so that the line tells."""
+    data = json.loads(planfile.to_json(plan))
+    change(data)
+    rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items())
+    return refused(lambda: planfile.from_text("plan.json", "{\n" + rows + "\n}\n"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
+        (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
+        (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(recompute="some"), "plan.json:5: config: recompute 'some' is unknown; known: none, selective, full"),
+        (lambda d: d["placement"].__setitem__(7, "roce/node0/dev0"), "plan.json:7: placement[7]: roce/node0/dev0 is already the device of rank 4"),
+        (lambda d: d["placement"].__setitem__(7, "roce/dev0"), "plan.json:7: placement[7]: 'roce/dev0' is not a device; write for example 'ib/node0/dev3'"),
+        (lambda d: d["groups"].pop(), "plan.json:8: groups: the pp group of ranks [3, 7] is missing"),
+        (lambda d: d["groups"][0].update(kind="xp"), "plan.json:8: groups[0].kind: 'xp' is unknown; known: 'tp', 'pp', 'dp', 'cp' or 'ep'"),
+        (lambda d: d["stages"].pop(), "plan.json:6: stages: 1 given, pp 2 x vpp 1 needs 2"),
+        (lambda d: d["workload"].update(precision="fp12"), "plan.json:4: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8"),
+        (lambda d: d.update(format="holmes-sim/topology/1"), "plan.json:2: format: this is a topology; a plan is expected (holmes-sim plan makes one)"),
+        (lambda d: d.update(format="holmes-sim/plan/2"), "plan.json:2: format: 'holmes-sim/plan/2' is unknown; known: 'holmes-sim/plan/1'"),
+        (lambda d: d["topology"]["clusters"]["ib"].update(nodes=0), "plan.json:3: topology.clusters.ib.nodes: 0 must be at least 1"),
+        (lambda d: d["topology"]["clusters"]["ib"]["node"]["devices"].update(type="a100-sxm4-80g"), "plan.json:3: topology.clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_plan_file_is_one_line(read: Plan, change: Callable[[dict[str, Any]], object], message: str) -> None:
+    assert fault(read, change) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "plan.json:1: a mapping of keys is expected here, not empty"),
+        ("[]", "plan.json:1: a mapping of keys is expected here, not list"),
+        ('{"format": "holmes-sim/plan/1",\n', "plan.json:2: not well-formed JSON: did not find expected node content"),
+    ],
+)
+def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:
+    assert refused(lambda: planfile.from_text("plan.json", text)) == message
+
+
+def test_a_missing_plan_file_is_named(tmp_path: Path) -> None:
+    assert refused(lambda: planfile.load(tmp_path / "plan.json")) == f"{tmp_path}/plan.json: no such file"

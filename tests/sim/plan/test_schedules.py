@@ -1,0 +1,299 @@
+"""Schedules as the tables one draws on a board: what every pipeline place does, in order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import PlanError
+from sim.plan import program, schedules
+
+
+def table(name: str, places: int, microbatches: int, chunks: int = 1) -> list[str]:
+    """The text of every place's program."""
+    return [program.text(schedules.actions(name, place, places, microbatches, chunks), chunks) for place in range(places)]
+
+
+def test_1f1b_of_two_places_and_four_microbatches() -> None:
+    assert table("1f1b", 2, 4) == [
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+
+
+def test_1f1b_of_four_places_and_eight_microbatches() -> None:
+    """Narayanan et al., arXiv 2104.04473, figure 3 (its cells are numbered from 1)."""
+    assert table("1f1b", 4, 8) == [
+        "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
+        "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+        "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+        "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7",
+    ]
+
+
+def test_1f1b_with_fewer_microbatches_than_places() -> None:
+    assert table("1f1b", 4, 2) == ["F0 F1 B0 B1", "F0 F1 B0 B1", "F0 F1 B0 B1", "F0 B0 F1 B1"]
+
+
+def test_gpipe_does_all_forwards_then_all_backwards_at_every_place() -> None:
+    assert table("gpipe", 2, 4) == ["F0 F1 F2 F3 B0 B1 B2 B3"] * 2
+    assert table("gpipe", 4, 8) == ["F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7"] * 4
+
+
+def test_interleaved_of_two_places_two_chunks_and_four_microbatches() -> None:
+    """Place 0 holds stages 0 and 2, place 1 stages 1 and 3; warm-up of 2 (p - r - 1) + (v - 1) p forwards."""
+    assert table("interleaved", 2, 4, 2) == [
+        "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
+        "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3",
+    ]
+
+
+def test_interleaved_of_four_places_two_chunks_and_eight_microbatches() -> None:
+    """Narayanan et al., arXiv 2104.04473, figure 4, lower half: Megatron-LM's order on the first and the last device."""
+    first, _, _, last = table("interleaved", 4, 8, 2)
+    assert first == (
+        "0F0 0F1 0F2 0F3 4F0 4F1 4F2 4F3 0F4 0F5 "
+        "0F6 4B0 0F7 4B1 4F4 4B2 4F5 4B3 4F6 0B0 4F7 0B1 "
+        "0B2 0B3 4B4 4B5 4B6 4B7 0B4 0B5 0B6 0B7"
+    )
+    assert last == (
+        "3F0 3F1 3F2 3F3 "
+        "7F0 7B0 7F1 7B1 7F2 7B2 7F3 7B3 3F4 3B0 3F5 3B1 3F6 3B2 3F7 3B3 7F4 7B4 7F5 7B5 7F6 7B6 7F7 7B7 "
+        "3B4 3B5 3B6 3B7"
+    )
+
+
+def test_interleaved_with_as_many_microbatches_as_places_is_all_warm_up() -> None:
+    """Megatron-LM runs all forwards first where the microbatches are as many as the places."""
+    assert table("interleaved", 2, 2, 2) == [
+        "0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1",
+        "1F0 1F1 3F0 3F1 3B0 3B1 1B0 1B1",
+    ]
+
+
+def test_zb_h1_of_four_places_and_eight_microbatches() -> None:
+    """Qi et al., arXiv 2401.10241, figure 3, top (its cells are numbered from 1)."""
+    assert table("zb-h1", 4, 8) == [
+        "F0 F1 F2 F3 B0 W0 F4 B1 W1 F5 B2 W2 F6 B3 W3 F7 B4 W4 B5 W5 B6 W6 B7 W7",
+        "F0 F1 F2 B0 F3 B1 W0 F4 B2 W1 F5 B3 W2 F6 B4 W3 F7 B5 W4 B6 W5 B7 W6 W7",
+        "F0 F1 B0 F2 B1 F3 B2 W0 F4 B3 W1 F5 B4 W2 F6 B5 W3 F7 B6 W4 B7 W5 W6 W7",
+        "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 F6 B6 W3 F7 B7 W4 W5 W6 W7",
+    ]
+
+
+def test_zb_h2_of_four_places_and_eight_microbatches() -> None:
+    """Qi et al., arXiv 2401.10241, figure 3, bottom (its cells are numbered from 1)."""
+    assert table("zb-h2", 4, 8) == [
+        "F0 F1 F2 F3 F4 F5 F6 B0 W0 F7 B1 W1 B2 W2 B3 W3 B4 W4 B5 W5 B6 W6 B7 W7",
+        "F0 F1 F2 F3 F4 B0 F5 B1 F6 B2 W0 F7 B3 W1 B4 W2 B5 W3 B6 W4 B7 W5 W6 W7",
+        "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 W0 F7 B5 W1 B6 W2 B7 W3 W4 W5 W6 W7",
+        "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 W0 F7 B7 W1 W2 W3 W4 W5 W6 W7",
+    ]
+
+
+def test_zero_bubble_with_fewer_microbatches_than_places() -> None:
+    assert table("zb-h1", 3, 2) == ["F0 F1 B0 W0 B1 W1", "F0 F1 B0 B1 W0 W1", "F0 B0 F1 B1 W0 W1"]
+    assert table("zb-h2", 3, 2) == ["F0 F1 B0 W0 B1 W1", "F0 F1 B0 B1 W0 W1", "F0 B0 F1 B1 W0 W1"]
+
+
+def test_interleaved_refuses_microbatches_that_are_no_multiple_of_the_places() -> None:
+    with pytest.raises(PlanError) as caught:
+        schedules.actions("interleaved", 0, 4, 6, 2)
+    assert str(caught.value) == "schedule interleaved needs a number of microbatches that is a multiple of pp 4, not 6"
+
+
+def test_a_schedule_of_one_stage_a_rank_refuses_chunks() -> None:
+    with pytest.raises(PlanError) as caught:
+        schedules.actions("1f1b", 0, 4, 8, 2)
+    assert str(caught.value) == "schedule 1f1b has one stage per rank; vpp 2 needs schedule interleaved"
+
+
+def test_an_unknown_schedule_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(PlanError) as caught:
+        schedules.get("1f2b")
+    assert str(caught.value) == f"schedule '1f2b' is unknown; known: {', '.join(schedules.names())}"
+
+
+def test_the_folder_is_the_registry() -> None:
+    assert {"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2"} <= set(schedules.names())
+    assert all(name == schedules.get(name).NAME for name in schedules.names())
+
+
+@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize(("places", "microbatches"), [(1, 1), (1, 5), (2, 2), (2, 4), (4, 4), (4, 8), (4, 12), (8, 8)])
+def test_every_stage_and_microbatch_goes_forward_once_and_backward_once_and_in_that_order(
+    name: str, chunks: int, places: int, microbatches: int
+) -> None:
+    if chunks > 1 and not schedules.get(name).CHUNKED:
+        pytest.skip("holds one stage a rank")
+    for place in range(places):
+        actions = schedules.actions(name, place, places, microbatches, chunks)
+        forward = [(a.stage, a.microbatch) for a in actions if a.kind == "F"]
+        backward = [(a.stage, a.microbatch) for a in actions if a.kind == "B"]
+        wanted = [(stage, m) for stage in range(place, places * chunks, places) for m in range(microbatches)]
+        assert sorted(forward) == wanted
+        assert sorted(backward) == wanted
+        where = {(a.kind, a.stage, a.microbatch): index for index, a in enumerate(actions)}
+        assert all(where["F", *key] < where["B", *key] for key in wanted)
+        weights = [(a.stage, a.microbatch) for a in actions if a.kind == "W"]
+        assert sorted(weights) == (wanted if schedules.get(name).SPLITS_BACKWARD else [])
+        assert all(where["B", *key] < where["W", *key] for key in weights)
+
+
+@pytest.mark.parametrize("name", schedules.names())
+@pytest.mark.parametrize(
+    ("places", "microbatches", "chunks"), [(2, 4, 1), (4, 8, 1), (2, 4, 2), (4, 8, 2), (4, 4, 3), (8, 16, 2)]
+)
+def test_played_in_order_no_place_waits_for_ever(name: str, places: int, microbatches: int, chunks: int) -> None:
+    """Every action is played as soon as what it needs is there; a table that can be drawn has no deadlock."""
+    if chunks > 1 and not schedules.get(name).CHUNKED:
+        pytest.skip("holds one stage a rank")
+    programs = [list(schedules.actions(name, place, places, microbatches, chunks)) for place in range(places)]
+    last, done = places * chunks - 1, set()
+    moving = True
+    while moving:
+        moving = False
+        for actions in programs:
+            while actions:
+                a = actions[0]
+                ahead = a.stage - 1 if a.kind == "F" else a.stage + 1
+                needs = [({"B": "F", "W": "B"}[a.kind], a.stage, a.microbatch)] if a.kind != "F" else []
+                needs += [(a.kind, ahead, a.microbatch)] if a.kind in "FB" and 0 <= ahead <= last else []
+                if not done.issuperset(needs):
+                    break
+                done.add((a.kind, a.stage, a.microbatch))
+                del actions[0]
+                moving = True
+    assert programs == [[]] * places
+
+
+@pytest.mark.parametrize(("places", "microbatches"), [(1, 4), (2, 4), (4, 8), (8, 3), (4, 2)])
+def test_1f1b_holds_as_many_microbatches_as_places_are_still_to_come(places: int, microbatches: int) -> None:
+    held = [schedules.peak_in_flight("1f1b", place, places, microbatches, 1) for place in range(places)]
+    assert held == [min(microbatches, places - place) for place in range(places)]
+
+
+def test_gpipe_holds_all_microbatches_everywhere() -> None:
+    assert [schedules.peak_in_flight("gpipe", place, 4, 8, 1) for place in range(4)] == [8, 8, 8, 8]
+
+
+def test_interleaving_holds_a_warm_up_and_one_more() -> None:
+    """In chunks of half a place: 2 (p - r - 1) + (v - 1) p + 1; p v (1 + (p - 1) / p v) at first (arXiv 2205.05198, 4.2.3)."""
+    assert [schedules.peak_in_flight("interleaved", place, 4, 8, 2) for place in range(4)] == [11, 9, 7, 5]
+
+
+def holds_no_less(more: tuple[tuple[int, int], ...], less: tuple[tuple[int, int], ...]) -> bool:
+    """Whether each pair of `less` needs no more memory than some pair of `more`, if waiting for W takes no more than for B."""
+    return all(any(b <= a and b + d <= a + c for a, c in more) for b, d in less)
+
+
+@pytest.mark.parametrize("name", schedules.names())
+@given(ranks=st.integers(1, 8), microbatches=st.integers(1, 40), chunks=st.integers(1, 4))
+def test_declared_facts_hold(name: str, ranks: int, microbatches: int, chunks: int) -> None:
+    """`FORWARDS_FIRST`, `WHOLE_ROUNDS` and the three statements of `WARM_UP`; the planner has no bounds for split chunks."""
+    schedule = schedules.get(name)
+    assert not (schedule.CHUNKED and schedule.SPLITS_BACKWARD)
+    chunks = chunks if schedule.CHUNKED else 1
+    microbatches += -microbatches % ranks if schedules.whole_rounds(name) else 0
+    assert schedules.is_defined(name, ranks, microbatches, chunks)
+    assert schedules.is_defined(name, ranks + 1, microbatches, chunks) == (
+        not schedules.whole_rounds(name) or microbatches % (ranks + 1) == 0
+    )
+    held = [schedules.in_flight(name, rank, ranks, microbatches, chunks) for rank in range(ranks)]
+    if schedules.forwards_first(name):
+        assert held == [((microbatches * chunks, 0),)] * ranks
+    for longer in (ranks, ranks + 3):
+        most = schedules.most_in_flight(name, longer, microbatches, chunks)
+        assert all(number <= limit for pairs in held for pair in pairs for number, limit in zip(pair, most, strict=True))
+    enough = schedules.representative_microbatches(name, ranks, microbatches)
+    for rank, pairs in enumerate(held):
+        assert pairs == schedules.in_flight(name, rank, ranks, enough, chunks)
+        behind = schedules.weights_behind(name, rank, ranks, microbatches, chunks)
+        assert behind == schedules.weights_behind(name, rank, ranks, enough, chunks)
+    if schedules.holds_more_before(name):
+        assert all(holds_no_less(held[rank], held[later]) for rank in range(ranks) for later in range(rank, ranks))
+        for rank in range(ranks if not schedule.CHUNKED else 0):
+            assert holds_no_less(held[rank], schedules.in_flight(name, 0, ranks - rank, microbatches, chunks))
+
+
+pipelines = st.tuples(st.sampled_from(["zb-h1", "zb-h2"]), st.integers(1, 9), st.integers(1, 30))
+
+
+@given(pipelines)
+def test_a_split_backward_is_played_whole_and_in_order(pipeline: tuple[str, int, int]) -> None:
+    """F, B and W once a microbatch, each kind in order of the microbatches, W behind its B."""
+    name, places, microbatches = pipeline
+    for place in range(places):
+        actions = schedules.actions(name, place, places, microbatches, 1)
+        assert len(actions) == 3 * microbatches
+        for kind in "FBW":
+            assert [a.microbatch for a in actions if a.kind == kind] == list(range(microbatches))
+        order = [str(a) for a in actions]
+        assert all(order.index(f"F{m}") < order.index(f"B{m}") < order.index(f"W{m}") for m in range(microbatches))
+
+
+@given(st.integers(1, 9), st.integers(1, 30))
+def test_zb_h1_holds_no_more_than_the_first_place_of_1f1b(places: int, microbatches: int) -> None:
+    """For B no more than 1F1B at the same place, in all no more than its first place (arXiv 2401.10241, section 2.3)."""
+    for place in range(places):
+        of_1f1b = schedules.peak_in_flight("1f1b", place, places, microbatches, 1)
+        held = schedules.in_flight("zb-h1", place, places, microbatches, 1)
+        assert max(before for before, _ in held) == of_1f1b
+        assert schedules.peak_in_flight("zb-h1", place, places, microbatches, 1) == min(places, microbatches)
+
+
+@given(st.integers(1, 9), st.integers(1, 30))
+def test_zb_h2_holds_up_to_twice_the_places_but_one(places: int, microbatches: int) -> None:
+    held = [schedules.peak_in_flight("zb-h2", place, places, microbatches, 1) for place in range(places)]
+    assert held == [min(2 * places - 1, microbatches)] * places
+
+
+def test_activations_kept_for_w_are_counted_separately() -> None:
+    """Place 1 of 2, three microbatches: F0 B0 F1 B1 W0 F2 B2 W1 W2."""
+    assert schedules.in_flight("zb-h1", 1, 2, 3, 1) == ((1, 1), (0, 2))
+    assert schedules.in_flight("1f1b", 0, 2, 3, 1) == ((2, 0),)
+
+
+def test_weight_gradients_behind_the_last_b_are_those_the_place_lags_behind() -> None:
+    assert [schedules.weights_behind("zb-h1", place, 4, 8, 1) for place in range(4)] == [1, 2, 3, 4]
+    assert [schedules.weights_behind("zb-h2", place, 4, 8, 1) for place in range(4)] == [1, 3, 5, 7]
+    assert [schedules.weights_behind("zb-h2", place, 4, 2, 1) for place in range(4)] == [1, 2, 2, 2]
+    assert schedules.weights_behind("1f1b", 0, 4, 8, 1) == 0
+
+
+def idle(name: str, places: int, microbatches: int, seconds: dict[str, int]) -> list[int]:
+    """Time that each place idles between its first action and its last, where messages take none."""
+    programs = [list(schedules.actions(name, place, places, microbatches, 1)) for place in range(places)]
+    ends: dict[tuple[str, int, int], int] = {}
+    clock, begun = [0] * places, [-1] * places
+    while any(programs):
+        for place, actions in enumerate(programs):
+            while actions:
+                a = actions[0]
+                ahead = {"F": place - 1, "B": place + 1, "W": -1}[a.kind]
+                if 0 <= ahead < places and (a.kind, ahead, a.microbatch) not in ends:
+                    break
+                start = max(clock[place], ends.get((a.kind, ahead, a.microbatch), 0))
+                begun[place] = start if begun[place] < 0 else begun[place]
+                clock[place] = ends[a.kind, place, a.microbatch] = start + seconds[a.kind]
+                del actions[0]
+    return [clock[place] - begun[place] - microbatches * sum(seconds.values()) for place in range(places)]
+
+
+def test_zero_bubble_idles_as_in_the_figure_of_the_paper() -> None:
+    """arXiv 2401.10241, figures 2 and 3: 9 idle slots on device 1 of 1F1B, a third of them under ZB-H1, none under ZB-H2."""
+    slots = {"F": 1, "B": 1, "W": 1}
+    assert idle("1f1b", 4, 8, {"F": 1, "B": 2}) == [9, 6, 3, 0]
+    assert idle("zb-h1", 4, 8, slots) == [3, 2, 1, 0]
+    assert idle("zb-h2", 4, 8, slots) == [0, 0, 0, 0]
+
+
+@given(places=st.integers(1, 8), more=st.integers(0, 20), times=st.lists(st.integers(1, 9), min_size=3, max_size=3).map(sorted))
+def test_the_bubbles_are_those_of_the_paper(places: int, more: int, times: list[int]) -> None:
+    """Table 2: (p - 1)(F + B - W) and (p - 1)(F + B - 2 W), where W <= F <= B as in a transformer (table 1)."""
+    w, f, b = times
+    seconds = {"F": f, "B": b, "W": w}
+    assert max(idle("zb-h1", places, places + more, seconds)) == (places - 1) * (f + b - w)
+    assert max(idle("zb-h2", places, 2 * places - 1 + more, seconds)) == (places - 1) * (f + b - 2 * w)
