@@ -12,7 +12,7 @@ test: $(VENV)/tested
 	$(BIN)/python -m pytest -n 2
 
 notebooks: $(VENV)/tested
-	$(BIN)/python -m pytest -n 2 --nbmake --nbmake-timeout=180 notebooks
+	$(BIN)/python -m pytest -n 2 notebooks
 
 test-peers: $(VENV)/tested
 	$(BIN)/python -m tests.peers
