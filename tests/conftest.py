@@ -1,10 +1,25 @@
-"""Hypothesis profiles: the same examples in every run, or many new ones with --hypothesis-profile=deep."""
+"""Settings of all tests: hypothesis profiles, one thread per process of torch, and no garbage collection of what is collected.
+
+The profile `usual` tries the same examples in every run, `--hypothesis-profile=deep` many new ones.
+"""
 
 from __future__ import annotations
+
+import gc
+import os
 
 from hypothesis import HealthCheck, settings
 
 TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("usual", max_examples=60, deadline=None, derandomize=True, suppress_health_check=TOLERANT)
 settings.register_profile("deep", max_examples=3000, deadline=None, database=None, suppress_health_check=TOLERANT)
-settings.load_profile("usual")  # the same examples every time; look for new ones with --hypothesis-profile=deep
+settings.load_profile("usual")
+
+# OpenMP threads wait actively: with two test processes on two cores they take the time that the other process needs.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Take the collected tests, which live to the end, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()

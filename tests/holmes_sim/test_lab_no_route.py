@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 
 import pytest
 
@@ -39,14 +38,12 @@ def test_ranks_on_two_fabrics_end_with_one_line(silent: bool) -> None:
 
         if silent:
             lead_nowhere(machines, nics)
-        started = time.monotonic()
         with local.Local(machines.inside) as here, pytest.raises(HolmesError) as error:
-            here.run(plan, Asked(steps=1, compute="paced", scale=20.0, connect=5.0), stand)
+            here.run(plan, Asked(steps=1, compute="paced", scale=20.0, connect=3.0), stand)
     told = str(error.value)
-    how = "has not connected within 5 s" if silent else "cannot connect: "
+    how = "has not connected within 3 s" if silent else "cannot connect: "
     assert told.startswith(tuple(f"the pp group of ranks {ranks} on ethernet {how}" for ranks in ("[0, 2]", "[1, 3]")))
     assert "\n" not in told
-    assert time.monotonic() - started < 60
 
 
 def lead_nowhere(machines: lab.Lab, nics: list[Interface]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +25,10 @@ REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
 PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HERE: {REFUSED}")
 
 
-def plan_of(name: str, strategy: str, **pins: int) -> Plan:
+def plan_of(name: str, strategy: str, batch: int = 32, **pins: int) -> Plan:
     topology = commands.load(f"lab/{name}")
-    question = Request(topology, commands.workload_of(topology), Wishes(tp=1, **pins))
+    workload = dataclasses.replace(commands.workload_of(topology), global_batch_size=batch)
+    question = Request(topology, workload, Wishes(tp=1, **pins))
     found = row(question, strategy, PlanningContext(question, lambda text: None)).plan
     assert found is not None
     return found
@@ -34,17 +36,17 @@ def plan_of(name: str, strategy: str, **pins: int) -> Plan:
 
 @PERMITTED
 @pytest.mark.parametrize(
-    ("name", "pins"),
+    ("name", "batch", "pins"),
     [
-        ("lab-hybrid-nics", {"dp": 4, "microbatch_size": 8}),  # one ring over InfiniBand, RoCE and the Ethernet between them
-        ("lab-slow-trunk", {"pp": 4, "microbatch_size": 8}),  # messages over the trunk
+        ("lab-hybrid-nics", 32, {"dp": 4, "microbatch_size": 8}),  # one ring over InfiniBand, RoCE and the Ethernet between
+        ("lab-slow-trunk", 16, {"pp": 4, "microbatch_size": 4}),  # messages over the trunk
     ],
 )
-def test_no_step_is_faster_than_its_links(name: str, pins: dict[str, int]) -> None:
+def test_no_step_is_faster_than_its_links(name: str, batch: int, pins: dict[str, int]) -> None:
     """What waits the model's seconds and sends the program's bytes over links of the model's rates cannot be much faster.
 
     A group that went round the shaped links would be: a quarter of the step is waiting for them."""
-    plan = plan_of(name, "megatron", **pins)
+    plan = plan_of(name, "megatron", batch, **pins)
     held = running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=20.0)).held
     assert held.step.simulated is not None
     assert held.step.measured is not None

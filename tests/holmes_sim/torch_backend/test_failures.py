@@ -47,12 +47,10 @@ def here() -> Iterator[local.Local]:
 )
 def test_what_is_not_the_plan(environment: dict[str, str], told: str, tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (3, 2), (2,))
-    started = time.monotonic()
     with pytest.raises(HolmesError) as error:
         here.run(plan, Asked(), changed(1, **environment))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
-    assert time.monotonic() - started < 60
 
 
 def children(of: int) -> list[int]:
