@@ -97,7 +97,8 @@ class Programme:
     def _cbc(self, nodes: int, seconds: float) -> Solution | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces that 4.0 ships no CBC; we pin below 4
-            solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=seconds, threads=1, maxNodes=nodes)
+            # without `threads`: "threads 1" starts CBC's threaded search, which now and then waits 10 s for itself
+            solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=seconds, maxNodes=nodes)
         self._problem.solve(solver)
         if not self._found():
             return None
