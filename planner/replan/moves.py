@@ -2,7 +2,8 @@
 
 Nodes of a cluster under one leaf switch are interchangeable: permuting them maps a plan onto an equal plan. `settled` returns
 the permutation with which most ranks find the weights they need on their device, and of those the one that keeps most layers:
-an assignment problem between the plan's nodes and the machines (Kuhn, The Hungarian method for the assignment problem, 1955).
+an assignment problem between the plan's nodes and the machines (Crouse, IEEE Transactions on Aerospace and Electronic Systems
+52, 2016, as in scipy).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.formats.lost_nodes import Place, leaf
 from sim.hardware.cluster import Device
@@ -87,6 +87,8 @@ def _old_device(device: Device, came: Mapping[Place, Place]) -> Device:
 
 def settled(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Plan:
     """The new plan with its nodes on the machines that hold most of their weights; an equal plan with the same prediction."""
+    from scipy.optimize import linear_sum_assignment  # takes 0.3 s to import, which only `replan` needs
+
     old = holdings(before)
     new: dict[Place, list[tuple[int, Holding]]] = {}
     for device, needs in holdings(after).items():
@@ -97,7 +99,8 @@ def settled(before: Plan, after: Plan, came: Mapping[Place, Place]) -> Plan:
     goes: dict[Place, int] = {}
     for nodes in interchangeable.values():
         worth = np.array([[_worth(new.get(a, []), b, came, old) + (a == b) for b in nodes] for a in nodes])
-        goes |= {node: nodes[to][1] for node, to in zip(nodes, assigned(worth), strict=True)}
+        columns = linear_sum_assignment(worth, maximize=True)[1]
+        goes |= {node: nodes[int(to)][1] for node, to in zip(nodes, columns, strict=True)}
     placement = tuple(Device(d.cluster, goes[d.cluster, d.node], d.index) for d in after.placement)
     return after if placement == after.placement else replace(after, placement=placement)
 
@@ -111,36 +114,3 @@ def _worth(needed: list[tuple[int, Holding]], at: Place, came: Mapping[Place, Pl
         if has is not None and has.part == needs.part and needs.layers <= has.layers:
             total += STAYS * (has.first >= needs.first and has.last >= needs.last)
     return total
-
-
-def assigned(worth: NDArray[np.int64]) -> list[int]:
-    """The column of each row, a permutation with the maximum sum: the Hungarian method with shortest augmenting paths.
-
-    Rows are matched one by one. Invariant: the dual prices `rows` and `columns` keep every reduced cost at least 0, and 0 on
-    matched pairs, so a Dijkstra search for the nearest free column from the new row augments the matching at the least cost
-    (as Jonker and Volgenant, Computing 38, 1987). networkx has no such method without scipy: its matching and its network
-    simplex choose other permutations of equal sum, and take 2 to 13 times as long for 128 nodes."""
-    size = len(worth)
-    cost = worth.max() - worth
-    rows, columns = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
-    match = np.full(size + 1, -1)  # row of each column; a path begins at the extra column `size`
-    for row in range(size):
-        match[size], at = row, size
-        least, towards, used = np.full(size, np.iinfo(np.int64).max), np.full(size, size), np.zeros(size + 1, bool)
-        while match[at] >= 0:
-            used[at] = True
-            reached = cost[match[at]] - rows[match[at]] - columns[:size]
-            nearer = ~used[:size] & (reached < least)
-            least[nearer], towards[nearer] = reached[nearer], at
-            free = np.flatnonzero(~used[:size])
-            to = int(free[least[free].argmin()])
-            step = least[to]
-            rows[match[used]] += step
-            columns[used] -= step
-            least[free] -= step
-            at = to
-        while at != size:
-            match[at], at = match[towards[at]], int(towards[at])
-    found = np.empty(size, np.int64)
-    found[match[:size]] = np.arange(size)
-    return [int(column) for column in found]
