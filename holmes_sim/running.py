@@ -12,7 +12,7 @@ from typing import Any
 
 from holmes_sim import measurement
 from holmes_sim.measurement import Held
-from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, Asked
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
@@ -34,7 +34,7 @@ def is_launched() -> bool:
     return RANK_VARIABLE in os.environ
 
 
-def run_here(plan: Plan, asked: Asked) -> Held:
+def run_here(plan: Plan, asked: RunOptions) -> Held:
     """Run all ranks of a plan on this machine, and compare the measured step with the simulation. Raises HolmesError.
 
     If the plan uses several nodes, the ranks compute on CPUs, because devices of different nodes have the same index."""
@@ -57,7 +57,7 @@ class InLab:
     notes: tuple[str, ...]
 
 
-def run_in_lab(plan: Plan, asked: Asked) -> InLab:
+def run_in_lab(plan: Plan, asked: RunOptions) -> InLab:
     """Run a plan in the lab, `asked.scale` times slower than its nodes (0: the smallest scale that the cores can carry).
 
     Real compute is not slowed down: then only the links are, and the simulation has links slowed down by the scale.
@@ -101,7 +101,7 @@ def _slow_nic(nic: Nic, scale: float) -> Nic:
     return replace(nic, bandwidth=nic.bandwidth / scale, spec=replace(nic.spec, latency=nic.spec.latency * scale))
 
 
-def as_rank(plan: Plan, asked: Asked) -> Held | None:
+def as_rank(plan: Plan, asked: RunOptions) -> Held | None:
     """Run this process as one rank of a launch. Rank 0 returns the comparison, other ranks None.
 
     Raises HolmesError, SystemExit if any rank fails.
@@ -115,7 +115,7 @@ def as_rank(plan: Plan, asked: Asked) -> Held | None:
         return None if measured is None else _held(plan, path, asked.output or "run")
 
 
-def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
+def _check(plan: Plan, asked: RunOptions, in_lab: bool = False) -> None:
     needs_torch()
     if asked.compute not in COMPUTE:
         raise HolmesError(f"--compute {asked.compute!r} is unknown; known: {', '.join(COMPUTE)}")

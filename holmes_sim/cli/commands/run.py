@@ -43,13 +43,13 @@ def command(
 ) -> None:
     """Train a few steps of a plan with torch, and compare the measured step with the simulated one."""
     from holmes_sim import commands, running
-    from holmes_sim.torch_backend.run_options import Asked
+    from holmes_sim.torch_backend.run_options import RunOptions
     from sim.errors import HolmesError
 
     given = commands.read_plan(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
-    asked = Asked(steps, compute, scale, str(output or ""), device=device)
+    asked = RunOptions(steps, compute, scale, str(output or ""), device=device)
     if running.is_launched() and not local:
         held = running.as_rank(given, asked)
     elif local:

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from holmes_sim.torch_backend import groups, local, watchdog  # noqa: E402
 from holmes_sim.torch_backend.fork_server import RankProcess  # noqa: E402
-from holmes_sim.torch_backend.run_options import HOST, Asked  # noqa: E402
+from holmes_sim.torch_backend.run_options import HOST, RunOptions  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import plan_of  # noqa: E402
 
 
@@ -48,7 +48,7 @@ def here() -> Iterator[local.Local]:
 def test_what_is_not_the_plan(environment: dict[str, str], told: str, tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (3, 2), (2,))
     with pytest.raises(HolmesError) as error:
-        here.run(plan, Asked(), changed(1, **environment))
+        here.run(plan, RunOptions(), changed(1, **environment))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -73,7 +73,7 @@ def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
 
     def run() -> None:
         try:
-            local.run(plan, Asked(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
+            local.run(plan, RunOptions(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
         except HolmesError as error:
             told.append(str(error))
 
@@ -129,5 +129,5 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_unsupported_plans_are_refused(config: dict[str, object], told: str, tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (5,), (2, 2), **config)  # type: ignore[arg-type]
     with pytest.raises(HolmesError, match="the torch backend cannot execute this plan") as error:
-        here.run(plan, Asked())
+        here.run(plan, RunOptions())
     assert told in str(error.value)

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
 from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE, PRECISIONS  # noqa: E402
-from holmes_sim.torch_backend.run_options import Asked  # noqa: E402
+from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel  # noqa: E402
 from holmes_sim.torch_backend.training_worker import samples  # noqa: E402
 
@@ -143,7 +143,7 @@ def here() -> Iterator[local.Local]:
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
-    here.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
+    here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
     losses, weights = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
     firsts = [held for rank, held in enumerate(ranks) if plan.config.place(rank)[0] == 0]
@@ -164,7 +164,7 @@ def test_half_precision_loses_what_fp32_does_to_its_digits(
 ) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, precision=precision, **config)  # type: ignore[arg-type]
-    here.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path)))
+    here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path)))
     losses, _ = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
     firsts = [held for rank, held in enumerate(ranks) if plan.config.place(rank)[0] == 0]
