@@ -56,12 +56,12 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("options", "expected"),
     [(RunOptions(), "cuda:1"), (RunOptions(device="cpu"), "cpu"), (RunOptions(compute="paced"), "cpu")],
     ids=["auto", "cpu", "paced"],
 )
-def test_device_of_a_rank(asked: RunOptions, expected: str, two_gpus: list[int]) -> None:
-    assert str(devices.device_of(asked, 5, 1)) == expected
+def test_device_of_a_rank(options: RunOptions, expected: str, two_gpus: list[int]) -> None:
+    assert str(devices.device_of(options, 5, 1)) == expected
     assert two_gpus == ([1] if expected == "cuda:1" else [])
 
 
