@@ -49,12 +49,12 @@ def command(
     given = commands.read_plan(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
-    asked = RunOptions(steps, compute, scale, str(output or ""), device=device)
+    options = RunOptions(steps, compute, scale, str(output or ""), device=device)
     if running.is_launched() and not local:
-        held = running.as_rank(given, asked)
+        held = running.as_rank(given, options)
     elif local:
         with out.progress(f"running {given.config.world_size} ranks"):
-            held = running.run_here(given, asked)
+            held = running.run_here(given, options)
     else:
         ranks = given.config.world_size
         raise HolmesError(f"{plan}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
