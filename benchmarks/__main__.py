@@ -85,15 +85,15 @@ PARTS = UNASKED | {
 WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show}
 
 
-def main(asked: list[str]) -> None:
+def main(names: list[str]) -> None:
     """Run the named benchmarks, or the quick ones without a name."""
-    if asked and asked[0] in WITH_OPTIONS:
-        WITH_OPTIONS[asked[0]](asked[1:])
+    if names and names[0] in WITH_OPTIONS:
+        WITH_OPTIONS[names[0]](names[1:])
         return
-    unknown = [name for name in asked if name not in PARTS]
+    unknown = [name for name in names if name not in PARTS]
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(PARTS | WITH_OPTIONS)}")
-    for name in asked or UNASKED:
+    for name in names or UNASKED:
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
         PARTS[name]()
         print()

@@ -39,14 +39,14 @@ def show(options: Sequence[str]) -> None:
     parser.add_argument("--random", type=int, default=20, help="number of additional random fleets")
     parser.add_argument("--results", type=Path, help="folder in which results are cached")
     parser.add_argument("--time-limit", type=int, default=TIME_LIMIT, help="seconds of search for a plan")
-    asked = parser.parse_intermixed_args(options)
+    args = parser.parse_intermixed_args(options)
     with tempfile.TemporaryDirectory() as scratch:
-        into = asked.results or Path(scratch)
-        topologies = [asked.old / "topologies" / f"{name}.yaml" for name in asked.names or shipped_topologies()]
-        topologies += [_random(seed, into) for seed in range(asked.random)]
+        into = args.results or Path(scratch)
+        topologies = [args.old / "topologies" / f"{name}.yaml" for name in args.names or shipped_topologies()]
+        topologies += [_random(seed, into) for seed in range(args.random)]
         jobs = Parallel(n_jobs=-1, return_as="generator_unordered")
         equal = 0
-        for name, differing in jobs(delayed(compare)(asked.old, asked.new, at, into, asked.time_limit) for at in topologies):
+        for name, differing in jobs(delayed(compare)(args.old, args.new, at, into, args.time_limit) for at in topologies):
             equal += not differing
             if differing:
                 print(f"{name:<32} differs in {', '.join(differing)}", flush=True)

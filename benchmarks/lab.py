@@ -98,7 +98,7 @@ def plan(folder: Path) -> Plan:
     nodes = [(cluster.name, node) for cluster in found.fleet.clusters for node in range(cluster.nodes)]
     placement = tuple(Device(*node, index) for node in nodes for index in range(2))
     layers = found.workload.model.layers
-    stages = tuple(Stage(place * layers // 3, (place + 1) * layers // 3) for place in range(3))
+    stages = tuple(Stage(stage * layers // 3, (stage + 1) * layers // 3) for stage in range(3))
     return Plan(
         found, found.workload, config, stages, placement, groups_of(found.fleet, config, placement), MadeBy("benchmark", "")
     )
@@ -108,10 +108,10 @@ def modelled(given: Plan, case: Case) -> float:
     """Modelled seconds of a case on the links of a plan, without other traffic."""
 
     def route(ranks: tuple[int, ...]) -> Route:
-        places = tuple(given.placement[rank] for rank in ranks)
+        devices = tuple(given.placement[rank] for rank in ranks)
         if case.operation == "send_recv":
-            return message_route(given.fleet, *places, case.nic)
-        return collective_route(given.fleet, by_host(places), case.nic, "ring", case.operation)
+            return message_route(given.fleet, *devices, case.nic)
+        return collective_route(given.fleet, by_host(devices), case.nic, "ring", case.operation)
 
     cost = alpha_beta_cost(tuple(route(ranks) for ranks in case.groups), Capacities(given.fleet))
     return cost.seconds(case.nbytes, case.times)
@@ -121,9 +121,9 @@ def measure(cases: tuple[Case, ...] = CASES, scale: float = SCALE, repeats: int 
     """Start the lab once and run every case `repeats` times; rank 0 has the rendezvous and must take part in some case."""
     with tempfile.TemporaryDirectory() as folder:
         given = plan(Path(folder))
-    asked = json.dumps([asdict(case) for case in cases for _ in range(repeats)])
+    requests = json.dumps([asdict(case) for case in cases for _ in range(repeats)])
     playing = {rank for case in cases for group in case.groups for rank in group}
-    flows = [sys.executable, "-m", "benchmarks.flows", asked, str(len(playing))]
+    flows = [sys.executable, "-m", "benchmarks.flows", requests, str(len(playing))]
     with Lab(given, scale) as lab:
         said = lab.run(lambda seat: flows if seat.rank in playing else ["true"])
         wired = as_wired(given, lab.has_latency)

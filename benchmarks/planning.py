@@ -56,8 +56,8 @@ def measure(fleets: tuple[tuple[int, tuple[tuple[str, str, str, str], ...], str,
     return rows
 
 
-def _row(devices: int, kinds: int, given: Path, asked: tuple[str, ...]) -> Row:
-    command = [sys.executable, "-m", "holmes_sim.cli", "plan", str(given), *asked, "--time-limit", str(TIME_LIMIT), "--json"]
+def _row(devices: int, kinds: int, given: Path, options: tuple[str, ...]) -> Row:
+    command = [sys.executable, "-m", "holmes_sim.cli", "plan", str(given), *options, "--time-limit", str(TIME_LIMIT), "--json"]
     begun = time.perf_counter()
     with (given.parent / "result.json").open("w+", encoding="utf-8") as result:
         process = subprocess.Popen(command, stdout=result)

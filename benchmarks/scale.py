@@ -50,14 +50,14 @@ def topology(kinds: tuple[tuple[str, str, str, str], ...], devices: int) -> str:
     """The text of a topology file with equal numbers of devices of each type."""
     lines = ["format: holmes-sim/topology/1", "name: scale", "clusters:"]
     for index, (device, inside, nic, bandwidth) in enumerate(kinds):
-        plain = "" if nic == "ethernet" else ", {type: ethernet, bandwidth: 100 Gbit/s, count: 1}"
+        ethernet = "" if nic == "ethernet" else ", {type: ethernet, bandwidth: 100 Gbit/s, count: 1}"
         lines += [
             f"  c{index}:",
             f"    nodes: {devices // 8 // len(kinds)}",
             "    node:",
             f"      devices: {{type: {device}, count: 8}}",
             f"      intra_node: {inside}",
-            f"      nics: [{{type: {nic}, bandwidth: {bandwidth}, count: 8}}{plain}]",
+            f"      nics: [{{type: {nic}, bandwidth: {bandwidth}, count: 8}}{ethernet}]",
         ]
     if len(kinds) > 1:
         lines.append("links:")
@@ -78,9 +78,9 @@ def plan(kinds: tuple[tuple[str, str, str, str], ...], devices: int, folder: Pat
     dp = devices // (TP * PP)
     config = ParallelConfig(tp=TP, pp=PP, dp=dp, num_microbatches=(MICROBATCHES,) * dp, sequence_parallel=True)
     layers = found.workload.model.layers
-    stages = tuple(Stage(place * layers // PP, (place + 1) * layers // PP) for place in range(PP))
+    stages = tuple(Stage(pp_rank * layers // PP, (pp_rank + 1) * layers // PP) for pp_rank in range(PP))
     nodes = [(cluster.name, node) for cluster in found.fleet.clusters for node in range(cluster.nodes)]
-    numbers = (r * PP + place if by_replica else place * dp + r for place in range(PP) for r in range(dp))
+    numbers = (r * PP + pp_rank if by_replica else pp_rank * dp + r for pp_rank in range(PP) for r in range(dp))
     placement = tuple(Device(*nodes[number], index) for number in numbers for index in range(TP))
     groups = groups_of(found.fleet, config, placement)
     return Plan(found, found.workload, config, stages, placement, groups, MadeBy("benchmark", ""))

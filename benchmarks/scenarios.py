@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from holmes_sim import commands, lab, running
-from holmes_sim.torch_backend.run_options import Asked
+from holmes_sim.torch_backend.run_options import RunOptions
 from planner.api import row
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -56,10 +56,10 @@ def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterat
         plans = plan(name)
         scale = max(lab.smallest_scale(found, len(os.sched_getaffinity(0))) for found in plans.values())
         for strategy, found in plans.items():
-            held = running.run_in_lab(found, Asked(steps=steps, compute="paced", scale=scale)).held
-            assert held.step.simulated is not None
-            assert held.step.measured is not None
-            yield Row(name, strategy, scale, held.step.simulated, held.step.measured, held.spread or 0.0)
+            comparison = running.run_in_lab(found, RunOptions(steps=steps, compute="paced", scale=scale)).held
+            assert comparison.step.simulated is not None
+            assert comparison.step.measured is not None
+            yield Row(name, strategy, scale, comparison.step.simulated, comparison.step.measured, comparison.spread or 0.0)
 
 
 def plan(name: str) -> dict[str, Plan]:

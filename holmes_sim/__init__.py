@@ -53,7 +53,7 @@ _PUBLIC = {
     "hold": "holmes_sim.measurement",
     "run_here": "holmes_sim.running",
     "run_in_lab": "holmes_sim.running",
-    "Asked": "holmes_sim.torch_backend.run_options",
+    "RunOptions": "holmes_sim.torch_backend.run_options",
     "write": "holmes_sim.files",
     "Wishes": "planner.request",
     "Topology": "sim.hardware.topology",

@@ -154,8 +154,8 @@ def compare(
     Ctrl-C was pressed before a plan was found.
     """
     request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
-    asked = tuple(dict.fromkeys(names or strategies.names()))
-    found = Compared(request, asked, api.compare(request, asked, progress))
+    chosen = tuple(dict.fromkeys(names or strategies.names()))
+    found = Compared(request, chosen, api.compare(request, chosen, progress))
     if not found.ranked:
         if found.note:
             raise KeyboardInterrupt

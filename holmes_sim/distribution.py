@@ -29,16 +29,16 @@ SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 class Troubled:
     """Step time of each seed with the faults `trouble`.
 
-    `plain_s` is the step without faults, `played` the number of different steps that were simulated, `seconds` the time that
-    the simulations took.
+    `fault_free_s` is the step without faults, `distinct_steps` the number of different steps that were simulated, `seconds` the
+    time that the simulations took.
     """
 
     plan: Plan
     trouble: Faults
-    plain_s: Seconds
+    fault_free_s: Seconds
     seeds: tuple[int, ...]
     steps_s: tuple[Seconds, ...]
-    played: int
+    distinct_steps: int
     seconds: Seconds
     interrupted: bool = False
 
@@ -51,9 +51,9 @@ class Troubled:
         return f"<p>{escape(repr(self))}</p><table>{rows}</table>"
 
     @property
-    def promised_s(self) -> Seconds:
+    def predicted_s(self) -> Seconds:
         """Step time in the prediction of the plan; without a prediction, the step without faults."""
-        return self.plan.prediction.step_s if self.plan.prediction is not None else self.plain_s
+        return self.plan.prediction.step_s if self.plan.prediction is not None else self.fault_free_s
 
     @property
     def mean_s(self) -> Seconds:
@@ -71,7 +71,7 @@ class Troubled:
 
     def drawn(self, seed: int) -> DrawnFaults:
         """The faults that a seed draws."""
-        return draw(self.trouble, self.plan.fleet, seed, self.plain_s)
+        return draw(self.trouble, self.plan.fleet, seed, self.fault_free_s)
 
     def timeline(self, seed: int) -> Timeline:
         """Simulate the step of a seed again and return its timeline."""
@@ -81,7 +81,7 @@ class Troubled:
         """Step times in seconds by name: promised (predicted in the plan), plain (no faults), mean, quantiles, slowest."""
         quantiles = {name: self.quantile_s(share) for name, share in SHARES.items()}
         ends = {"slowest": max(self.steps_s)}
-        return {"promised": self.promised_s, "plain": self.plain_s, "mean": self.mean_s} | quantiles | ends
+        return {"promised": self.predicted_s, "plain": self.fault_free_s, "mean": self.mean_s} | quantiles | ends
 
     def facts(self) -> dict[str, Any]:
         """The distribution as plain data (format holmes-sim/trouble/1)."""
@@ -91,7 +91,7 @@ class Troubled:
             "step_s": self.summary(),
             "slowest_seed": self.slowest,
             "seeds": [{"seed": seed, "step_s": step} for seed, step in zip(self.seeds, self.steps_s, strict=True)],
-            "simulation": {"seconds": self.seconds, "played": self.played, "interrupted": self.interrupted},
+            "simulation": {"seconds": self.seconds, "played": self.distinct_steps, "interrupted": self.interrupted},
         }
 
     @property
@@ -99,7 +99,7 @@ class Troubled:
         """Data frame with one row per seed."""
         import pandas as pd
 
-        ratios = [step / self.plain_s for step in self.steps_s]
+        ratios = [step / self.fault_free_s for step in self.steps_s]
         return pd.DataFrame({"seed": self.seeds, "step (s)": self.steps_s, "times the plain step": ratios})
 
 
@@ -125,13 +125,13 @@ def trouble(
     begun, every = time.perf_counter(), tuple(seeds)
     if not every:
         raise HolmesError("seeds: at least one seed is needed")
-    plain = simulate(plan).step_s
-    simulated: dict[DrawnFaults, Seconds] = {kinds.NO_FAULTS: plain}
+    fault_free = simulate(plan).step_s
+    simulated: dict[DrawnFaults, Seconds] = {kinds.NO_FAULTS: fault_free}
     steps: list[Seconds] = []
     try:
         for number, seed in enumerate(every, 1):
             progress(f"seed {number} of {len(every)}")
-            drawn = draw(faults, plan.fleet, seed, plain)
+            drawn = draw(faults, plan.fleet, seed, fault_free)
             if drawn not in simulated:
                 simulated[drawn] = simulate(plan, drawn=drawn).step_s
             steps.append(simulated[drawn])
@@ -140,4 +140,4 @@ def trouble(
             raise
     done = every[: len(steps)]
     spent = time.perf_counter() - begun
-    return Troubled(plan, faults, plain, done, tuple(steps), len(simulated), spent, len(done) < len(every))
+    return Troubled(plan, faults, fault_free, done, tuple(steps), len(simulated), spent, len(done) < len(every))

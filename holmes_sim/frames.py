@@ -27,14 +27,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def places(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFrame:
+def pipeline_ranks(plan: Plan, rows: Iterable[PipelineRankReport]) -> pd.DataFrame:
     """Data frame with one row per pipeline rank: clusters, layers, seconds of its rank that computes longest, and memory."""
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
     width = plan.config.tp * plan.config.dp_cp
     return table(
         [
             {
-                "place": row.pp_rank,
+                "pp_rank": row.pp_rank,
                 "clusters": " + ".join(dict.fromkeys(plan.placement[rank].cluster for rank in _ranks(row.pp_rank, width))),
                 "layers": sum(plan.stages[stage].layers for stage in plan.stages_of(row.pp_rank)),
                 "compute_s": row.compute,

@@ -1,6 +1,6 @@
-"""Compare a measured step with its plan: the prediction in the plan (promised), a new simulation, and the measurement.
+"""Compare a measured step with its plan: the prediction in the plan, a new simulation, and the measurement.
 
-Promised and simulated seconds are multiplied by the scale of the timeline, the factor by which the run was slowed down. The
+Predicted and simulated seconds are multiplied by the scale of the timeline, the factor by which the run was slowed down. The
 error is simulated / measured - 1: negative if the simulator is optimistic.
 """
 
@@ -23,7 +23,7 @@ class Line:
     """Seconds of one kind, means over ranks; None if unknown. `least` and `most` are the measured extremes over ranks."""
 
     name: str
-    promised: Seconds | None
+    predicted: Seconds | None
     simulated: Seconds | None
     measured: Seconds | None
     least: Seconds | None = None
@@ -36,15 +36,17 @@ class Line:
 
     def facts(self) -> dict[str, Any]:
         """Plain data."""
-        numbers = {"promised_s": self.promised, "simulated_s": self.simulated, "measured_s": self.measured, "error": self.error}
+        numbers = {
+            "promised_s": self.predicted, "simulated_s": self.simulated, "measured_s": self.measured, "error": self.error
+        }  # fmt: skip
         return numbers if self.least is None else numbers | {"least_s": self.least, "most_s": self.most}
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLines:
-    """One pipeline rank (`place`): seconds of its ranks by kind, and seconds of its communication by group."""
+class PipelineRankLines:
+    """One pipeline rank (`pp_rank`): seconds of its ranks by kind, and seconds of its communication by group."""
 
-    place: int
+    pp_rank: int
     ranks: int
     seconds: tuple[Line, ...]
     groups: tuple[Line, ...]
@@ -60,7 +62,7 @@ class Held:
     measured: Timeline
     step: Line
     seconds: tuple[Line, ...]
-    places: tuple[PlaceLines, ...]
+    pipeline_ranks: tuple[PipelineRankLines, ...]
 
     @property
     def spread(self) -> float | None:
@@ -77,12 +79,12 @@ class Held:
             "seconds": {line.name: line.facts() for line in self.seconds},
             "stages": [
                 {
-                    "stage": place.place,
-                    "ranks": place.ranks,
-                    "seconds": {line.name: line.facts() for line in place.seconds},
-                    "groups": {line.name: line.facts() for line in place.groups},
+                    "stage": row.pp_rank,
+                    "ranks": row.ranks,
+                    "seconds": {line.name: line.facts() for line in row.seconds},
+                    "groups": {line.name: line.facts() for line in row.groups},
                 }
-                for place in self.places
+                for row in self.pipeline_ranks
             ],
         }  # fmt: skip
 
@@ -107,19 +109,19 @@ def hold(plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests
     simulated_stages, measured_stages = breakdown.breakdown(model), breakdown.breakdown(measured)
     if [stage.pp_rank for stage in simulated_stages] != [stage.pp_rank for stage in measured_stages]:
         raise TimelineError(f"{name}: its stages are {_stages(measured_stages)}; the plan has {_stages(simulated_stages)}")
-    promised: dict[str, Seconds] = {}
+    predicted_seconds: dict[str, Seconds] = {}
     if predicted is not None:
-        promised["exposed"] = scale * predicted.exposed_communication_s
-        promised["bubble"] = scale * predicted.bubble_fraction * predicted.step_s
+        predicted_seconds["exposed"] = scale * predicted.exposed_communication_s
+        predicted_seconds["bubble"] = scale * predicted.bubble_fraction * predicted.step_s
     return Held(
         name=name,
         plan=plan,
         simulated=model,
         measured=measured,
         step=Line("step", scale * predicted.step_s if predicted else None, model.step_s, measured.step_s),
-        seconds=_lines(breakdown.total(simulated_stages).seconds, breakdown.total(measured_stages).seconds, promised),
-        places=tuple(
-            PlaceLines(b.pp_rank, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
+        seconds=_lines(breakdown.total(simulated_stages).seconds, breakdown.total(measured_stages).seconds, predicted_seconds),
+        pipeline_ranks=tuple(
+            PipelineRankLines(b.pp_rank, b.ranks, _lines(a.seconds, b.seconds, {}), _lines(a.groups, b.groups, {}))
             for a, b in zip(simulated_stages, measured_stages, strict=True)
         ),
     )
@@ -130,7 +132,7 @@ def _stages(found: tuple[PipelineRankSeconds, ...]) -> str:
 
 
 def _lines(
-    simulated: tuple[tuple[str, Share], ...], measured: tuple[tuple[str, Share], ...], promised: dict[str, Seconds]
+    simulated: tuple[tuple[str, Share], ...], measured: tuple[tuple[str, Share], ...], predicted_seconds: dict[str, Seconds]
 ) -> tuple[Line, ...]:
     """Lines by name, those of the simulation first. "other" (neither compute, exposed nor bubble) has no simulated value."""
     model, real, found = dict(simulated), dict(measured), []
@@ -138,5 +140,5 @@ def _lines(
         share, real_share = model.get(name), real.get(name)
         over_ranks = (real_share.least, real_share.most) if real_share else (None, None)
         modelled = share.mean if share and name != "other" else None
-        found.append(Line(name, promised.get(name), modelled, real_share.mean if real_share else None, *over_ranks))
+        found.append(Line(name, predicted_seconds.get(name), modelled, real_share.mean if real_share else None, *over_ranks))
     return tuple(found)

@@ -27,7 +27,7 @@ class Planned:
 
     plan: Plan
     timeline: Timeline
-    places: tuple[PipelineRankReport, ...]
+    pipeline_ranks: tuple[PipelineRankReport, ...]
     baselines: tuple[Row, ...]
     seconds: float
     interrupted: bool = False
@@ -35,8 +35,8 @@ class Planned:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Data frame with one row per pipeline rank (`frames.places`)."""
-        return frames.places(self.plan, self.places)
+        """Data frame with one row per pipeline rank (`frames.pipeline_ranks`)."""
+        return frames.pipeline_ranks(self.plan, self.pipeline_ranks)
 
     def __repr__(self) -> str:
         proof = self.plan.certificate
@@ -48,10 +48,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Plans of several strategies for one request, in the order of `asked`; fewer than asked if Ctrl-C was pressed."""
+    """Plans of several strategies for one request, in the order of `strategies`; fewer than asked if Ctrl-C was pressed."""
 
     request: Request
-    asked: tuple[str, ...]
+    strategies: tuple[str, ...]
     rows: tuple[Row, ...]
 
     @property
@@ -69,7 +69,7 @@ class Compared:
     def note(self) -> str:
         """One line that says what Ctrl-C interrupted; empty if nothing."""
         cut = [f"the plan of {row.name} is the best found so far" for row in self.rows if row.interrupted]
-        missing = self.asked[len(self.rows) :]
+        missing = self.strategies[len(self.rows) :]
         cut += [f"not planned: {', '.join(missing)}"] if missing else []
         return f"Interrupted: {'; '.join(cut)}." if cut else ""
 
@@ -120,14 +120,14 @@ class Simulated:
     plan: Plan
     timeline: Timeline
     prediction: Prediction
-    places: tuple[PipelineRankReport, ...]
+    pipeline_ranks: tuple[PipelineRankReport, ...]
     seconds: float
     classes: int
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Data frame with one row per pipeline rank (`frames.places`)."""
-        return frames.places(self.plan, self.places)
+        """Data frame with one row per pipeline rank (`frames.pipeline_ranks`)."""
+        return frames.pipeline_ranks(self.plan, self.pipeline_ranks)
 
     @property
     def spans(self) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 
 from holmes_sim import measurement
 from holmes_sim.measurement import Held
-from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, Asked
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
 from sim.errors import HolmesError
@@ -34,19 +34,19 @@ def is_launched() -> bool:
     return RANK_VARIABLE in os.environ
 
 
-def run_here(plan: Plan, asked: Asked) -> Held:
+def run_here(plan: Plan, options: RunOptions) -> Held:
     """Run all ranks of a plan on this machine, and compare the measured step with the simulation. Raises HolmesError.
 
     If the plan uses several nodes, the ranks compute on CPUs, because devices of different nodes have the same index."""
-    _check(plan, asked)
+    _check(plan, options)
     from holmes_sim.torch_backend import local
 
     if len({(device.cluster, device.node) for device in plan.placement}) > 1:
-        asked = replace(asked, device="cpu")
+        options = replace(options, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(asked.output or Path(folder) / "timeline.json")
-        local.run(plan, replace(asked, output=str(path.resolve())))
-        return _held(plan, path, asked.output or "run")
+        path = Path(options.output or Path(folder) / "timeline.json")
+        local.run(plan, replace(options, output=str(path.resolve())))
+        return _held(plan, path, options.output or "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +57,33 @@ class InLab:
     notes: tuple[str, ...]
 
 
-def run_in_lab(plan: Plan, asked: Asked) -> InLab:
-    """Run a plan in the lab, `asked.scale` times slower than its nodes (0: the smallest scale that the cores can carry).
+def run_in_lab(plan: Plan, options: RunOptions) -> InLab:
+    """Run a plan in the lab, `options.scale` times slower than its nodes (0: the smallest scale that the cores can carry).
 
     Real compute is not slowed down: then only the links are, and the simulation has links slowed down by the scale.
     Raises HolmesError.
     """
-    _check(plan, asked, in_lab=True)
+    _check(plan, options, in_lab=True)
     if sys.platform != "linux":
         raise HolmesError("the lab needs Linux, because it uses network namespaces")
     from holmes_sim import lab
     from holmes_sim.torch_backend import local
     from holmes_sim.torch_backend.fork_server import RankProcess
 
-    scale = asked.scale or lab.smallest_scale(plan, len(os.sched_getaffinity(0)))
+    scale = options.scale or lab.smallest_scale(plan, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory() as folder, lab.Lab(plan, scale) as machines:
 
         def in_namespace(process: RankProcess, rank: int) -> RankProcess:
             namespace, environment = machines.namespace_of(rank)
             return replace(process, namespace=namespace, environment=process.environment | environment)
 
-        path = Path(asked.output or Path(folder) / "timeline.json")
-        time_scale = scale if asked.compute == "paced" else 1.0
+        path = Path(options.output or Path(folder) / "timeline.json")
+        time_scale = scale if options.compute == "paced" else 1.0
         with local.Local(machines.inside) as here:
-            here.run(plan, replace(asked, output=str(path), scale=time_scale, device="cpu"), in_namespace)
+            here.run(plan, replace(options, output=str(path), scale=time_scale, device="cpu"), in_namespace)
         wired = lab.as_wired(plan, machines.has_latency)
-        expected = wired if asked.compute == "paced" else slowed(wired, scale)
-        return InLab(_held(plan, path, asked.output or "lab", expected), lab.notes(plan, machines.wiring))
+        expected = wired if options.compute == "paced" else slowed(wired, scale)
+        return InLab(_held(plan, path, options.output or "lab", expected), lab.notes(plan, machines.wiring))
 
 
 def slowed(plan: Plan, scale: float) -> Plan:
@@ -101,28 +101,28 @@ def _slow_nic(nic: Nic, scale: float) -> Nic:
     return replace(nic, bandwidth=nic.bandwidth / scale, spec=replace(nic.spec, latency=nic.spec.latency * scale))
 
 
-def as_rank(plan: Plan, asked: Asked) -> Held | None:
+def as_rank(plan: Plan, options: RunOptions) -> Held | None:
     """Run this process as one rank of a launch. Rank 0 returns the comparison, other ranks None.
 
     Raises HolmesError, SystemExit if any rank fails.
     """
-    _check(plan, asked)
+    _check(plan, options)
     from holmes_sim.torch_backend import rank
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(asked.output or Path(folder) / "timeline.json")
-        measured = rank.run(plan, replace(asked, output=str(path.resolve())))
-        return None if measured is None else _held(plan, path, asked.output or "run")
+        path = Path(options.output or Path(folder) / "timeline.json")
+        measured = rank.run(plan, replace(options, output=str(path.resolve())))
+        return None if measured is None else _held(plan, path, options.output or "run")
 
 
-def _check(plan: Plan, asked: Asked, in_lab: bool = False) -> None:
+def _check(plan: Plan, options: RunOptions, in_lab: bool = False) -> None:
     needs_torch()
-    if asked.compute not in COMPUTE:
-        raise HolmesError(f"--compute {asked.compute!r} is unknown; known: {', '.join(COMPUTE)}")
-    if asked.device not in DEVICES:
-        raise HolmesError(f"--device {asked.device!r} is unknown; known: {', '.join(DEVICES)}")
-    if not in_lab and asked.scale != 1 and asked.compute != "paced":
-        raise HolmesError(f"--scale {asked.scale:g}: real compute cannot be slowed down; add --compute paced")
+    if options.compute not in COMPUTE:
+        raise HolmesError(f"--compute {options.compute!r} is unknown; known: {', '.join(COMPUTE)}")
+    if options.device not in DEVICES:
+        raise HolmesError(f"--device {options.device!r} is unknown; known: {', '.join(DEVICES)}")
+    if not in_lab and options.scale != 1 and options.compute != "paced":
+        raise HolmesError(f"--scale {options.scale:g}: real compute cannot be slowed down; add --compute paced")
     check(plan)
 
 
@@ -135,7 +135,7 @@ def _held(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> He
 def facts(held: Held) -> dict[str, Any]:
     """The comparison as plain data, as `holmes-sim run --json` and `lab --json` print it."""
     return {
-        "predicted": {"step_s": held.step.simulated, "promised_s": held.step.promised},
+        "predicted": {"step_s": held.step.simulated, "promised_s": held.step.predicted},
         "measured": {"step_s": held.step.measured, "spread": held.spread, "steps_s": list(held.measured.steps_s)},
         "error": held.step.error,
         "scale": held.measured.scale,

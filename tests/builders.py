@@ -79,7 +79,7 @@ def cluster(
     intra_node: LinkSpec | None = None,
     fabric: Fabric | None = None,
 ) -> Cluster:
-    """Alike nodes of ideal devices on an ideal interconnect, with one ideal InfiniBand NIC a node unless told otherwise."""
+    """Alike nodes of ideal devices on an ideal interconnect, with one ideal InfiniBand NIC a node unless given otherwise."""
     node = Node(spec or device(), devices, intra_node or wire(), (nic(),) if nics is None else nics)
     return Cluster(name, nodes, node, fabric)
 
@@ -118,7 +118,7 @@ def plan(
     microbatch_size: int = 1,
     **config: object,
 ) -> Plan:
-    """A plan: ranks on the devices in order, two layers a stage and one microbatch a replica, unless told otherwise."""
+    """A plan: ranks on the devices in order, two layers a stage and one microbatch a replica, unless given otherwise."""
     numbers = microbatches if isinstance(microbatches, tuple) else (microbatches,) * dp
     layers = layers or (2,) * (pp * vpp)
     degrees = ParallelConfig(
@@ -135,7 +135,7 @@ def plan(
 
 
 def _fits(candidate: Plan) -> bool:
-    """Whether the collectives of a plan can be played on its hosts."""
+    """Whether the collectives of a plan can run on its hosts."""
     try:
         for group in candidate.groups:
             collectives.rounds(group.collective, "all_gather", candidate.hosts(group.ranks))
@@ -216,8 +216,8 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
     )
     layers = tuple(draw(st.lists(st.integers(1, 3), min_size=pp * vpp, max_size=pp * vpp)))
     shuffled = draw(st.booleans())
-    places = every_device(machines)
-    places = tuple(draw(st.permutations(places))) if shuffled else places
+    devices = every_device(machines)
+    devices = tuple(draw(st.permutations(devices))) if shuffled else devices
     chosen = {kind: draw(st.sampled_from(["ring", "ring", "tree", "hierarchical"])) for kind in ("tp", "dp")}
     cp = draw(st.sampled_from([c for c in (1, 2, 4) if tp * pp * dp * c <= room]))
     ep = draw(st.sampled_from([e for e in (1, 2, 3, 4, 6, 12) if dp * cp % e == 0 and _alike(numbers, cp, e)]))
@@ -225,7 +225,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
 
     def made(collective: dict[str, str]) -> Plan:
         return plan(
-            machines, tp, pp, dp, vpp, numbers, layers, places[: tp * pp * dp * cp], collective,
+            machines, tp, pp, dp, vpp, numbers, layers, devices[: tp * pp * dp * cp], collective,
             shape={"hidden": hidden, "tied_embeddings": tied} | experts, schedule=schedule,
             microbatch_size=microbatch_size, cp=cp, ep=ep, **switches,
         )  # fmt: skip

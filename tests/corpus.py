@@ -89,6 +89,6 @@ def make(topology: str) -> None:
 
 
 if __name__ == "__main__":
-    for asked in sys.argv[1:] or [name for name in commands.shipped_topologies() if not file_of(name).exists()]:
-        print(asked, flush=True)
-        make(asked)
+    for name in sys.argv[1:] or [name for name in commands.shipped_topologies() if not file_of(name).exists()]:
+        print(name, flush=True)
+        make(name)

@@ -23,7 +23,7 @@ from tests import builders
 def test_a_machine_of_any_size_has_sixteen_kinds_of_ranks(
     kinds: tuple[tuple[str, str, str, str], ...], devices: int, size: int, tmp_path: Path
 ) -> None:
-    """One for each pipeline place; mixed machines have a quarter of the places on each of four kinds of devices."""
+    """One for each pipeline rank; mixed machines have a quarter of the pipeline ranks on each of four kinds of devices."""
     plan = scale.plan(kinds, size, tmp_path)
     assert len({plan.fleet.spec(device).name for device in plan.placement}) == devices
     assert fold(plan).sizes == (size // 16,) * 16

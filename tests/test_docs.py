@@ -79,15 +79,15 @@ def hooks() -> Any:
 
 
 def test_the_reference_has_every_command_and_every_public_name(hooks: Any) -> None:
-    told = "\n".join(hooks.commands())
-    assert [command.NAME for command in commands.in_order() if f"## {command.NAME}\n" not in told] == []
-    assert "`--set KEY=VALUE`" in told
+    page = "\n".join(hooks.commands())
+    assert [command.NAME for command in commands.in_order() if f"## {command.NAME}\n" not in page] == []
+    assert "`--set KEY=VALUE`" in page
     listed = "\n".join(hooks.interface())
     assert [name for name in holmes_sim.__all__ if f"heading: hs.{name}\n" not in listed] == []
 
 
 def test_the_reference_has_every_file_format(hooks: Any) -> None:
-    told = "\n".join(hooks.formats())
-    assert all(f"## {title}\n" in told for title in ("Topology", "Plan", "Study", "Measured runs"))
-    assert "### ProfileFacts\n" in told
-    assert "| `bandwidth` |" in told
+    page = "\n".join(hooks.formats())
+    assert all(f"## {title}\n" in page for title in ("Topology", "Plan", "Study", "Measured runs"))
+    assert "### ProfileFacts\n" in page
+    assert "| `bandwidth` |" in page

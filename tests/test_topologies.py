@@ -50,12 +50,12 @@ def test_a_shipped_topology(name, monkeypatch):
     read = planfile.from_text("plan.json", planfile.to_json(plan))
     assert read == plan, "the file holds the whole plan"
     assert planfile.to_json(read) == planfile.to_json(plan)
-    assert commands.simulate(read).prediction == plan.prediction, "what is promised is what is played"
+    assert commands.simulate(read).prediction == plan.prediction, "the plan holds the prediction that a simulation gives"
     assert fits(plan)
     assert all(
         peak <= plan.fleet.spec(device).memory
-        for place, peak in enumerate(plan.prediction.peak_memory_bytes)
-        for device in [plan.placement[plan.config.rank(0, 0, place)]]
+        for pp_rank, peak in enumerate(plan.prediction.peak_memory_bytes)
+        for device in [plan.placement[plan.config.rank(0, 0, pp_rank)]]
     )
     assert 0 < plan.prediction.upper_bound_fraction <= 1
     assert plan.made_by.strategy == "certified"

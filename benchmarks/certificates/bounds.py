@@ -53,18 +53,18 @@ class Bounds:
         """Whether every stage fits the memory of its devices."""
         pp = len(stages)
         key = _alike_in_memory(shape)
-        for place, (name, layers) in enumerate(stages):
-            known = key, pp, place, layers
+        for pp_rank, (name, layers) in enumerate(stages):
+            known = key, pp, pp_rank, layers
             if known not in self._peaks:
-                self._peaks[known] = self._peak(shape, pp, place, layers)
+                self._peaks[known] = self._peak(shape, pp, pp_rank, layers)
             if self._peaks[known] > self.clusters[name].node.device.memory:
                 return False
         return True
 
-    def _peak(self, shape: Shape, pp: int, place: int, layers: int) -> Bytes:
+    def _peak(self, shape: Shape, pp: int, pp_rank: int, layers: int) -> Bytes:
         config, microbatches = shape.config(self.workload, pp), shape.microbatches(self.workload)
-        held = schedules.in_flight(shape.schedule, place, pp, microbatches, shape.vpp)
-        ends = place == 0, place == pp - 1
+        held = schedules.in_flight(shape.schedule, pp_rank, pp, microbatches, shape.vpp)
+        ends = pp_rank == 0, pp_rank == pp - 1
         inside = max(memory.rank_bytes(self.workload, config, layers, kept, *ends, owed) for kept, owed in held)
         return inside + memory.outside_torch(config)
 
@@ -108,20 +108,20 @@ class Bounds:
         (hops, backs, tied), schedule, config = way, schedules.get(shape.schedule), self._config(shape)
         seats, counts = self._seats(shape, stages), (shape.microbatches(self.workload), shape.vpp)
         there = back = latest = first_tail = 0.0
-        for place, (_, layers) in enumerate(stages):
-            first, last = place == 0, place == len(stages) - 1
-            cost = self._stage(shape, seats[place], layers, first, last)
-            entry = cost if shape.vpp == 1 else self._stage(shape, seats[place], layers // shape.vpp, first, False)
-            ahead = 0.0 if last else hops[place]
-            behind = 0.0 if first else backs[place - 1]
+        for pp_rank, (_, layers) in enumerate(stages):
+            first, last = pp_rank == 0, pp_rank == len(stages) - 1
+            cost = self._stage(shape, seats[pp_rank], layers, first, last)
+            entry = cost if shape.vpp == 1 else self._stage(shape, seats[pp_rank], layers // shape.vpp, first, False)
+            ahead = 0.0 if last else hops[pp_rank]
+            behind = 0.0 if first else backs[pp_rank - 1]
             if schedule.OVERLAPS_SENDS:
                 cost = replace(cost, lane=ahead * shape.vpp)
             else:
                 cost = replace(cost, send_forward=ahead, send_backward=behind)
-            owed = cost.weight * schedules.weights_behind(shape.schedule, place, len(stages), *counts)
+            owed = cost.weight * schedules.weights_behind(shape.schedule, pp_rank, len(stages), *counts)
             tail = cost.tail(config, tied if first or last else 0.0)
             if not first:
-                there, back = there + hops[place - 1], back + behind
+                there, back = there + hops[pp_rank - 1], back + behind
                 tail = max(tail, back - owed - cost.send_backward + first_tail)
             else:
                 first_tail = owed + tail
@@ -167,8 +167,8 @@ class Bounds:
         per_node = self.clusters[seat[0]].node.count // shape.tp
         found = []
         for index in range(seat[1] * shape.dp, (seat[1] + 1) * shape.dp):
-            node, place = divmod(index, per_node)
-            found.append(tuple(Device(seat[0], node, place * shape.tp + rank) for rank in range(shape.tp)))
+            node, position = divmod(index, per_node)
+            found.append(tuple(Device(seat[0], node, position * shape.tp + rank) for rank in range(shape.tp)))
         return tuple(found)
 
     def _hop(self, shape: Shape, replica: int, source: Seat, target: Seat, nbytes: Bytes, operation: str) -> Seconds:
@@ -219,7 +219,7 @@ def _alike_in_memory(shape: Shape) -> Shape:
     return replace(shape, overlap_param_gather=True)
 
 
-def lies(cluster: Cluster, shape: Shape, stages: Stages) -> tuple[bool, ...]:
+def evenly_options(cluster: Cluster, shape: Shape, stages: Stages) -> tuple[bool, ...]:
     """Values of `evenly` (`planner.placement.ranks.build`) to try: a pipeline of one stage may also use its nodes evenly."""
     per_node = cluster.node.count // shape.tp
     return (False, True) if len(stages) == 1 and shape.dp > per_node else (False,)

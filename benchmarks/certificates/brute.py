@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from benchmarks.certificates.bounds import Bounds, lies
+from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.space import Stages, pipelines, shapes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
@@ -85,7 +85,7 @@ def naive(request: Request) -> Seconds:
 def plans(request: Request, shape: Shape, stages: Stages) -> Iterator[Plan]:
     """The plans of a pipeline that can be built and fit memory."""
     cluster = request.topology.fleet.cluster(stages[0][0])
-    for evenly in lies(cluster, shape, stages):
+    for evenly in evenly_options(cluster, shape, stages):
         with suppress(NoRoute, NotDefined):
             plan = build(request, shape, stages, "brute force", evenly)
             if fits(plan):

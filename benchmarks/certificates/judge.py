@@ -113,15 +113,15 @@ def layout(plan: Plan | None) -> str:
     if plan is None:
         return "none"
     config, width = plan.config, plan.config.tp * plan.config.dp_cp
-    places = []
-    for place in range(config.pp):
-        devices = plan.placement[place * width : (place + 1) * width]
-        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(place))
-        places.append(f"{'+'.join(dict.fromkeys(device.cluster for device in devices))}:{layers}")
+    stages = []
+    for pp_rank in range(config.pp):
+        devices = plan.placement[pp_rank * width : (pp_rank + 1) * width]
+        layers = sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank))
+        stages.append(f"{'+'.join(dict.fromkeys(device.cluster for device in devices))}:{layers}")
     behind = "" if config.overlap_param_gather else " gathers-behind"
     schedule = config.schedule + (f"-{config.vpp}" if config.vpp > 1 else "")
     degrees = f"tp{config.tp} dp{config.dp} mb{config.microbatch_size} x {config.num_microbatches[0]}"
-    return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(places)}"
+    return f"{degrees} {config.recompute} {schedule} zero{config.zero_stage}{behind} {' '.join(stages)}"
 
 
 def features(request: Request) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ def show(options: Sequence[str] = ()) -> None:
     parser.add_argument("--fleets", type=int, default=FLEETS, help="number of seeds to check")
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--results", type=Path, help="file from which verdicts are read and to which they are appended")
-    asked = parser.parse_args(options)
-    for line in table(verdicts(range(asked.first, asked.first + asked.fleets), asked.results)):
+    arguments = parser.parse_args(options)
+    for line in table(verdicts(range(arguments.first, arguments.first + arguments.fleets), arguments.results)):
         print(line)
 
 

@@ -62,15 +62,15 @@ def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:
     clusters = list(request.clusters())
     room = tuple((c.name, slots(c, shape.tp) // shape.dp) for c in clusters if slots(c, shape.tp) >= shape.dp)
     microbatches, layers = shape.microbatches(request.workload), request.workload.model.layers
-    for places in _places(room, layers // shape.vpp):
-        pp = len(places)
+    for clusters_of_ranks in _clusters_of_ranks(room, layers // shape.vpp):
+        pp = len(clusters_of_ranks)
         if request.wishes.pp not in (None, pp) or (schedules.get(shape.schedule).CHUNKED and microbatches % pp):
             continue
         for counts in _splits(layers, pp, shape.vpp):
-            yield tuple(zip(places, counts, strict=True))
+            yield tuple(zip(clusters_of_ranks, counts, strict=True))
 
 
-def _places(room: tuple[tuple[str, int], ...], most: int) -> Iterator[tuple[str, ...]]:
+def _clusters_of_ranks(room: tuple[tuple[str, int], ...], most: int) -> Iterator[tuple[str, ...]]:
     """Clusters of the pipeline ranks of every pipeline with at most `most` pipeline ranks."""
     for size in range(1, len(room) + 1):
         for order in itertools.permutations(room, size):

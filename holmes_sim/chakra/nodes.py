@@ -35,7 +35,7 @@ class Peer(NamedTuple):
     """
 
     is_source: bool = False
-    place: int = -1
+    pp_rank: int = -1
     kind: str = ""
     operation: str = ""
     part: int = 0
@@ -67,10 +67,10 @@ class Traces:
 
     def _of_class(self, rank: int) -> list[tuple[Node, bytes, Peer | None]]:
         """Nodes of the class of a rank: (node without peer, its encoding, its peer)."""
-        tp, dp_cp, place = self.config.place(rank)
-        members = (rank, *(self.config.rank(other, dp_cp, place) for other in range(self.config.tp) if other != tp))
+        tp, dp_cp, pp_rank = self.config.coordinates(rank)
+        members = (rank, *(self.config.rank(other, dp_cp, pp_rank) for other in range(self.config.tp) if other != tp))
         clusters = tuple(self.plan.placement[member].cluster for member in members)
-        key = place, self.config.microbatches_of(dp_cp), clusters
+        key = pp_rank, self.config.microbatches_of(dp_cp), clusters
         if key not in self._made:
             writer = _Writer(self.plan, rank, self.groups, self._durations)
             program = lowering.program(self.plan, *key[:2])
@@ -82,8 +82,8 @@ class Traces:
         """Attributes of a node that name its peer: the group, or source and target of a message."""
         if peer.kind:
             return (("pg_name", str(self.groups.parts(peer.kind, rank, peer.operation)[peer.part][0])),)
-        tp, dp_cp, _ = self.config.place(rank)
-        other = self.config.rank(tp, dp_cp, peer.place)
+        tp, dp_cp, _ = self.config.coordinates(rank)
+        other = self.config.rank(tp, dp_cp, peer.pp_rank)
         source, target = (rank, other) if peer.is_source else (other, rank)
         return (("comm_src", source), ("comm_dst", target))
 

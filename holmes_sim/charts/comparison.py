@@ -32,10 +32,10 @@ def comparison(answer: Compared) -> Figure:
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Picture(figsize=(WIDTH, 1.9 + 0.62 * rows), dpi=DPI, layout=space)
     axes = figure.add_subplot(ylim=(rows - 0.5, -0.5), xlabel="samples/s (simulated)")
-    for row, (_, _, promised) in enumerate(ranked):
-        rate, bound = promised.samples_per_s, promised.samples_per_s / promised.upper_bound_fraction
+    for row, (_, _, prediction) in enumerate(ranked):
+        rate, bound = prediction.samples_per_s, prediction.samples_per_s / prediction.upper_bound_fraction
         axes.barh(row, bound, HEIGHT, color=PALE, gid="bound")
-        axes.barh(row, rate, HEIGHT, color=BLUE if promised.step_s == best else SKY, gid="rate")
+        axes.barh(row, rate, HEIGHT, color=BLUE if prediction.step_s == best else SKY, gid="rate")
         axes.vlines(bound, row - HEIGHT / 2, row + HEIGHT / 2, color=BLACK, linewidth=2)
     for row, lost in enumerate(without, len(ranked)):
         words = textwrap.fill(f"no plan: {reason(lost)}", LINE, max_lines=2, placeholder=" …")
@@ -43,7 +43,7 @@ def comparison(answer: Compared) -> Figure:
     names = [f"{name}\n{_layout(plan)}" for name, plan, _ in ranked] + [row.name for row in without]
     axes.set_yticks(range(rows), names)
     numbers = axes.secondary_yaxis("right")
-    numbers.set_yticks(range(len(ranked)), [_numbers(promised, best) for _, _, promised in ranked])
+    numbers.set_yticks(range(len(ranked)), [_numbers(prediction, best) for _, _, prediction in ranked])
     for each in (axes, numbers):
         each.tick_params(axis="y", length=0)
         each.spines[["top", "right", "left"]].set_visible(False)
@@ -54,11 +54,11 @@ def comparison(answer: Compared) -> Figure:
     return figure
 
 
-def _numbers(promised: Prediction, best: float) -> str:
+def _numbers(prediction: Prediction, best: float) -> str:
     """Two lines of text beside a bar."""
-    slower = "fastest" if promised.step_s == best else f"{promised.step_s / best - 1:.1%} slower"
-    share = f"{promised.upper_bound_fraction:.1%} of the upper bound"
-    return f"{promised.samples_per_s:.4g} samples/s, {slower}\n{time_text(promised.step_s)} per step, {share}"
+    slower = "fastest" if prediction.step_s == best else f"{prediction.step_s / best - 1:.1%} slower"
+    share = f"{prediction.upper_bound_fraction:.1%} of the upper bound"
+    return f"{prediction.samples_per_s:.4g} samples/s, {slower}\n{time_text(prediction.step_s)} per step, {share}"
 
 
 def _layout(plan: Plan) -> str:

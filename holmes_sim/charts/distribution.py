@@ -38,7 +38,7 @@ def distribution(found: Troubled) -> Figure:
 def _lines(axes: Axes, found: Troubled) -> None:
     """Vertical lines at the statistics, with interleaved dashes where they coincide."""
     seconds = found.summary()
-    for place, (name, colour) in enumerate(LINES.items()):
-        dashes = (DASH * place, (DASH, DASH))
+    for index, (name, colour) in enumerate(LINES.items()):
+        dashes = (DASH * index, (DASH, DASH))
         axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{name} {time_text(seconds[name])}")
     axes.spines[["top", "right"]].set_visible(False)

@@ -72,7 +72,7 @@ def placement(plan: Plan) -> Figure:
     """The fleet with every device in the colour and with the number of its pipeline rank; idle devices are grey."""
     config, fleet = plan.config, plan.fleet
     colours = stage_colours(config.pp)
-    handles = [Patch(facecolor=colour, label=_stage_words(plan, place)) for place, colour in enumerate(colours)]
+    handles = [Patch(facecolor=colour, label=_stage_words(plan, pp_rank)) for pp_rank, colour in enumerate(colours)]
     if fleet.devices > config.world_size:
         handles.append(Patch(facecolor=GREY, label=f"idle: {fleet.devices - config.world_size:,} devices"))
     more = "".join(f" · {key} {getattr(config, key)}" for key in ("cp", "ep") if getattr(config, key) > 1)
@@ -80,7 +80,8 @@ def placement(plan: Plan) -> Figure:
         f"{plan.topology.name} · {plan.workload.model.name}: {config.world_size:,} of {fleet.devices:,} devices used · "
         f"tp {config.tp} · pp {config.pp} · dp {config.dp}{more}"
     )
-    paint = {device: (config.place(rank)[2], colours[config.place(rank)[2]]) for rank, device in enumerate(plan.placement)}
+    pp_rank_of = {device: config.coordinates(rank)[2] for rank, device in enumerate(plan.placement)}
+    paint = {device: (pp_rank, colours[pp_rank]) for device, pp_rank in pp_rank_of.items()}
     return _picture(fleet, paint, title, handles)
 
 
@@ -107,16 +108,16 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
-def stage_colours(places: int) -> list[str]:
+def stage_colours(pp: int) -> list[str]:
     """A colour for each pipeline rank: distinct hues for few, viridis for many."""
-    if places <= len(STAGES):
-        return list(STAGES[:places])
-    return [to_hex(matplotlib.colormaps["viridis"](place / (places - 1))) for place in range(places)]
+    if pp <= len(STAGES):
+        return list(STAGES[:pp])
+    return [to_hex(matplotlib.colormaps["viridis"](pp_rank / (pp - 1))) for pp_rank in range(pp)]
 
 
-def _stage_words(plan: Plan, place: int) -> str:
+def _stage_words(plan: Plan, pp_rank: int) -> str:
     """Stages and layers of a pipeline rank."""
-    stages = plan.stages_of(place)
+    stages = plan.stages_of(pp_rank)
     layers = [f"{plan.stages[stage].first}-{plan.stages[stage].past_last - 1}" for stage in stages]
     return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)}: layers {listed(layers)}"
 
@@ -276,8 +277,8 @@ def _ink(colour: str) -> str:
 
 def levels_of(fleet: Fleet) -> dict[int, int]:
     """Trunk by index -> depth of its bracket. Short trunks are higher, and overlapping brackets have different depths."""
-    place = {cluster.name: index for index, cluster in enumerate(fleet.clusters)}
-    ends = [tuple(sorted(place[name] for name in trunk.between)) for trunk in fleet.trunks]
+    index_of = {cluster.name: index for index, cluster in enumerate(fleet.clusters)}
+    ends = [tuple(sorted(index_of[name] for name in trunk.between)) for trunk in fleet.trunks]
     levels: dict[int, int] = {}
     for index in sorted(range(len(ends)), key=lambda index: (ends[index][1] - ends[index][0], ends[index], index)):
         low, high = ends[index]

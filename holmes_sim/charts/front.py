@@ -21,8 +21,8 @@ def front(found: Front) -> Figure:
     """The plans of the front as numbered points, other simulated plans as pale points."""
     shown = [objective for objective in LABELS if objective in found.objectives]
     figure = Picture(figsize=(WIDTH, 5.5), dpi=DPI, layout="constrained")
-    for place, objective in enumerate(shown, 1):
-        _panel(figure.add_subplot(1, len(shown), place), found, objective)
+    for index, objective in enumerate(shown, 1):
+        _panel(figure.add_subplot(1, len(shown), index), found, objective)
     topology, workload = found.request.topology, found.request.workload
     figure.suptitle(
         f"{topology.name} · {workload.model.name}, batch {workload.global_batch_size:,} × {workload.seq_len:,} tokens · "

@@ -20,8 +20,8 @@ def goodput(found: Month) -> Figure:
     curve, shares = figure.subplots(1, 2, width_ratios=(2, 1))
     intervals = np.geomspace(max(found.daly_s / REACH, found.step_s), found.daly_s * REACH, 200)
     curve.plot(intervals / 60, [100 * found.at(interval) for interval in intervals.tolist()], color=BLUE, label="closed form")
-    for place, (name, interval, colour) in enumerate((("Young", found.young_s, ORANGE), ("Daly", found.daly_s, RED))):
-        dashes = (DASH * place, (DASH, DASH))
+    for index, (name, interval, colour) in enumerate((("Young", found.young_s, ORANGE), ("Daly", found.daly_s, RED))):
+        dashes = (DASH * index, (DASH, DASH))
         curve.axvline(interval / 60, color=colour, ls=dashes, label=f"{name} {duration_text(interval)}")
     low, high = (100 * abs(found.goodput - end(found.goodputs)) for end in (min, max))
     curve.errorbar(

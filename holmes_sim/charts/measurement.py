@@ -23,7 +23,7 @@ MOST_ROWS = 12
 def measurement(held: Sequence[Held]) -> Figure:
     """The simulated step at the top, then one panel per measured step. Raises HolmesError if their scales differ."""
     plan, first = held[0].plan, held[0]
-    rows = rows_of(first.simulated, lambda rank: plan.config.place(rank)[2], MOST_ROWS)
+    rows = rows_of(first.simulated, lambda rank: plan.config.coordinates(rank)[2], MOST_ROWS)
     panels = _panels(held)
     height = row_height(len(rows) * len(panels)) * len(rows)
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)

@@ -25,15 +25,15 @@ def pipeline(plan: Plan, timeline: Timeline) -> Figure:
     ranks, world = sum(map(len, timeline.alike)), plan.config.world_size
     if ranks != world:
         raise HolmesError(f"the timeline has {ranks} ranks, the plan {world}; give the timeline of this plan")
-    rows = rows_of(timeline, lambda rank: plan.config.place(rank)[2])
+    rows = rows_of(timeline, lambda rank: plan.config.coordinates(rank)[2])
     labels = [row_label(plan, group) for group in rows]
     return _figure(timeline, plan.config.pp, rows, labels, _pipeline_title(plan, timeline, len(rows)))
 
 
 def timeline(timeline: Timeline) -> Figure:
     """A Gantt chart without a plan: rows are labelled with their stages. Raises TimelineError if a rank has no stage."""
-    places, spans = pipeline_rank_of(timeline), timeline.by_rank()
-    rows, pp = rows_of(timeline, places.__getitem__), len(set(places.values()))
+    pp_ranks, spans = pipeline_rank_of(timeline), timeline.by_rank()
+    rows, pp = rows_of(timeline, pp_ranks.__getitem__), len(set(pp_ranks.values()))
     labels = []
     for group in rows:
         stages = sorted({span.stage for span in spans[group[0]] if span.stage >= 0 and span.lane == "compute"})
@@ -64,25 +64,25 @@ def _figure(timeline: Timeline, pp: int, rows: Sequence[tuple[int, ...]], labels
     return figure
 
 
-def rows_of(timeline: Timeline, place: Callable[[int], int], most: int = MOST_ROWS) -> list[tuple[int, ...]]:
-    """Classes of ranks to show, by pipeline rank (`place`). If they are too many: some of each, or of evenly spaced pipeline
-    ranks.
+def rows_of(timeline: Timeline, pp_rank_of: Callable[[int], int], most: int = MOST_ROWS) -> list[tuple[int, ...]]:
+    """Classes of ranks to show, by pipeline rank (`pp_rank_of`). If they are too many: some of each, or of evenly
+    spaced pipeline ranks.
     """
-    by_place: dict[int, list[tuple[int, ...]]] = {}
-    for group in sorted(timeline.alike, key=lambda group: (place(group[0]), group[0])):
-        by_place.setdefault(place(group[0]), []).append(group)
-    places = sorted(by_place)
-    if len(places) > most:
-        places = [places[i * (len(places) - 1) // (most - 1)] for i in range(most)]
-    each = max(1, most // len(places))
-    if sum(len(by_place[place]) for place in places) <= most:
+    by_pp_rank: dict[int, list[tuple[int, ...]]] = {}
+    for group in sorted(timeline.alike, key=lambda group: (pp_rank_of(group[0]), group[0])):
+        by_pp_rank.setdefault(pp_rank_of(group[0]), []).append(group)
+    pp_ranks = sorted(by_pp_rank)
+    if len(pp_ranks) > most:
+        pp_ranks = [pp_ranks[i * (len(pp_ranks) - 1) // (most - 1)] for i in range(most)]
+    each = max(1, most // len(pp_ranks))
+    if sum(len(by_pp_rank[pp_rank]) for pp_rank in pp_ranks) <= most:
         each = most
-    return [group for place in places for group in by_place[place][:each]]
+    return [group for pp_rank in pp_ranks for group in by_pp_rank[pp_rank][:each]]
 
 
 def row_label(plan: Plan, group: tuple[int, ...]) -> str:
     """`stage 0 · ib (ranks 0-15)`."""
-    stages = plan.stages_of(plan.config.place(group[0])[2])
+    stages = plan.stages_of(plan.config.coordinates(group[0])[2])
     clusters = "+".join(dict.fromkeys(plan.placement[rank].cluster for rank in group))
     return f"stage{'s' if len(stages) > 1 else ''} {listed(stages)} · {clusters} ({_ranks(group)})"
 

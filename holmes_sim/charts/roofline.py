@@ -144,7 +144,7 @@ def _apart(heights: list[float]) -> list[float]:
                 runs[index : index + 2] = [above + below]
                 break
         else:
-            return [place for run in runs for place in _spread(run)]
+            return [height for run in runs for height in _spread(run)]
 
 
 def _spread(run: list[float]) -> list[float]:

@@ -86,11 +86,11 @@ def _word(value: Any) -> str:
 def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
     """Curves of tokens/s over a key, one for each value of the key `by`."""
     values, numeric = _values(found.study, key), _numeric(found.study, key)
-    places = dict(zip(values, values if numeric else range(len(values)), strict=True))
+    x_of = dict(zip(values, values if numeric else range(len(values)), strict=True))
     lost: list[float] = []
     for number, line in enumerate(_values(found.study, by) if by else [None]):
         rows = {row[key]: row for row in found.rows if by is None or row[by] == line}
-        points = [(places[value], rows[value]) for value in values if value in rows]
+        points = [(x_of[value], rows[value]) for value in values if value in rows]
         lost += [x for x, row in points if row["status"] != PLANNED]
         curve = [(x, row) for x, row in points if row["status"] == PLANNED]
         color, style = LINES[number % len(LINES)]
@@ -104,7 +104,7 @@ def _curves(axes: Axes, found: Swept, key: str, by: str | None) -> None:
     if numeric and values[0] > 0 and values[-1] / values[0] >= LOG_RATIO:
         axes.set_xscale("log")
         axes.minorticks_off()
-    axes.set_xticks(list(places.values()), [_word(value) for value in values])
+    axes.set_xticks(list(x_of.values()), [_word(value) for value in values])
     axes.set_ylim(0, 1.08 * max((row[MEASURE] for row in found.rows if row["status"] == PLANNED), default=1.0))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color=PALE)

@@ -48,7 +48,7 @@ def _ranks(plan: Plan) -> Iterator[tuple[object, ...]]:
     }
     for rank, device in enumerate(plan.placement):
         host, local, node = seats[rank]
-        tp, dp_cp, pp = config.place(rank)
+        tp, dp_cp, pp = config.coordinates(rank)
         stages = plan.stages_of(pp)
         layers = ";".join(f"{plan.stages[index].first}-{plan.stages[index].past_last}" for index in stages)
         yield (

@@ -146,16 +146,16 @@ def meshes(plan: Plan) -> list[tuple[int, int]]:
     """Pipeline ranks [first, past) of every mesh. Pipeline ranks that share a host are in one mesh."""
     width = plan.config.tp * plan.config.dp_cp
     spans = [(min(host.ranks) // width, max(host.ranks) // width) for host in hosts.of_plan(plan)]
-    joined = {place for low, high in spans for place in range(low + 1, high + 1)}
-    firsts = [place for place in range(plan.config.pp) if place not in joined]
+    joined = {pp_rank for low, high in spans for pp_rank in range(low + 1, high + 1)}
+    firsts = [pp_rank for pp_rank in range(plan.config.pp) if pp_rank not in joined]
     return list(itertools.pairwise([*firsts, plan.config.pp]))
 
 
 def types(plan: Plan) -> dict[str, str]:
     """Host -> its device type."""
     width = plan.config.tp * plan.config.dp_cp
-    of_place = {place: _label((first, past)) for first, past in meshes(plan) for place in range(first, past)}
-    return {host.name: of_place[host.ranks[0] // width] for host in hosts.of_plan(plan)}
+    label_of = {pp_rank: _label((first, past)) for first, past in meshes(plan) for pp_rank in range(first, past)}
+    return {host.name: label_of[host.ranks[0] // width] for host in hosts.of_plan(plan)}
 
 
 def _label(mesh: tuple[int, int]) -> str:

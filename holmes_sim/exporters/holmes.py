@@ -75,10 +75,10 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield "gradient_precision bf16: there is no flag for it; fp32"
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
         yield "vendor amd: it is built for CUDA; devices of NVIDIA"
-    yield from _unsupported_places(plan)
+    yield from _unsupported_placement(plan)
 
 
-def _unsupported_places(plan: Plan) -> Iterator[str]:
+def _unsupported_placement(plan: Plan) -> Iterator[str]:
     all_hosts = hosts.of_plan(plan)
     odd = next((host for host in all_hosts if len(host.ranks) != host.cluster.node.count), None)
     if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:

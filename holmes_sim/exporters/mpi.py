@@ -110,8 +110,8 @@ def _host_of(own: tuple[Host, ...]) -> dict[int, Host]:
 
 def _rankfile(own: tuple[Host, ...], world_size: int) -> str:
     host_of = _host_of(own)
-    places = ((rank, host_of[rank]) for rank in range(world_size))
-    return "".join(f"rank {rank}={host.name} slot={host.ranks.index(rank)}\n" for rank, host in places)
+    hosts_of_ranks = ((rank, host_of[rank]) for rank in range(world_size))
+    return "".join(f"rank {rank}={host.name} slot={host.ranks.index(rank)}\n" for rank, host in hosts_of_ranks)
 
 
 def _script_of_rank() -> str:

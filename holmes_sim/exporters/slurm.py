@@ -121,9 +121,9 @@ def _task(components: list[tuple[Host, ...]]) -> str:
     if all(named):
         which = "export HOLMES_HOST=$SLURMD_NODENAME\n"
     else:
-        places = ["''" if own else host.name for own, component in zip(named, components, strict=True) for host in component]
+        names = ["''" if own else host.name for own, component in zip(named, components, strict=True) for host in component]
         which = (
-            f"hosts=({' '.join(places)})  # by task{'; empty: by name' if any(named) else ''}\n"
+            f"hosts=({' '.join(names)})  # by task{'; empty: by name' if any(named) else ''}\n"
             f"export HOLMES_HOST=${{hosts[SLURM_PROCID]{':-$SLURMD_NODENAME' if any(named) else ''}}}\n"
         )
     return (

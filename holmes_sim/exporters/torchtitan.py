@@ -231,8 +231,8 @@ def timetable(config: ParallelConfig) -> str:
     split = schedules.get(config.schedule).SPLITS_BACKWARD
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for place in range(config.pp):
-        program = schedules.actions(config.schedule, place, config.pp, config.num_microbatches[0], config.vpp)
+    for pp_rank in range(config.pp):
+        program = schedules.actions(config.schedule, pp_rank, config.pp, config.num_microbatches[0], config.vpp)
         writer.writerow(f"{a.stage}{'I' if split and a.kind == 'B' else a.kind}{a.microbatch}" for a in program)
     return text.getvalue()
 

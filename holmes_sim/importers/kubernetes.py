@@ -51,7 +51,7 @@ def read(text: str, name: str) -> Facts:
         if devices is None:
             without += 1
             continue
-        hosts.append(Host(own, where, *_places(labels)))
+        hosts.append(Host(own, where, *_switches(labels)))
         parts.append(Parts((own,), devices=devices))
     twice = [host for host, times in Counter(host.name for host in hosts).items() if times > 1]
     if twice:
@@ -88,7 +88,7 @@ def _devices(labels: dict[str, str], capacity: dict[str, Any], where: str) -> De
     return Devices(where, hardware.device(label), label, int(count or 0))
 
 
-def _places(labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+def _switches(labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
     """(leaf, switches above it), from topograph's tiers if the node has them, else from its zone."""
     numbered = sorted((int(match[1]), text) for key, text in labels.items() if (match := _TIER.fullmatch(key)))
     tiers = [text for _, text in numbered] or [labels[key] for key in _TIERS if key in labels]

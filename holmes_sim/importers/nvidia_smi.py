@@ -26,8 +26,8 @@ _RDMA = re.compile(r"(?:mlx|bnxt|irdma|rocep|ibp)\w+")
 
 def recognises(text: str) -> bool:
     """Whether the text has a header line GPU0 ... and the row of GPU0."""
-    plain = _ESCAPE.sub("", text)
-    return _HEADER.search(plain) is not None and re.search(r"^\s*GPU0\s+X\b", plain, re.MULTILINE) is not None
+    stripped = _ESCAPE.sub("", text)
+    return _HEADER.search(stripped) is not None and re.search(r"^\s*GPU0\s+X\b", stripped, re.MULTILINE) is not None
 
 
 def read(text: str, name: str) -> Facts:

@@ -59,9 +59,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
     """(number of the first line, text) of each line without comments, continued lines joined."""
     start, whole = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
-        plain = line.split("#")[0].rstrip()
-        start, whole = start or number, whole + plain.removesuffix("\\")
-        if not plain.endswith("\\"):
+        code = line.split("#")[0].rstrip()
+        start, whole = start or number, whole + code.removesuffix("\\")
+        if not code.endswith("\\"):
             yield start, whole
             start, whole = 0, ""
     if whole:

@@ -70,8 +70,8 @@ USUAL_LINKS = {
 
 def device(label: str) -> str:
     """Device of the catalogue for a product name; empty if the catalogue has none. Spaces and hyphens are equivalent."""
-    plain = re.sub(r"[\s_]+", "-", label.strip().lower())
-    return LABELS.get(re.sub(r"^(nvidia-|tesla-)+", "", plain), "")
+    normalized = re.sub(r"[\s_]+", "-", label.strip().lower())
+    return LABELS.get(re.sub(r"^(nvidia-|tesla-)+", "", normalized), "")
 
 
 def pci_device(vendor: str, identity: str) -> str:

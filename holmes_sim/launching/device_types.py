@@ -21,18 +21,18 @@ def of_clusters(plan: Plan) -> dict[str, str]:
     return {name: "+".join(names) for names in clusters_of.values() for name in names}
 
 
-def of_places(plan: Plan) -> list[tuple[str, ...]]:
+def of_pipeline_ranks(plan: Plan) -> list[tuple[str, ...]]:
     """Device types of every pipeline rank."""
     labels = of_clusters(plan)
     width = plan.config.tp * plan.config.dp_cp
-    places = (plan.placement[first : first + width] for first in range(0, plan.config.world_size, width))
-    return [tuple(dict.fromkeys(labels[device.cluster] for device in devices)) for devices in places]
+    of_rank = (plan.placement[first : first + width] for first in range(0, plan.config.world_size, width))
+    return [tuple(dict.fromkeys(labels[device.cluster] for device in devices)) for devices in of_rank]
 
 
 def runs(plan: Plan) -> list[tuple[str, int]]:
     """Device types in pipeline order, each with its number of consecutive pipeline ranks."""
     found: list[tuple[str, int]] = []
-    for label, *_ in of_places(plan):
+    for label, *_ in of_pipeline_ranks(plan):
         if found and found[-1][0] == label:
             found[-1] = (label, found[-1][1] + 1)
         else:
@@ -42,10 +42,10 @@ def runs(plan: Plan) -> list[tuple[str, int]]:
 
 def unsupported(plan: Plan) -> Iterator[str]:
     """Reasons why the pipeline cannot be expressed as consecutive stages per device type."""
-    for place, found in enumerate(of_places(plan)):
+    for pp_rank, found in enumerate(of_pipeline_ranks(plan)):
         if len(found) > 1:
             yield (
-                f"pipeline rank {place} on {' and '.join(found)}: every device type has its own stages; "
+                f"pipeline rank {pp_rank} on {' and '.join(found)}: every device type has its own stages; "
                 "each pipeline rank on one fabric (--strategy holmes)"
             )
             return

@@ -50,13 +50,13 @@ def _readme(plan: Plan, title: str, readers: str, launch: Launch) -> str:
     config, model = plan.config, plan.workload.model
     layers = ", ".join(str(stage.layers) for stage in plan.stages)
     degrees = ", ".join(f"{key} {getattr(config, key)}" for key in ("tp", "pp", "dp", "cp", "ep", "vpp"))
-    promised = f" Predicted: {plan.prediction.step_s:.4g} s per step." if plan.prediction else ""
+    predicted = f" Predicted: {plan.prediction.step_s:.4g} s per step." if plan.prediction else ""
     lines = [
         f"# {model.name} on {plan.topology.name}, for {title}",
         "",
         f"Plan {planfile.digest(plan)} by {plan.made_by.strategy} (holmes-sim {plan.made_by.version}): "
         f"{config.world_size} ranks on {len(hosts.of_plan(plan))} hosts, {degrees}; layers by stage: {layers}; "
-        f"schedule {config.schedule}, microbatches of {config.microbatch_size}.{promised}",
+        f"schedule {config.schedule}, microbatches of {config.microbatch_size}.{predicted}",
         "",
         "## Launch",
         "",

@@ -41,20 +41,20 @@ SEVERAL_INSTANCES = ("intra_dp_cp", "intra_ep_dp", "inter_ep_dp")
 
 def of_config(config: ParallelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield (name, ranks) of every group of two or more ranks."""
-    places = [_indices(config, rank) for rank in range(config.world_size)]
+    indices = [_indices(config, rank) for rank in range(config.world_size)]
     for name, fixed in FIXED.items():
         if name in SEVERAL_INSTANCES and config.shards == config.dp_cp:
             continue
         found: dict[tuple[int, ...], list[int]] = {}
-        for rank, place in enumerate(places):
-            found.setdefault(tuple(place[index] for index in fixed), []).append(rank)
+        for rank, own in enumerate(indices):
+            found.setdefault(tuple(own[index] for index in fixed), []).append(rank)
         yield from ((name, tuple(ranks)) for ranks in found.values() if len(ranks) > 1)
         if name == "pp" and config.pp > 1:
             yield from (("embd", (ranks[0], ranks[-1])) for ranks in found.values())
 
 
 def _indices(config: ParallelConfig, rank: int) -> dict[str, int]:
-    tp, dp_cp, pp = config.place(rank)
+    tp, dp_cp, pp = config.coordinates(rank)
     return {
         "tp": tp, "pp": pp, "cp": dp_cp % config.cp, "dp": dp_cp // config.cp, "ep": dp_cp % config.ep,
         "edp": dp_cp // config.ep, "instance": dp_cp // config.shards if config.zero_stage else 0,

@@ -29,11 +29,11 @@ def _one(row: Held) -> Group:
     here = "measured" if timeline.origin == "measured" else "given"
     parts: list[Text | Table] = [Text(f"{row.name}: {_what(timeline)}", style=STYLE)]
     if timeline.scale != 1:
-        parts.append(Text(f"Promised and simulated times are multiplied by {timeline.scale:g}, the time scale of this run."))
-    table = grid(f"Step, mean over ranks (in {unit})", "name", "promised", "simulated", here, "error")
+        parts.append(Text(f"Predicted and simulated times are multiplied by {timeline.scale:g}, the time scale of this run."))
+    table = grid(f"Step, mean over ranks (in {unit})", "name", "predicted", "simulated", here, "error")
     table.columns[0].header = ""
     for line in (row.step, *row.seconds):
-        table.add_row(line.name, words(line.promised), words(line.simulated), words(line.measured), _error(line))
+        table.add_row(line.name, words(line.predicted), words(line.simulated), words(line.measured), _error(line))
     parts += [table, Text()]
     stages = grid(
         f"Stages, mean over ranks (in {unit})", "stage", "ranks",
@@ -41,15 +41,15 @@ def _one(row: Held) -> Group:
         "exposed\nsimulated", f"\n{here}", "bubble\nsimulated", f"\n{here}", f"other\n{here}",
     )  # fmt: skip
     groups = grid(f"Communication, mean over ranks (in {unit})", "stage", "group", "simulated", here, "error")
-    for stage in row.places:
+    for stage in row.pipeline_ranks:
         of = {line.name: line for line in stage.seconds}
         compute, exposed, bubble, other = (of[kind] for kind in KINDS)
         cells = [words(compute.simulated), words(compute.measured), _error(compute)]
         cells.append(f"{words(compute.least)} - {words(compute.most)}" if stage.ranks > 1 else "")
         cells += [words(number) for line in (exposed, bubble) for number in (line.simulated, line.measured)]
-        stages.add_row(str(stage.place), str(stage.ranks), *cells, words(other.measured))
+        stages.add_row(str(stage.pp_rank), str(stage.ranks), *cells, words(other.measured))
         for line in stage.groups:
-            groups.add_row(str(stage.place), line.name, words(line.simulated), words(line.measured), _error(line))
+            groups.add_row(str(stage.pp_rank), line.name, words(line.simulated), words(line.measured), _error(line))
     parts.append(stages)
     return Group(*parts, *((Text(), groups) if groups.rows else ()))
 
@@ -57,13 +57,13 @@ def _one(row: Held) -> Group:
 def timeline(shown: Timeline) -> Group:
     """Tables of one timeline: its step, and the seconds of each stage by kind."""
     unit, words = _unit(shown.step_s)
-    places = breakdown(shown)
+    stages = breakdown(shown)
     table = grid(f"Stages, mean over ranks (in {unit})", "stage", "ranks", *KINDS)
     groups = grid(f"Communication, mean over ranks (in {unit})", "stage", "group", "seconds", "least", "most")
-    for place in (*places, *((total(places),) if len(places) > 1 else ())):
-        name = str(place.pp_rank) if place.pp_rank >= 0 else "all"
-        table.add_row(name, str(place.ranks), *(words(share.mean) for _, share in place.seconds))
-        for group, share in place.groups:
+    for stage in (*stages, *((total(stages),) if len(stages) > 1 else ())):
+        name = str(stage.pp_rank) if stage.pp_rank >= 0 else "all"
+        table.add_row(name, str(stage.ranks), *(words(share.mean) for _, share in stage.seconds))
+        for group, share in stage.groups:
             groups.add_row(name, group, words(share.mean), words(share.least), words(share.most))
     rate = f"{shown.tokens / shown.step_s:,.0f} tokens/s" + (f" at scale {shown.scale:g}" if shown.scale != 1 else "")
     heads = [Text(f"{shown.name}: {_what(shown)}", style=STYLE), Text(f"{rate}, of plan {shown.plan_digest}"), Text()]

@@ -30,7 +30,7 @@ def planned(answer: Planned) -> Group:
     """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
     plan = answer.plan
     parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
-    parts += [stages(plan, answer.places), Text(), groups(plan), Text(), prediction(_predicted(plan)), Text()]
+    parts += [stages(plan, answer.pipeline_ranks), Text(), groups(plan), Text(), prediction(_predicted(plan)), Text()]
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), Text()]
     if plan.certificate is not None:
@@ -64,7 +64,8 @@ def _degrees(one: ParallelConfig | Shape) -> tuple[object, ...]:
 
 def simulated(run: Simulated) -> Group:
     """Tables of a simulated step: stages and prediction."""
-    parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text(), stages(run.plan, run.places), Text()]
+    parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text()]
+    parts += [stages(run.plan, run.pipeline_ranks), Text()]
     return Group(*parts, prediction(run.prediction))
 
 
@@ -117,7 +118,7 @@ def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
 
 def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:
     """(clusters, nodes, device types, layers of each stage) of a pipeline rank, as text."""
-    devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.place(rank)[2] == pp_rank]
+    devices = [plan.placement[rank] for rank in range(plan.config.world_size) if plan.config.coordinates(rank)[2] == pp_rank]
     clusters = dict.fromkeys(device.cluster for device in devices)
     specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
     nodes = sorted({device.node for device in devices})

@@ -100,10 +100,10 @@ def parse(text: str, name: str) -> LinkMeasurement:
     """Out-of-place times of a table or JSON report of nccl-tests. Raises HolmesError, which names the file."""
     if text.lstrip().startswith("{"):
         return _report(parse_json(name, text))
-    plain = _TAGGED.sub("", text)
-    ranks = {match[1]: (match[2], match[3]) for match in _RANK.finditer(plain)}
-    rows = [(float(match[1]), float(match[2])) for match in _ROW.finditer(plain)]
-    return _measured(name, plain, list(ranks.values()), rows)
+    untagged = _TAGGED.sub("", text)
+    ranks = {match[1]: (match[2], match[3]) for match in _RANK.finditer(untagged)}
+    rows = [(float(match[1]), float(match[2])) for match in _ROW.finditer(untagged)]
+    return _measured(name, untagged, list(ranks.values()), rows)
 
 
 def _report(document: Document) -> LinkMeasurement:
@@ -184,11 +184,11 @@ def fit(points: Sequence[Point]) -> Link:
 
 def _rate(point: Point, start: Bytes, first: Seconds) -> BytesPerSecond:
     """Bytes per second of the payload beyond `start` bytes, which took `first` seconds."""
-    plain = point.through / point.seconds
+    rate = point.through / point.seconds
     if point.through <= start:
-        return plain
+        return rate
     more = max(point.seconds - first, 0.0)
-    return 2 * plain if (point.through - start) > 2 * plain * more else (point.through - start) / more
+    return 2 * rate if (point.through - start) > 2 * rate * more else (point.through - start) / more
 
 
 def _line(fixed: list[tuple[int, Seconds]]) -> tuple[Seconds, Seconds, bool]:

@@ -21,9 +21,9 @@ NIGHT = {PALE: "#30363C", BLACK: "#F2F2F2", DARK: "#9AA0A6", GREY: "#7D848A"}
 """Colours without contrast on a dark page -> their replacements in the dark theme."""
 
 
-def css(places: int, vpp: int) -> str:
+def css(pp: int, vpp: int) -> str:
     """CSS: `--pN` of stages, `--k-KIND` of seconds, `--g-KIND-STEP` of spans, each with its `-ink`, and `--n-TYPE` of NICs."""
-    found = {f"p{place}": colour for place, colour in enumerate(stage_colours(places))}
+    found = {f"p{pp_rank}": colour for pp_rank, colour in enumerate(stage_colours(pp))}
     found |= {f"k-{kind}": colour for kind, colour in SECONDS.items()}
     for kind, (_, colour) in gantt.KINDS.items():
         found |= {f"g-{kind}-{step}": gantt.shade(colour, step) if step else colour for step in range(vpp)}

@@ -66,12 +66,12 @@ def gather(
         strategies.get(name)
     progress("simulating")
     run = commands.simulate(plan)
-    promised = plan.prediction or run.prediction
-    compared = _compared(plan.annotated(prediction=promised), names, time_limit, progress)
+    prediction = plan.prediction or run.prediction
+    compared = _compared(plan.annotated(prediction=prediction), names, time_limit, progress)
     progress("launches")
     targets = tuple(_target(plan, name) for name in exporters.names())
     assumed = (*hosts.assumed(plan), *environment.assumed(plan))
-    return Contents(file, plan, run, promised, commands.explain(run), compared, targets, assumed)
+    return Contents(file, plan, run, prediction, commands.explain(run), compared, targets, assumed)
 
 
 def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: Callable[[str], None]) -> Compared | None:

@@ -2,7 +2,7 @@
 
 A number of the page is `<data value="7.3002" data-of="plan/prediction/step_s">7.3 s</data>`: the shown text, the exact value,
 and its path in a document. `plan` is the plan file, `explanation` the output of `simulate --explain --json`, `comparison` the
-output of `compare --json`, `places` the times of each pipeline rank. A test compares every number with its document.
+output of `compare --json`, `pipeline_ranks` the times of each pipeline rank. A test compares every number with its document.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def number(of: str, value: float, text: str) -> str:
     return f'<data value="{value!r}" data-of="{escape(of)}">{escape(text)}</data>'
 
 
-def chip(place: int) -> str:
+def chip(pp_rank: int) -> str:
     """A square with the number and colour of a stage."""
-    return f'<span class="chip" style="background:var(--p{place});color:var(--p{place}-ink)">{place}</span>'
+    return f'<span class="chip" style="background:var(--p{pp_rank});color:var(--p{pp_rank}-ink)">{pp_rank}</span>'
 
 
 def bar(kind: str, share: float, text: str) -> str:

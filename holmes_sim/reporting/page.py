@@ -72,11 +72,11 @@ def _file(name: str) -> str:
 def _tiles(contents: Contents) -> str:
     """Tiles with the predicted numbers and the highest memory use."""
     peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(contents.plan)
-    place = max(range(len(peaks)), key=lambda place: peaks[place] / limits[place])
+    pp_rank = max(range(len(peaks)), key=lambda pp_rank: peaks[pp_rank] / limits[pp_rank])
     tiles = []
     for name, key, text in plans.prediction_rows(contents.prediction):
         value, unit, rest = re.fullmatch(r"(\S+)( (?:s|ms|us|J|USD)\b)?(.*)", text).groups("")  # type: ignore[union-attr]
         tiles.append((name, number(f"plan/prediction/{key}", getattr(contents.prediction, key), value + unit) + escape(rest)))
-    share = peaks[place] / limits[place]
-    tiles.append(("highest memory use", number(f"memory/{place}/share", share, f"{share:.1%}") + f" in stage {place}"))
+    share = peaks[pp_rank] / limits[pp_rank]
+    tiles.append(("highest memory use", number(f"memory/{pp_rank}/share", share, f"{share:.1%}") + f" in stage {pp_rank}"))
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in tiles)

@@ -40,7 +40,7 @@ def rows_to_draw(run: Simulated) -> list[tuple[int, ...]]:
     by_rank = run.timeline.by_rank()
     most = MOST_ROWS
     while True:
-        rows = rows_of(run.timeline, lambda rank: run.plan.config.place(rank)[2], most)
+        rows = rows_of(run.timeline, lambda rank: run.plan.config.coordinates(rank)[2], most)
         if most == FEWEST_ROWS or sum(len(by_rank[group[0]]) for group in rows) <= MOST_SPANS:
             return rows
         most = max(most // 2, FEWEST_ROWS)

@@ -57,10 +57,10 @@ def plan_warnings(contents: Contents) -> Iterator[PlanWarning]:
 
 def _promise(contents: Contents) -> Iterator[str]:
     """A warning if the plan's prediction differs from the new simulation."""
-    promised, found = contents.plan.prediction, contents.run.prediction
-    if promised is not None and not math.isclose(promised.step_s, found.step_s, rel_tol=1e-9):
+    prediction, found = contents.plan.prediction, contents.run.prediction
+    if prediction is not None and not math.isclose(prediction.step_s, found.step_s, rel_tol=1e-9):
         yield (
-            f"The plan predicts {time_text(promised.step_s)} per step, but this version of holmes-sim simulates "
+            f"The plan predicts {time_text(prediction.step_s)} per step, but this version of holmes-sim simulates "
             f"{time_text(found.step_s)}; the pipeline and the times below show the latter. Make a new plan."
         )
 
@@ -68,10 +68,10 @@ def _promise(contents: Contents) -> Iterator[str]:
 def _memory(plan: Plan) -> Iterator[str]:
     """A warning for each stage whose memory is near or above the limit."""
     peaks, limits = memory.peak_memory(plan), memory.limits(plan)
-    for place, (peak, limit) in enumerate(zip(peaks, limits, strict=True)):
+    for pp_rank, (peak, limit) in enumerate(zip(peaks, limits, strict=True)):
         if peak >= NEAR * limit:
             over = "more than its device has" if peak > limit else f"within {1 - NEAR:.0%} of the limit"
-            yield f"Memory of stage {place}: {peak / GIBI:.4g} of {limit / GIBI:.4g} GiB ({peak / limit:.1%}), {over}."
+            yield f"Memory of stage {pp_rank}: {peak / GIBI:.4g} of {limit / GIBI:.4g} GiB ({peak / limit:.1%}), {over}."
 
 
 def _devices(plan: Plan) -> Iterator[PlanWarning]:

@@ -107,21 +107,21 @@ def sweep(
         row_without_plan(WRONG, scenario.fault) if digest is None else journaled.get(digest)
         for scenario, digest in zip(given.scenarios, digests, strict=True)
     ]
-    open_places: dict[str, list[int]] = {}
-    for place, digest in enumerate(digests):
-        if digest is not None and results[place] is None:
-            open_places.setdefault(digest, []).append(place)
+    open_rows: dict[str, list[int]] = {}
+    for index, digest in enumerate(digests):
+        if digest is not None and results[index] is None:
+            open_rows.setdefault(digest, []).append(index)
     planned, interrupted = 0, False
-    with _recording(given, results, target) as keep, closing(_run_tasks(given, open_places, *chosen)) as finished:
+    with _recording(given, results, target) as keep, closing(_run_tasks(given, open_rows, *chosen)) as finished:
         done = sum(result is not None for result in results)
         progress(done, len(results))
         try:
             for digest, row in finished:
                 planned += 1
-                for place in open_places[digest]:
-                    results[place] = row
-                keep(digest, given.scenarios[open_places[digest][0]].values, row)
-                done += len(open_places[digest])
+                for index in open_rows[digest]:
+                    results[index] = row
+                keep(digest, given.scenarios[open_rows[digest][0]].values, row)
+                done += len(open_rows[digest])
                 progress(done, len(results))
         except KeyboardInterrupt:
             interrupted = True
@@ -142,12 +142,12 @@ def _study_of(
     return what if isinstance(what, Study) else study.load(what)
 
 
-def _run_tasks(given: Study, places: Mapping[str, list[int]], engine: Engine, address: str) -> Generator[tuple[str, Row]]:
+def _run_tasks(given: Study, open_rows: Mapping[str, list[int]], engine: Engine, address: str) -> Generator[tuple[str, Row]]:
     """(digest, row) of the scenarios without result. Raises KeyboardInterrupt if one was interrupted."""
-    tasks = (task_of(given.scenarios[where[0]]) for where in places.values())
-    if not places:
+    tasks = (task_of(given.scenarios[where[0]]) for where in open_rows.values())
+    if not open_rows:
         return
-    with closing(engine.results(tasks, len(places), address)) as finished:
+    with closing(engine.results(tasks, len(open_rows), address)) as finished:
         for digest, row in finished:
             if row["status"] == INTERRUPTED:
                 raise KeyboardInterrupt

@@ -57,8 +57,8 @@ def varied(study: Study) -> dict[str, tuple[Any, ...]]:
             numbers = iter(quantities[1])
             found[f"{key} ({quantities[0]})"] = tuple(None if cell is None else next(numbers) for cell in cells)
         else:
-            plain = _kind(cells) != TEXT
-            found[key] = tuple(cell if plain or cell is None else _text(cell) for cell in cells)
+            numeric = _kind(cells) != TEXT
+            found[key] = tuple(cell if numeric or cell is None else _text(cell) for cell in cells)
     return found
 
 

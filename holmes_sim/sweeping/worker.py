@@ -103,10 +103,10 @@ def row_without_plan(status: str, reason: str) -> Row:
 
 def _planned(found: Plan) -> Row:
     """The row of a plan."""
-    promised = found.prediction
-    assert isinstance(promised, Prediction)
+    prediction = found.prediction
+    assert isinstance(prediction, Prediction)
     return {
-        **{name: getattr(promised, name) for name in PREDICTED},
+        **{name: getattr(prediction, name) for name in PREDICTED},
         "gap": found.certificate.gap if found.certificate else None,
         "status": PLANNED,
         **{name: getattr(found.config, name) for name in CHOSEN},

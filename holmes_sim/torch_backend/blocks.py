@@ -100,10 +100,10 @@ class Embedding(Block):
         x = leave_parallel_region(x, parallel)
         if not self.model.learned_positions:
             return x
-        places = torch.arange(tokens.shape[0], device=tokens.device) % self.model.learned_positions
+        positions = torch.arange(tokens.shape[0], device=tokens.device) % self.model.learned_positions
         if parallel.sequence:
-            places = parallel.shard(places, 0)
-        return x + functional.embedding(places, self.positions).unsqueeze(1)
+            positions = parallel.shard(positions, 0)
+        return x + functional.embedding(positions, self.positions).unsqueeze(1)
 
 
 class Layer(Block):

@@ -44,18 +44,18 @@ class Segment:
         self.grad = torch.zeros(self.padded, dtype=self.summed_as, device=self.device)
         self.reduced: Tensor | None = None
         self._reducing: list[tuple[Tensor, Tensor]] = []
-        place = 0
+        start = 0
         for weight, size in zip(weights, sizes, strict=True):
-            view = self.flat[place : place + size].view(weight.shape)
+            view = self.flat[start : start + size].view(weight.shape)
             view.copy_(weight.data)
             weight.data = view
-            self._add_hook(weight, place, size)
-            place += size
+            self._add_hook(weight, start, size)
+            start += size
         self.master = nn.Parameter(self.own.float().clone(), requires_grad=False)
 
-    def _add_hook(self, weight: nn.Parameter, place: int, size: int) -> None:
+    def _add_hook(self, weight: nn.Parameter, start: int, size: int) -> None:
         def collect(grad: Tensor) -> None:
-            self.grad[place : place + size].add_(grad.reshape(-1))
+            self.grad[start : start + size].add_(grad.reshape(-1))
 
         def accumulated(leaf: Tensor) -> None:
             if leaf.grad is not None:  # None where the weight gradient is deferred

@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from holmes_sim.torch_backend.backends import CPU, CUDA, ROCM
-from holmes_sim.torch_backend.run_options import Asked
+from holmes_sim.torch_backend.run_options import RunOptions
 from sim.errors import HolmesError
 
 HOST = torch.device("cpu")
 
 
-def device_of(options: Asked, rank: int, local_rank: int) -> torch.device:
+def device_of(options: RunOptions, rank: int, local_rank: int) -> torch.device:
     """The device of a rank: the GPU with its local rank, where torch sees GPUs and the rank computes; otherwise the CPU.
 
     Raises HolmesError where the host has GPUs, but not that one.

@@ -47,7 +47,7 @@ class Executor:
     ):
         self.plan, self.config, self.rank, self.groups = plan, plan.config, rank, groups
         self.worker, self.recorder = worker, recorder
-        self.tp, self.dp_cp, self.pp_rank = plan.config.place(rank)
+        self.tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
         self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp))
         self.in_backward = _in_backward(self.program)
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from holmes_sim.torch_backend import fork_server
 from holmes_sim.torch_backend.fork_server import RankProcess
-from holmes_sim.torch_backend.run_options import HOST, Asked, node_of
+from holmes_sim.torch_backend.run_options import HOST, RunOptions, node_of
 from sim.errors import HolmesError
 from sim.formats import planfile
 from sim.plan.plan import Plan
@@ -43,7 +43,7 @@ class Local:
         self._server.terminate()
         self._server.communicate()
 
-    def run(self, plan: Plan, options: Asked, change: ProcessChange = lambda process, rank: process) -> None:
+    def run(self, plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
         """Start every rank and wait until all have ended. Raises HolmesError with the reason of the first rank that fails."""
         server = self._server
         assert server.stdin is not None
@@ -66,7 +66,7 @@ class Local:
             raise HolmesError(reason.strip())
 
 
-def run(plan: Plan, options: Asked, change: ProcessChange = lambda process, rank: process) -> None:
+def run(plan: Plan, options: RunOptions, change: ProcessChange = lambda process, rank: process) -> None:
     """Run one launch on this machine; see `Local.run`."""
     with Local() as here:
         here.run(plan, options, change)

@@ -25,7 +25,7 @@ from holmes_sim.torch_backend.backends import WORLD
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
 from holmes_sim.torch_backend.executor import Executor
 from holmes_sim.torch_backend.recorder import Event, Recorder, spans
-from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, Asked, node_of
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOptions, node_of
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
@@ -59,7 +59,7 @@ class LaunchInfo:
         return cls(*found)
 
 
-def check(plan: Plan, launch: LaunchInfo, options: Asked) -> None:
+def check(plan: Plan, launch: LaunchInfo, options: RunOptions) -> None:
     """Raise HolmesError where the launch does not match the plan."""
     supported.check(plan)
     size = plan.config.world_size
@@ -77,14 +77,14 @@ def check(plan: Plan, launch: LaunchInfo, options: Asked) -> None:
 def main(arguments: list[str]) -> None:
     """Run a rank: `python -m holmes_sim.torch_backend.rank PLAN '{"steps": 3}'`."""
     try:
-        options = Asked.from_json(arguments[1]) if len(arguments) > 1 else Asked()
+        options = RunOptions.from_json(arguments[1]) if len(arguments) > 1 else RunOptions()
         run(planfile.load(Path(arguments[0])), options)
     except HolmesError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
 
 
-def run(plan: Plan, options: Asked) -> Timeline | None:
+def run(plan: Plan, options: RunOptions) -> Timeline | None:
     """Run one rank of a launch. Returns the timeline on rank 0. A failure of any rank ends all ranks."""
     launch = LaunchInfo.read()
     store = _store(launch, options.connect)
@@ -134,7 +134,7 @@ def _check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
         raise HolmesError(f"rank {launch.rank} of {node} runs on host {own}, but other ranks of that node run on {first}")
 
 
-def _execute(plan: Plan, options: Asked, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
+def _execute(plan: Plan, options: RunOptions, launch: LaunchInfo, watchdog: Watchdog) -> Timeline | None:
     rank, recorder = launch.rank, Recorder()
     device = devices.device_of(options, rank, launch.local_rank)
     on: list[tuple[str, str]] = [("", "")] * launch.world_size
@@ -173,7 +173,7 @@ def _execute(plan: Plan, options: Asked, launch: LaunchInfo, watchdog: Watchdog)
 
 def _measured_timeline(
     plan: Plan,
-    options: Asked,
+    options: RunOptions,
     launch: LaunchInfo,
     computed_on: tuple[str, ...],
     events: list[list[Event]],

@@ -17,7 +17,7 @@ CONNECT: Seconds = 45.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunOptions:
     """Options of a run.
 
     - `steps`: number of timed steps; one untimed step precedes them.
@@ -42,7 +42,7 @@ class Asked:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Asked:
+    def from_json(cls, text: str) -> RunOptions:
         """Options from the text that `to_json` wrote."""
         return cls(**json.loads(text))
 

@@ -69,7 +69,7 @@ class TrainingWorker:
         device: torch.device = HOST,
     ):
         self.plan, self.config, self.groups, self.seed, self.device = plan, plan.config, groups, seed, device
-        tp, self.dp_cp, self.pp_rank = plan.config.place(rank)
+        tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
         self.step = 0
         self.parallel = TensorParallel(
             groups.get("tp"), tp, plan.config.tp, plan.config.sequence_parallel, run_timed, device=device

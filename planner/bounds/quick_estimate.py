@@ -51,7 +51,7 @@ def estimate_over(context: PlanningContext, shape: Shape, classes: list[NodeClas
         slowest = max(slowest, cycle)
         fill += min(option.max_stages, stages) * (2 * forward if option.splits else both) / shape.vpp
         if tails:
-            tail = max(tail, option.cost("middle", min(size, layers)).tail(option.plain))
+            tail = max(tail, option.cost("middle", min(size, layers)).tail(option.without_virtual_stages))
     fill += 2 * sum(sorted(crossed)[1:])  # the first microbatch ahead and the gradients of the last one back
     if messages and len(classes) > 1:
         tail += min(context.tied.least(a.cluster, b.cluster, shape, b.max_stages) for a, b in permutations(classes, 2))

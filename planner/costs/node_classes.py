@@ -52,7 +52,7 @@ class NodeClass:
         self.memory = StageMemory(context, cluster, shape, self.config)
 
     @functools.cached_property
-    def plain(self) -> ParallelConfig:
+    def without_virtual_stages(self) -> ParallelConfig:
         """The configuration without virtual stages. Begin and tail computed with it are estimates, not bounds."""
         return replace(self.config, vpp=1, schedule="1f1b")
 

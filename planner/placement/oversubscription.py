@@ -111,7 +111,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         self.index: Integers = np.array([d.index for d in heads]).reshape(config.pp, config.dp_cp)
         self.cluster = [heads[stage * config.dp_cp].cluster for stage in range(config.pp)]
         self.chains = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
-        self.rings = {config.place(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
+        self.rings = {config.coordinates(group.ranks[0])[2]: group.nic for group in plan.groups if group.kind == "dp"}
         self._stages: dict[tuple[object, ...], StageCost] = {}
         self._collectives_without_spine: dict[tuple[object, ...], CollectiveCosts] = {}
 

@@ -112,7 +112,7 @@ def _with_collectives(plan: Plan) -> Plan:
                 chosen[kind, stage] = stage_costs_here.collective(kind, layers, *ends)
 
     def with_choice(group: Group) -> Group:
-        name = chosen.get((group.kind, config.place(group.ranks[0])[2]))
+        name = chosen.get((group.kind, config.coordinates(group.ranks[0])[2]))
         return group if name is None else replace(group, collective=name)
 
     return replace(plan, groups=tuple(with_choice(group) for group in plan.groups))

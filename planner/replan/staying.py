@@ -50,9 +50,9 @@ def _with_replicas(before: Plan, left: Topology, dp: int, placement: list[Device
     each, more = divmod(sum(before.config.num_microbatches), dp)
     microbatches = tuple(each + (replica < more) for replica in range(dp))
     config = replace(before.config, dp=dp, num_microbatches=microbatches, zero_shard_size=_shards(before.config, dp))
-    chosen = {(group.kind, before.config.place(group.ranks[0])[2]): group.collective for group in before.groups}
+    chosen = {(group.kind, before.config.coordinates(group.ranks[0])[2]): group.collective for group in before.groups}
     groups = tuple(
-        replace(group, collective=chosen.get((group.kind, config.place(group.ranks[0])[2]), group.collective))
+        replace(group, collective=chosen.get((group.kind, config.coordinates(group.ranks[0])[2]), group.collective))
         for group in groups_of(left.fleet, config, tuple(placement))
     )
     return Plan(left, before.workload, config, before.stages, tuple(placement), groups, before.made_by)

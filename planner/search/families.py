@@ -44,13 +44,13 @@ class Branching:
         Its first ZeRO stage stands for all ZeRO stages."""
         every = tuple(variants(self.incumbent.request, base))
         first = [variant for variant in every if variant.zero_stage == every[0].zero_stage]
-        plain = [variant for variant in first if variant.vpp == 1]
+        unchunked = [variant for variant in first if variant.vpp == 1]
         chunked = [variant for variant in first if variant.vpp > 1]
-        if len(plain) > 1:
-            test = functools.partial(AnySchedule, names=tuple(variant.schedule for variant in plain))
-            yield from self._members(plain, split_backward(base), every, test)
+        if len(unchunked) > 1:
+            test = functools.partial(AnySchedule, names=tuple(variant.schedule for variant in unchunked))
+            yield from self._members(unchunked, split_backward(base), every, test)
         else:
-            yield from ((shape, None) for shape in plain)
+            yield from ((shape, None) for shape in unchunked)
         for name in dict.fromkeys(variant.schedule for variant in chunked):
             members = [variant for variant in chunked if variant.schedule == name]
             if len(members) > 1:

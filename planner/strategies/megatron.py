@@ -63,8 +63,8 @@ def _build(request: Request, costs: MixedStageCosts, shape: Shape, pp: int) -> P
     """The plan of a layout; None where a stage exceeds its memory. Raises NoRoute or NotDefined (`assemble`)."""
     stage_slots = cut(request.clusters(), shape.tp, shape.slots)
     m = shape.microbatches(request.workload)
-    for place, stage in enumerate(stage_slots):
-        needed, there = costs.bytes_at(shape, stage, request.workload.model.layers // pp, place, pp, m)
+    for pp_rank, stage in enumerate(stage_slots):
+        needed, there = costs.bytes_at(shape, stage, request.workload.model.layers // pp, pp_rank, pp, m)
         if needed > there:
             return None
     devices: list[Device] = []

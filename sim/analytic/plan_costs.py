@@ -65,7 +65,7 @@ class PlanCosts:
         listed = (group for group in plan.groups if group.kind not in ("pp", "dp"))
         self._rings: dict[tuple[Device, ...], tuple[Device, ...]] = {}
         for group in (*listed, *gradient_groups(plan)):
-            self._chosen[plan.config.place(group.ranks[0])[2]][group.kind] = group.collective
+            self._chosen[plan.config.coordinates(group.ranks[0])[2]][group.kind] = group.collective
             ranked = tuple(sorted(group.ranks))
             if group.ranks != ranked:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)

@@ -95,7 +95,7 @@ def _gradients(plan: Plan, sites: Sites, block_copies: Copies, capacities: Capac
                 rounds[number] = ring.num_rounds(listed[number].collective, "all_gather")
     concurrent: dict[Key, list[Group]] = {}
     for number, group in enumerate(listed):
-        pp_rank = plan.config.place(group.ranks[0])[2]
+        pp_rank = plan.config.coordinates(group.ranks[0])[2]
         concurrent.setdefault((group.kind, pp_rank, group.collective, rounds[number]), []).append(group)
     shown = Shown(plan, sites, block_copies.shown)
     carriers: dict[Key, Carrier] = {}
@@ -119,7 +119,7 @@ def _concurrent(plan: Plan, listed: tuple[Group, ...]) -> list[tuple[Group, ...]
     concurrent: dict[Key, list[Group]] = {}
     width = {"cp": plan.config.cp, "ep": plan.config.ep}
     for group in listed:
-        _, index, pp_rank = plan.config.place(min(group.ranks))
+        _, index, pp_rank = plan.config.coordinates(min(group.ranks))
         if group.kind == "tp":
             concurrent["tp", min(group.ranks)] = [group]
         else:
@@ -147,7 +147,7 @@ def _collectives(
 def _messages(plan: Plan, group: Group, capacities: Capacities, times: int) -> dict[Key, Carrier]:
     """Messages between neighbours of a pipeline, both ways; with virtual stages also between its last and its first rank."""
     carriers: dict[Key, Carrier] = {}
-    ranks = sorted(group.ranks, key=lambda rank: plan.config.place(rank)[2])
+    ranks = sorted(group.ranks, key=lambda rank: plan.config.coordinates(rank)[2])
     pairs = list(itertools.pairwise(ranks))
     if plan.config.vpp > 1:
         pairs.append((ranks[-1], ranks[0]))

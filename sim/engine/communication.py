@@ -92,7 +92,7 @@ class Communication:
         """The message of a send or recv."""
         key = rank.index, action.kind, action.peer
         if key not in self._carriers:
-            tp, dp_cp, _ = self.config.place(rank.rank)
+            tp, dp_cp, _ = self.config.coordinates(rank.rank)
             ends = rank.rank, self.config.rank(tp, dp_cp, action.peer)
             self._carriers[key] = self.folding.of["message", *(ends if action.kind == "send" else ends[::-1])]
         return self._transfer((self._carriers[key], action.operation, action.stage, action.microbatch))
@@ -125,7 +125,7 @@ class Communication:
         operation = "send_recv" if action.kind == "ring" else action.operation
         key = rank.index, action.group, operation
         if key not in self._carriers:
-            config, (tp, dp_cp, pp_rank) = self.config, self.config.place(rank.rank)
+            config, (tp, dp_cp, pp_rank) = self.config, self.config.coordinates(rank.rank)
             first = {
                 "tp": config.rank(0, dp_cp, pp_rank),
                 "cp": config.rank(tp, dp_cp - dp_cp % config.cp, pp_rank),

@@ -55,7 +55,7 @@ class Durations:
         device, workload, config = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload, self.config
         last_stage = config.num_stages - 1
         if action.kind == "optimizer":
-            stages = self.plan.stages_of(config.place(rank)[2])
+            stages = self.plan.stages_of(config.coordinates(rank)[2])
             layers = sum(self.plan.stages[stage].layers for stage in stages)
             return stage_costs.optimizer_seconds(device, workload, config, layers, 0 in stages, last_stage in stages)
         layers = self.plan.stages[action.stage].layers

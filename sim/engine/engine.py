@@ -76,7 +76,7 @@ class _Simulation:
         """A rank for each class; those of one pipeline rank with as many microbatches share a program."""
         programs: dict[tuple[int, int], lowering.Lowered] = {}
         for index, rank in enumerate(self.folding.representatives):
-            _, dp_cp, pp_rank = self.plan.config.place(rank)
+            _, dp_cp, pp_rank = self.plan.config.coordinates(rank)
             key = pp_rank, self.plan.config.microbatches_of(dp_cp)
             if key not in programs:
                 programs[key] = lowering.Lowered(self.plan, *key)

@@ -1,6 +1,6 @@
 """Faults of a step: stragglers, jitter, degraded and flapping links, drawn at random by seed.
 
-Optional and reproducible: the same seed gives the same timeline, byte for byte, and without faults it is the plain one.
+Optional and reproducible: the same seed gives the same timeline, byte for byte, and without faults it is that of the plan.
 Drawn faults change the seconds of `sim.engine.durations` and the capacities of `sim.engine.symmetry`, which the engine
 reads; there is no second model. Each kind of fault has a random stream of its own, which runs through all machines of the
 fleet in their order: a seed slows the same devices for every plan, whatever other faults are asked for.
@@ -124,7 +124,7 @@ class DrawnFaults:
 
 
 NO_FAULTS = DrawnFaults()
-"""No faults: the plain step."""
+"""No faults: the step of the plan."""
 
 
 def draw(faults: Faults, fleet: Fleet, seed: int, step_s: Seconds = 0.0) -> DrawnFaults:

@@ -141,7 +141,7 @@ def _initial(plan: Plan, carriers: dict[Key, Carrier], block_copies: Copies, dra
     config, capacities = plan.config, Capacities(plan.fleet)
     ranks = []
     for rank in block_copies.shown:
-        _, dp_cp, pp_rank = config.place(rank)
+        _, dp_cp, pp_rank = config.coordinates(rank)
         device = plan.placement[rank]
         ranks.append((device.cluster, pp_rank, config.microbatches_of(dp_cp), drawn.slowdown(device)))
     links = [  # trunks differ from other links: they also carry the flows of copies that are not shown

@@ -25,8 +25,10 @@ class Topology:
     def __repr__(self) -> str:
         nodes = ", ".join(f"{c.name} {c.nodes} x {c.node.count} {c.node.device.name}" for c in self.fleet.clusters)
         work = self.workload
-        asked = f"; {work.model.name}, batch {work.global_batch_size} x {work.seq_len} tokens {work.precision}" if work else ""
-        return f"{self.name}: {nodes}{asked}"
+        work_text = (
+            f"; {work.model.name}, batch {work.global_batch_size} x {work.seq_len} tokens {work.precision}" if work else ""
+        )
+        return f"{self.name}: {nodes}{work_text}"
 
     def _repr_html_(self) -> str:
         return markup.table(

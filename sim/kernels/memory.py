@@ -173,6 +173,6 @@ def limits(plan: Plan) -> tuple[Bytes, ...]:
     config = plan.config
     smallest = [float("inf")] * config.pp
     for rank, device in enumerate(plan.placement):
-        pp_rank = config.place(rank)[2]
+        pp_rank = config.coordinates(rank)[2]
         smallest[pp_rank] = min(smallest[pp_rank], plan.fleet.spec(device).memory)
     return tuple(smallest)

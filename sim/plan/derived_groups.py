@@ -23,7 +23,7 @@ def gradient_groups(plan: Plan) -> tuple[Group, ...]:
     """
     config = plan.config
     listed = tuple(group for group in plan.groups if group.kind == "dp")
-    chosen = {config.place(group.ranks[0])[2]: group.collective for group in listed}
+    chosen = {config.coordinates(group.ranks[0])[2]: group.collective for group in listed}
     sets: list[tuple[str, range]] = []
     if config.cp > 1:
         sets.append(("dp", range(config.dp_cp)))

@@ -145,12 +145,12 @@ class ParallelConfig:
         """Number of stages, virtual ones included."""
         return self.pp * self.vpp
 
-    def place(self, rank: int) -> tuple[int, int, int]:
+    def coordinates(self, rank: int) -> tuple[int, int, int]:
         """(tp, dp_cp, pp) indices of a rank; dp_cp = cp index + cp x dp index = ep index + ep x expert-data-parallel index."""
         return rank % self.tp, rank // self.tp % self.dp_cp, rank // (self.tp * self.dp_cp)
 
     def rank(self, tp: int, dp_cp: int, pp: int) -> int:
-        """The rank of (tp, dp_cp, pp) indices, the inverse of `place`."""
+        """The rank of (tp, dp_cp, pp) indices, the inverse of `coordinates`."""
         return tp + self.tp * (dp_cp + self.dp_cp * pp)
 
     def microbatches_of(self, dp_cp: int) -> int:

@@ -47,7 +47,7 @@ def chain(plan: Plan, timeline: Timeline, path: tuple[Span, ...]) -> tuple[Passa
         spans = tuple(group)
         words = [word for (word, *_), _ in groupby(_events(spans))]
         text = ", ".join(_compressed(words))
-        visits.append(_Visit(plan.config.place(rank)[2], rank, text, sum(span.seconds for span in spans)))
+        visits.append(_Visit(plan.config.coordinates(rank)[2], rank, text, sum(span.seconds for span in spans)))
     several = len(timeline.alike) > plan.config.pp  # then a stage does not identify the rank
     runs = [(_described(run, several), sum(visit.seconds for visit in run)) for run in _runs(visits)]
     passages: list[Passage] = []

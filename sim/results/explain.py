@@ -108,13 +108,13 @@ def explain(plan: Plan, timeline: Timeline) -> Explanation:
     ranks = []
     spans = timeline.by_rank()
     for group in timeline.alike:
-        pp_rank = plan.config.place(group[0])[2]
+        pp_rank = plan.config.coordinates(group[0])[2]
         share = recomputed_share(plan, group[0])
         ranks.append(Account(pp_rank, group[0], len(group), _rank_seconds(spans[group[0]], share)))
     path = critical_path(timeline)
     on_path: dict[int, list[tuple[str, Seconds]]] = {}
     for span in path:
-        pp_rank = plan.config.place(span.rank)[2]
+        pp_rank = plan.config.coordinates(span.rank)[2]
         on_path.setdefault(pp_rank, []).extend(_split(span, recomputed_share(plan, span.rank)))
     accounts = (Account(pp_rank, -1, 0, _ordered(on_path[pp_rank])) for pp_rank in sorted(on_path))
     in_order = sorted(ranks, key=lambda account: (account.pp_rank, account.rank))
@@ -150,7 +150,7 @@ def recomputed_share(plan: Plan, rank: int) -> float:
     config = plan.config
     if config.recompute == "none":
         return 0.0
-    device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(config.place(rank)[2])
+    device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(config.coordinates(rank)[2])
     layers = sum(plan.stages[stage].layers for stage in stages)
     ends = 0 in stages, config.num_stages - 1 in stages
     _, without = stage_costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)

@@ -66,7 +66,7 @@ def pipeline_ranks(plan: Plan, timeline: Timeline) -> tuple[PipelineRankReport, 
     found: dict[int, PipelineRankReport] = {}
     spans = timeline.by_rank()
     for group in timeline.alike:
-        pp_rank = plan.config.place(group[0])[2]
+        pp_rank = plan.config.coordinates(group[0])[2]
         row = PipelineRankReport(pp_rank, *split(spans[group[0]]))
         if pp_rank not in found or row.compute > found[pp_rank].compute:
             found[pp_rank] = row

@@ -72,7 +72,7 @@ def rooflines(plan: Plan) -> tuple[Roofline, ...]:
     pp_ranks: dict[DeviceSpec, set[int]] = {}
     for rank, device in enumerate(plan.placement):
         spec = replace(plan.fleet.spec(device), price=None)
-        pp_ranks.setdefault(spec, set()).add(plan.config.place(rank)[2])
+        pp_ranks.setdefault(spec, set()).add(plan.config.coordinates(rank)[2])
     return tuple(_roofline(plan, device, sorted(own)) for device, own in pp_ranks.items())
 
 

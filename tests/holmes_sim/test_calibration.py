@@ -27,8 +27,8 @@ TRUE = Stack(
 @pytest.fixture(scope="module")
 def measured() -> tuple[Case, ...]:
     """Runs of one software stack, measured by the simulator itself under known numbers."""
-    played = [(case, case.plan) for case in SMALL]
-    return tuple(replace(case, measured_s=simulate(with_stack(TRUE, plan)).step_s) for case, plan in played if plan)
+    cases = [(case, case.plan) for case in SMALL]
+    return tuple(replace(case, measured_s=simulate(with_stack(TRUE, plan)).step_s) for case, plan in cases if plan)
 
 
 @pytest.fixture(scope="module")
@@ -117,12 +117,12 @@ def test_the_command_writes_a_file_for_every_stack(
     ("mode", "constants", "seen"),
     [("default", "default", False), ("fitted", "megatron-2020", True), ("honest", "megatron-2020 without hidden 1920", False)],
 )
-def test_a_case_is_predicted_with_the_constants_asked_for(mode: str, constants: str, seen: bool) -> None:
+def test_a_case_is_predicted_with_the_requested_constants(mode: str, constants: str, seen: bool) -> None:
     (row, *_) = validation.validate(SMALL[:1], mode)
     assert (row.constants, row.seen) == (constants, seen)
 
 
-def test_a_case_that_no_fit_saw_takes_its_stack_and_is_told_apart() -> None:
+def test_a_case_that_no_fit_saw_takes_its_stack_and_is_marked() -> None:
     """Other people's runs of a known stack: predicted with it, and counted among those that it was not fitted to."""
     new = replace(SMALL[0], id="mine")
     rows = validation.validate((SMALL[0], new), "fitted")

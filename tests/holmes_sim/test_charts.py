@@ -149,7 +149,7 @@ def test_a_box_too_narrow_for_its_number_has_none(plan: Plan) -> None:
     assert texts(charts.pipeline(plan, timeline_of(wide, narrow))) == ["0"]
 
 
-def test_virtual_stages_of_a_place_share_its_row() -> None:
+def test_virtual_stages_of_a_pipeline_rank_share_its_row() -> None:
     plan = plan_of(TOPOLOGIES / "holmes-infiniband-4.yaml", 2, 2, 8, vpp=3, schedule="interleaved", sequence_parallel=True)
     rows = [label.get_text() for label in main_axes(charts.pipeline(plan, engine.simulate(plan))).get_yticklabels()]
     assert rows[0].startswith("stages 0, 2, 4 · ib (")
@@ -228,10 +228,10 @@ def test_a_big_fleet_has_one_box_a_node() -> None:
 def compared(plan: Plan) -> Compared:
     """Three strategies: 4 samples in 1 s, of at most 8; in 0.5 s, of at most 10; and none."""
 
-    def played(step_s: float, share: float) -> Plan:
+    def predicted(step_s: float, share: float) -> Plan:
         return replace(plan, prediction=Prediction(step_s, 4 / step_s, 0.0, 0.0, 0.0, (), 0.0, 0.0, share))
 
-    rows = (Row("slow", played(1.0, 0.5)), Row("lost", None, "lost: nothing fits"), Row("quick", played(0.5, 0.8)))
+    rows = (Row("slow", predicted(1.0, 0.5)), Row("lost", None, "lost: nothing fits"), Row("quick", predicted(0.5, 0.8)))
     return Compared(Request(plan.topology, plan.workload), ("slow", "lost", "quick"), rows)
 
 
@@ -259,12 +259,13 @@ def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compare
 
 
 def test_a_front_is_numbered_points_of_step_and_money_and_of_step_and_energy(plan: Plan) -> None:
-    def played(*numbers: float) -> Plan:
+    def predicted(*numbers: float) -> Plan:
         return replace(plan, prediction=Prediction(numbers[0], 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0, *numbers[1:]))
 
-    asked = Request(plan.topology, plan.workload)
+    request = Request(plan.topology, plan.workload)
     objectives = ("step-time", "cost", "energy")
-    found = Front(asked, objectives, (played(1.0, 4e-6, 0.5), played(2.0, 3e-6, 0.25)), (played(3.0, 6e-6, 0.76),))
+    front, others = (predicted(1.0, 4e-6, 0.5), predicted(2.0, 3e-6, 0.25)), (predicted(3.0, 6e-6, 0.76),)
+    found = Front(request, objectives, front, others)
     figure = charts.front(found)
     money, energy = figure.axes
     assert (money.get_ylabel(), energy.get_ylabel()) == ("USD per million tokens", "J per token")
@@ -328,8 +329,8 @@ def test_a_roofline_says_where_a_profile_stands_in_for_formulas(plan: Plan) -> N
     assert one.measured and one.stages[0].seconds == pytest.approx(12 * 0.03 + 0.002)
     (axes,) = charts.roofline(profiled).axes
     assert "(stages as profiled)" in axes.get_title(loc="left")
-    (plain,) = charts.roofline(plan).axes
-    assert "(by formula)" in plain.get_title(loc="left")
+    (axes,) = charts.roofline(plan).axes
+    assert "(by formula)" in axes.get_title(loc="left")
 
 
 def test_a_long_reason_stays_in_its_row(compared: Compared) -> None:

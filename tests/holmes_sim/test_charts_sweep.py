@@ -19,7 +19,7 @@ ROCE, IB = "clusters.roce.node.nics[0].bandwidth", "clusters.ib.node.nics[0].ban
 
 
 def swept(vary: dict[str, list[Any]], numbers: list[float | None], scenarios: tuple[dict[str, Any], ...] = ()) -> Swept:
-    asked = study.study_of(commands.load("lab/lab-hybrid-nics"), vary, scenarios, {})
+    given = study.study_of(commands.load("lab/lab-hybrid-nics"), vary, scenarios, {})
 
     def row(number: float | None) -> Row:
         layout = (
@@ -30,7 +30,7 @@ def swept(vary: dict[str, list[Any]], numbers: list[float | None], scenarios: tu
         planned = {"status": "planned", "tokens_per_s": number, **layout}
         return planned if number is not None else {"status": "infeasible", "reason_if_none": "no"}
 
-    return Swept(asked, tuple(map(row, numbers)), len(numbers), 1.0)
+    return Swept(given, tuple(map(row, numbers)), len(numbers), 1.0)
 
 
 def axes_of(found: Swept) -> Axes:
@@ -91,8 +91,8 @@ def test_a_key_that_some_leave_as_it_is_has_a_place_for_it():
 
 
 @pytest.mark.parametrize(
-    ("vary", "told"), [({"plan.tp": [1]}, "has 0$"), ({"plan.tp": [1, 2], "plan.pp": [1, 2], "plan.dp": [1, 2]}, "has 3: ")]
+    ("vary", "message"), [({"plan.tp": [1]}, "has 0$"), ({"plan.tp": [1, 2], "plan.pp": [1, 2], "plan.dp": [1, 2]}, "has 3: ")]
 )
-def test_none_and_three_keys_are_no_chart(vary, told):
-    with pytest.raises(HolmesError, match=f"^a chart shows one or two varied keys; lab-hybrid-nics {told}"):
+def test_none_and_three_keys_are_no_chart(vary, message):
+    with pytest.raises(HolmesError, match=f"^a chart shows one or two varied keys; lab-hybrid-nics {message}"):
         axes_of(swept(vary, [10.0] * 8))

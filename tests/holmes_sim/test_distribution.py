@@ -56,9 +56,9 @@ def test_quantiles_are_steps_of_seeds() -> None:
 
 def test_a_fault_of_all_devices_is_simulated_once(hybrid: Plan) -> None:
     found = hs.trouble(hybrid, stragglers="100%:2", seeds=range(50))
-    assert found.played == 2  # the step without faults and the step with them
+    assert found.distinct_steps == 2  # the step without faults and the step with them
     assert len(set(found.steps_s)) == 1
-    assert 1.5 * found.plain_s < found.mean_s < 2 * found.plain_s  # compute doubles, the network does not
+    assert 1.5 * found.fault_free_s < found.mean_s < 2 * found.fault_free_s  # compute doubles, the network does not
 
 
 def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
@@ -74,8 +74,8 @@ def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
 
 def test_the_command_prints_the_distribution(run: Make, written: Path, tmp_path: Path) -> None:
     trace, picture = tmp_path / "slowest.json", tmp_path / "steps.svg"
-    asked = ("simulate", written, "--stragglers", "5%:1.5", "--seeds", 5)
-    seen = run(*asked, "--json", "--trace", trace, "--chart", picture)
+    command = ("simulate", written, "--stragglers", "5%:1.5", "--seeds", 5)
+    seen = run(*command, "--json", "--trace", trace, "--chart", picture)
     assert seen.code == 0
     facts = json.loads(seen.out)
     assert facts["format"] == "holmes-sim/trouble/1"
@@ -84,9 +84,9 @@ def test_the_command_prints_the_distribution(run: Make, written: Path, tmp_path:
     assert facts["step_s"]["slowest"] == max(steps) == steps[facts["slowest_seed"]]
     assert from_json(trace.read_text(), str(trace)).step_s == pytest.approx(max(steps))
     assert picture.stat().st_size > 0
-    again = json.loads(run(*asked, "--json").out)
+    again = json.loads(run(*command, "--json").out)
     assert again | {"simulation": None} == facts | {"simulation": None}
-    table = run(*asked).out
+    table = run(*command).out
     assert f"Seed {facts['slowest_seed']} is the slowest:" in table
     assert "1.5 times as slow" in table
 

@@ -11,7 +11,7 @@ from holmes_sim import lab
 from holmes_sim.lab.wiring import Interface
 from holmes_sim.torch_backend import local
 from holmes_sim.torch_backend.fork_server import RankProcess
-from holmes_sim.torch_backend.run_options import Asked
+from holmes_sim.torch_backend.run_options import RunOptions
 from sim.errors import HolmesError
 from tests.holmes_sim.test_lab_run import PERMITTED, plan_of
 
@@ -39,7 +39,7 @@ def test_ranks_on_two_fabrics_end_with_one_line(silent: bool) -> None:
         if silent:
             lead_nowhere(machines, nics)
         with local.Local(machines.inside) as here, pytest.raises(HolmesError) as error:
-            here.run(plan, Asked(steps=1, compute="paced", scale=20.0, connect=3.0), stand)
+            here.run(plan, RunOptions(steps=1, compute="paced", scale=20.0, connect=3.0), stand)
     told = str(error.value)
     how = "has not connected within 3 s" if silent else "cannot connect: "
     assert told.startswith(tuple(f"the pp group of ranks {ranks} on ethernet {how}" for ranks in ("[0, 2]", "[1, 3]")))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from holmes_sim import commands, running
 from holmes_sim.cli import application
-from holmes_sim.torch_backend.run_options import Asked
+from holmes_sim.torch_backend.run_options import RunOptions
 from planner.api import row
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -47,7 +47,7 @@ def test_no_step_is_faster_than_its_links(name: str, batch: int, pins: dict[str,
 
     A group that went round the shaped links would be: a quarter of the step is waiting for them."""
     plan = plan_of(name, "megatron", batch, **pins)
-    held = running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=20.0)).held
+    held = running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=20.0)).held
     assert held.step.simulated is not None
     assert held.step.measured is not None
     assert held.measured.scale == 20.0
@@ -77,7 +77,7 @@ def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> Non
 def test_a_rank_that_fails_ends_the_lab() -> None:
     plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
     with pytest.raises(HolmesError, match="nosuch"):
-        running.run_in_lab(plan, Asked(steps=1, compute="paced", scale=10.0, output="/nosuch/timeline.json"))
+        running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=10.0, output="/nosuch/timeline.json"))
 
 
 def test_slow_links_are_slow_everywhere() -> None:
@@ -98,4 +98,4 @@ def test_more_nics_than_a_bridge_has_ports_are_refused() -> None:
     found = row(question, "megatron", PlanningContext(question, lambda text: None)).plan
     assert found is not None
     with pytest.raises(HolmesError, match="the plan uses 1024 NICs of one fabric; a lab has at most 1023"):
-        running.run_in_lab(found, Asked(compute="paced", scale=0.0))
+        running.run_in_lab(found, RunOptions(compute="paced", scale=0.0))

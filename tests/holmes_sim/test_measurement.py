@@ -1,4 +1,4 @@
-"""A measured step beside what its plan promised and what the simulator says: a simulated one, stretched by known factors."""
+"""A measured step beside the prediction of its plan and a new simulation: a simulated step, stretched by known factors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measured(plan: Plan, factors: dict[str, float] = FACTORS, scale: float = SCA
     simulated = simulate(plan)
     spans = []
     for rank in range(plan.config.world_size):
-        slow = 1.2 if plan.config.place(rank)[1] == 1 and factors is FACTORS else 1.0
+        slow = 1.2 if plan.config.coordinates(rank)[1] == 1 and factors is FACTORS else 1.0
         for span in simulated.of(rank):
             factor = scale * factors[span.lane] * (slow if span.lane == "compute" else 1.0)
             start = scale * span.start
@@ -53,57 +53,57 @@ def measured(plan: Plan, factors: dict[str, float] = FACTORS, scale: float = SCA
 
 
 @pytest.fixture
-def held(plan: Plan) -> Held:
+def comparison(plan: Plan) -> Held:
     return hold(plan, simulate(plan), measured(plan), "lab.json")
 
 
-def test_what_is_promised_and_simulated_is_multiplied_by_the_scale(plan: Plan, held: Held) -> None:
+def test_predicted_and_simulated_times_are_multiplied_by_the_scale(plan: Plan, comparison: Held) -> None:
     assert plan.prediction is not None
-    assert held.step.promised == held.step.simulated == SCALE * plan.prediction.step_s
-    assert held.step.measured == pytest.approx(1.5 * SCALE * plan.prediction.step_s)
-    assert held.step.error == pytest.approx(-1 / 3)
-    assert held.spread == pytest.approx(0.2)
-    exposed = {line.name: line for line in held.seconds}["exposed"]
-    assert exposed.promised == pytest.approx(exposed.simulated)
+    assert comparison.step.predicted == comparison.step.simulated == SCALE * plan.prediction.step_s
+    assert comparison.step.measured == pytest.approx(1.5 * SCALE * plan.prediction.step_s)
+    assert comparison.step.error == pytest.approx(-1 / 3)
+    assert comparison.spread == pytest.approx(0.2)
+    exposed = {line.name: line for line in comparison.seconds}["exposed"]
+    assert exposed.predicted == pytest.approx(exposed.simulated)
 
 
-def test_errors_are_those_of_the_factors(held: Held) -> None:
+def test_errors_are_those_of_the_factors(comparison: Held) -> None:
     """Compute is 1.25 and 1.5 times as long on the two replicas, so 1.375 on a mean rank."""
-    for place in held.places:
-        compute, exposed, bubble, other = place.seconds
-        assert (place.ranks, compute.name) == (2, "compute")
+    for row in comparison.pipeline_ranks:
+        compute, exposed, bubble, other = row.seconds
+        assert (row.ranks, compute.name) == (2, "compute")
         assert compute.error == pytest.approx(1 / 1.375 - 1)
         assert compute.most == pytest.approx(1.2 * compute.least)
         assert (exposed.error, bubble.error) == (pytest.approx(0.0), pytest.approx(0.0))
         assert other.simulated is None
-        assert other.measured == pytest.approx(1.5 * held.step.simulated - sum(x.measured for x in place.seconds[:3]))
-    first, second = ({line.name: line.error for line in place.groups} for place in held.places)
+        assert other.measured == pytest.approx(1.5 * comparison.step.simulated - sum(x.measured for x in row.seconds[:3]))
+    first, second = ({line.name: line.error for line in row.groups} for row in comparison.pipeline_ranks)
     assert first == {"dp": pytest.approx(-0.5), "pp activations": pytest.approx(0.25)}
     assert second == {"dp": pytest.approx(-0.5), "pp gradients": pytest.approx(0.25)}
 
 
 def test_a_simulated_timeline_has_no_errors(plan: Plan) -> None:
     found = hold(plan, simulate(plan), simulate(plan), "again.json")
-    lines = [found.step, *found.seconds, *(line for place in found.places for line in (*place.seconds, *place.groups))]
+    lines = [found.step, *found.seconds, *(line for row in found.pipeline_ranks for line in (*row.seconds, *row.groups))]
     assert {line.error for line in lines} == {0.0, None}
     assert found.spread is None
 
 
-def test_a_kind_of_group_that_only_one_of_both_has_is_told_without_an_error(plan: Plan) -> None:
+def test_a_kind_of_group_that_only_one_of_both_has_is_listed_without_an_error(plan: Plan) -> None:
     seen = measured(plan)
     spans = tuple(span._replace(lane="edp", group="edp") if span.lane == "dp" else span for span in seen.spans)
     found = hold(plan, simulate(plan), replace(seen, spans=spans), "lab.json")
-    lines = {line.name: line for line in found.places[0].groups}
+    lines = {line.name: line for line in found.pipeline_ranks[0].groups}
     assert (lines["dp"].measured, lines["dp"].error) == (None, None)
     assert (lines["edp"].simulated, lines["edp"].error) == (None, None)
 
 
-def test_plain_data(held: Held) -> None:
-    facts = held.facts()
+def test_plain_data(comparison: Held) -> None:
+    facts = comparison.facts()
     assert {key: facts[key] for key in ("name", "origin", "compute", "scale")} == {
         "name": "lab.json", "origin": "measured", "compute": "paced", "scale": 10.0,
     }  # fmt: skip
-    assert facts["step"]["error"] == held.step.error and facts["step"]["spread"] == held.spread
+    assert facts["step"]["error"] == comparison.step.error and facts["step"]["spread"] == comparison.spread
     assert list(facts["seconds"]) == ["compute", "exposed", "bubble", "other"]
     assert facts["stages"][1]["groups"]["dp"]["error"] == pytest.approx(-0.5)
 
@@ -131,10 +131,10 @@ def test_the_digest_of_the_plan_without_its_profile_is_right_too(plan: Plan) -> 
 # the picture
 
 
-def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan, held: Held) -> None:
-    figure = charts.measurement([held])
+def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan, comparison: Held) -> None:
+    figure = charts.measurement([comparison])
     above, below = figure.axes
-    assert above.get_xlim() == below.get_xlim() == (0.0, held.measured.step_s)
+    assert above.get_xlim() == below.get_xlim() == (0.0, comparison.measured.step_s)
     assert [label.get_text() for label in above.get_yticklabels()] == ["stage 0 · c (ranks 0-1)", "stage 1 · c (ranks 2-3)"]
     assert [label.get_text() for label in below.get_yticklabels()] == ["stage 0 · c (rank 0)", "stage 1 · c (rank 2)"]
     assert above.get_title("left").startswith("simulated: ") and above.get_title("left").endswith(
@@ -142,24 +142,24 @@ def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan
     )
     assert below.get_title("left").startswith("measured, paced compute: ")
     assert below.get_title("left").endswith(" (lab.json; simulated -33.3%)")
-    for axes, timeline, ranks in ((above, held.simulated, (0, 2)), (below, held.measured, (0, 2))):
+    for axes, timeline, ranks in ((above, comparison.simulated, (0, 2)), (below, comparison.measured, (0, 2))):
         (drawn,) = (c for c in axes.collections if c.get_gid() == "F")
         boxes = sorted((box.y0, box.x0, box.x1) for box in (path.get_extents() for path in drawn.get_paths()))
         spans = [(float(row), s.start, s.end) for row, rank in enumerate(ranks) for s in timeline.of(rank) if s.kind == "F"]
         assert boxes == [pytest.approx(box) for box in sorted(spans)]
 
 
-def test_timelines_of_two_scales_have_no_common_axis(plan: Plan, held: Held) -> None:
+def test_timelines_of_two_scales_have_no_common_axis(plan: Plan, comparison: Held) -> None:
     other = hold(plan, simulate(plan), measured(plan, scale=20.0), "other.json")
     with pytest.raises(
         HolmesError, match=r"^timelines at scales 10 and 20 have no common time axis; draw timelines of one scale$"
     ):
-        charts.measurement([held, other])
-    assert len(charts.measurement([held, held]).axes) == 3
+        charts.measurement([comparison, other])
+    assert len(charts.measurement([comparison, comparison]).axes) == 3
 
 
-def test_a_timeline_alone_is_drawn_by_its_stages(plan: Plan, held: Held) -> None:
-    figure = charts.timeline(held.measured)
+def test_a_timeline_alone_is_drawn_by_its_stages(plan: Plan, comparison: Held) -> None:
+    figure = charts.timeline(comparison.measured)
     rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert rows == ["stage 0 (rank 0)", "stage 0 (rank 1)", "stage 1 (rank 2)", "stage 1 (rank 3)"]
     assert "measured step " in figure.get_suptitle() and "paced compute, 10 times as long as planned" in figure.get_suptitle()

@@ -26,9 +26,9 @@ def hybrid() -> Plan:
     return commands.plan(commands.load("holmes-hybrid-4"), wishes=wishes).plan
 
 
-def often(plan: Plan, **asked: Any) -> Month:
+def often(plan: Plan, **options: Any) -> Month:
     """32 devices of which one fails in 10 hours: a failure every 1,125 s."""
-    return hs.goodput(plan, checkpoint="10s", restart="60s", fail=["device:10h"], days=2, seeds=range(40), **asked)
+    return hs.goodput(plan, checkpoint="10s", restart="60s", fail=["device:10h"], days=2, seeds=range(40), **options)
 
 
 def test_the_interval_is_whole_steps_near_dalys(hybrid: Plan) -> None:
@@ -53,16 +53,16 @@ def test_the_month_agrees_with_the_closed_form(hybrid: Plan) -> None:
 def test_the_command_prints_one_document(run: Make, hybrid: Plan, tmp_path: Path) -> None:
     plan, picture = tmp_path / "plan.json", tmp_path / "goodput.svg"
     files.write(plan, planfile.to_json(hybrid))
-    asked = ("goodput", plan, "--checkpoint", "10s", "--restart", "60s", "--fail", "device:10h", "--days", 2, "--seeds", 40)
-    seen = run(*asked, "--json", "--chart", picture)
+    command = ("goodput", plan, "--checkpoint", "10s", "--restart", "60s", "--fail", "device:10h", "--days", 2, "--seeds", 40)
+    seen = run(*command, "--json", "--chart", picture)
     assert seen.code == 0
     assert json.loads(seen.out) == json.loads(json.dumps(often(hybrid).facts()))
     assert picture.stat().st_size > 0
-    assert "MTBF 10 h each); one every 18.8 min." in run(*asked).out
+    assert "MTBF 10 h each); one every 18.8 min." in run(*command).out
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ({"checkpoint": "60"}, "--checkpoint '60' is not a time with a unit; write for example 60s"),
         (
@@ -78,10 +78,10 @@ def test_the_command_prints_one_document(run: Make, hybrid: Plan, tmp_path: Path
         ),
     ],
 )
-def test_what_cannot_be_reckoned_is_one_line(hybrid: Plan, asked: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_reckoned_is_one_line(hybrid: Plan, options: dict[str, Any], message: str) -> None:
     with pytest.raises(HolmesError) as error:
-        hs.goodput(hybrid, **({"checkpoint": "10s", "restart": "60s"} | asked))
-    assert str(error.value) == said
+        hs.goodput(hybrid, **({"checkpoint": "10s", "restart": "60s"} | options))
+    assert str(error.value) == message
 
 
 def test_the_picture_has_its_highest_point_at_dalys_interval(hybrid: Plan) -> None:

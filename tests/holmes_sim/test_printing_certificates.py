@@ -30,14 +30,14 @@ PROOF = Certificate(
 )  # fmt: skip
 
 
-def test_the_space_is_told_in_a_line():
+def test_the_space_is_reported_in_a_line():
     assert searched(PROOF) == (
         "Searched: tp 1-8, pp 1-30, dp 16, ep 1 or 2, microbatch size 1-96 (13), schedules 1f1b, interleaved (vpp 2-6), zb-h1, "
         "ZeRO 1-3, recompute none or full. Outside: 1f1b-deepspeed, gpipe; ZeRO 0; vpp 5, 7-15; more in plan.json."
     )
 
 
-def test_a_pinned_space_is_told_in_a_line():
+def test_a_pinned_space_is_reported_in_a_line():
     space = (Axis("tp", (2,)), Axis("schedule", ("1f1b",)), Axis("vpp", (1,)), Axis("zero_stage", (0,)))
     assert searched(replace(PROOF, space=space, outside=())) == "Searched: tp 2, schedule 1f1b, ZeRO 0."
     assert searched(replace(PROOF, space=space, outside=("cp 2",))) == "Searched: tp 2, schedule 1f1b, ZeRO 0. Outside: cp 2."

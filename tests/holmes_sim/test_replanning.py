@@ -45,7 +45,7 @@ def test_the_new_plan_names_the_hosts_that_are_left(hybrid: Plan) -> None:
     assert repr(found).startswith("without ib/node0, roce/node1: step ")
 
 
-def test_nobody_moves_where_that_is_asked_for(hybrid: Plan) -> None:
+def test_no_rank_moves_if_that_is_requested(hybrid: Plan) -> None:
     """Half of each stage is lost: dp 8 becomes dp 4 with twice the microbatches, on the hosts that are left."""
     found = hs.replan(hybrid, ["ib/node0", "roce/node1"], stay=True)
     assert (found.moves.moving, found.moves.staying, found.moves.nbytes) == (0, 16, 0.0)
@@ -85,11 +85,11 @@ def test_staying_is_taken_where_it_is_as_fast(hybrid: Plan, monkeypatch: pytest.
     assert hs.replan(plan, lost).moves.moving == 0
 
 
-def test_the_command_writes_the_plan_and_tells_what_moves(run: Make, written: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_plan_and_prints_what_moves(run: Make, written: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.json"
     pins = ("--tp", 2, "--pp", 2, "--dp", 4, "--microbatch-size", 4, "--recompute", "none", "--schedule", "1f1b")
-    asked = ("replan", written, "--lost", "ib-node0", "--lost", "roce/node1", *pins, "--time-limit", 5)
-    seen = run(*asked, "--json", "-o", new)
+    command = ("replan", written, "--lost", "ib-node0", "--lost", "roce/node1", *pins, "--time-limit", 5)
+    seen = run(*command, "--json", "-o", new)
     assert seen.code == 0
     facts = json.loads(seen.out)
     assert facts["format"] == "holmes-sim/replan/1"
@@ -98,7 +98,7 @@ def test_the_command_writes_the_plan_and_tells_what_moves(run: Make, written: Pa
     assert facts["ranks"]["staying"] + facts["ranks"]["moving"] == facts["ranks"]["all"] == 16
     assert facts["step_s"]["after"] > facts["step_s"]["before"]
     assert facts["plan"]["placement"] == json.loads(new.read_text())["placement"]
-    said = run(*asked).out
+    said = run(*command).out
     assert "ib/node1 is now ib/node0 (host ib-node1)." in said
     assert f"{facts['ranks']['moving']} of 16 ranks move" in said
 

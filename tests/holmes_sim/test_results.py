@@ -75,7 +75,7 @@ def test_the_changes_are_a_frame(plan):
 def test_a_simulated_step_is_two_frames(plan):
     run = hs.simulate(plan)
     assert list(run.frame.columns) == [
-        "place", "clusters", "layers", "compute_s", "exposed_communication_s", "bubble_s", "peak_memory_bytes",
+        "pp_rank", "clusters", "layers", "compute_s", "exposed_communication_s", "bubble_s", "peak_memory_bytes",
         "memory_limit_bytes",
     ]  # fmt: skip
     assert list(run.frame["layers"]) == [4, 4]
@@ -118,7 +118,7 @@ def test_charts_are_at_hand():
 
 
 @pytest.mark.parametrize(
-    ("asked", "line"),
+    ("call", "line"),
     [
         (lambda plan: hs.plan("lab"), "a topology is expected, not 'lab'; hs.load(name or file) gives one"),
         (lambda plan: hs.what_if("lab"), "a topology is expected, not 'lab'; hs.load(name or file) gives one"),
@@ -130,7 +130,7 @@ def test_charts_are_at_hand():
         (lambda plan: hs.trouble(plan, jitter="1%", seeds=[]), "seeds: at least one seed is needed"),
     ],
 )
-def test_what_is_no_topology_or_plan_is_one_line(plan, asked, line):
+def test_what_is_no_topology_or_plan_is_one_line(plan, call, line):
     with pytest.raises(hs.HolmesError) as refused:
-        asked(plan)
+        call(plan)
     assert str(refused.value) == line

@@ -211,7 +211,7 @@ def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_fault_of_a_case_is_told_with_its_line(right: str, wrong: str, line: str, tmp_path: Path) -> None:
+def test_a_fault_of_a_case_is_reported_with_its_line(right: str, wrong: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     text = HOLMES.read_text()
     assert right in text
@@ -223,7 +223,7 @@ def test_a_fault_of_a_case_is_told_with_its_line(right: str, wrong: str, line: s
     assert found.startswith(f"{path}:{number}: {line}")
 
 
-def test_faults_of_topology_and_case_are_told_together(tmp_path: Path) -> None:
+def test_faults_of_topology_and_case_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(HOLMES.read_text().replace("a100-sxm4-80gb", "a100", 1).replace("step_s: 7.74", "step_s: fast"))
     with pytest.raises(TopologyError) as caught:
@@ -240,7 +240,7 @@ def test_faults_of_topology_and_case_are_told_together(tmp_path: Path) -> None:
         (("calibrate",), 2, "none of the cases can be simulated"),
     ],
 )
-def test_cases_that_cannot_be_simulated_are_told_and_no_traceback(
+def test_cases_that_cannot_be_simulated_are_reported_and_no_traceback(
     arguments: tuple[str, ...], code: int, words: str,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -2,8 +2,8 @@
 
 CHAKRA_PROTO names schema/protobuf/et_def.proto of mlcommons/chakra; protoc compiles it. Read of the nodes: whom a rank sends to
 (pp), over which groups of comm_groups.json its collectives go (tp, cp, ep, and the ranks that share gradients), microbatches.
-Raises where a node waits for one that does not stand before it, a message has no counterpart of its tag and bytes, a rank plays
-a collective of a group it is not in, or the ranks of a group play unlike collectives: ASTRA-sim would wait for ever.
+Raises where a node waits for one that does not stand before it, a message has no counterpart of its tag and bytes, a rank runs
+a collective of a group it is not in, or the ranks of a group run different collectives: ASTRA-sim would wait for ever.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 class Seen:
-    """What the traces have told so far. `played` is a hash of the collectives of each rank of each group, in their order."""
+    """What the traces contain so far. `collectives` is a hash of the collectives of each rank of each group, in their order."""
 
     def __init__(self, groups: dict[int, list[int]]):
         self.groups = groups
         self.pairs: set[tuple[int, int]] = set()
         self.open: collections.Counter[tuple[int, ...]] = collections.Counter()
-        self.played: dict[int, dict[int, int]] = collections.defaultdict(dict)
+        self.collectives: dict[int, dict[int, int]] = collections.defaultdict(dict)
         self.numbers: dict[str, set[int]] = collections.defaultdict(set)
         self.forwards: dict[int, set[str]] = collections.defaultdict(set)
 
@@ -86,12 +86,12 @@ class Seen:
         """Raise where ranks would wait for one another for ever."""
         if self.open:
             raise ValueError(f"messages without counterpart: {list(self.open.items())[:3]}")
-        for number, of_rank in self.played.items():
+        for number, of_rank in self.collectives.items():
             if len({of_rank.get(rank) for rank in self.groups[number]}) > 1:
-                raise ValueError(f"the ranks of group {number} play unlike collectives")
+                raise ValueError(f"the ranks of group {number} run different collectives")
 
     def kinds(self) -> dict[str, list[list[int]]]:
-        """The groups of every kind that is played."""
+        """The groups of every kind that has a collective."""
         listed = {kind: [sorted(self.groups[number]) for number in self.numbers[kind]] for kind in ("tp", "cp", "ep")}
         gradients = {(self.groups[number][0], rank) for number in self.numbers["dp"] for rank in self.groups[number][1:]}
         found = {kind: sorted(ranks) for kind, ranks in listed.items()} | {
@@ -119,7 +119,7 @@ class Seen:
         number = int(facts["pg_name"])
         if rank not in self.groups[number]:
             raise ValueError(f"rank {rank}: {node.name} is over {self.groups[number]}")
-        self.played[number][rank] = hash((self.played[number].get(rank), facts["comm_type"], facts["comm_size"]))
+        self.collectives[number][rank] = hash((self.collectives[number].get(rank), facts["comm_type"], facts["comm_size"]))
         self.numbers[KIND.match(node.name)[1] or "cp"].add(number)
 
 

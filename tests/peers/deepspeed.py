@@ -124,9 +124,9 @@ def _bounds(module: dict[str, Any], recomputes: bool) -> tuple[int, int]:
     specs = [LayerSpec(Embedding, 1, 1), *[LayerSpec(torch.nn.Linear, 1, 1) for _ in range(count - 2)], LayerSpec(Head, 1, 1)]
     made = module["Pipeline"](specs)
     made._precompute_checkpointable_values()
-    plain = [type(layer) is torch.nn.Linear for layer in made.forward_funcs]
-    assert made.is_checkpointable_results == (plain if recomputes else []), made.is_checkpointable_results
-    assert made.partitions()[0] == 0 and made.partitions()[-1] == count and sum(plain) > 0
+    linear = [type(layer) is torch.nn.Linear for layer in made.forward_funcs]
+    assert made.is_checkpointable_results == (linear if recomputes else []), made.is_checkpointable_results
+    assert made.partitions()[0] == 0 and made.partitions()[-1] == count and sum(linear) > 0
     return max(made._local_start - 1, 0), min(made._local_stop - 1, count - 2)
 
 
@@ -137,9 +137,9 @@ def _schedule(microbatches: int, stages: int) -> None:
     for stage in range(stages if stages > 1 else 0):
         steps = list(schedule.TrainSchedule(micro_batches=microbatches, stages=stages, stage_id=stage).steps())
         kinds = {schedule.ForwardPass: "F", schedule.BackwardPass: "B"}
-        played = "".join(kinds[type(word)] for step in steps for word in step if type(word) in kinds)
+        sequence = "".join(kinds[type(word)] for step in steps for word in step if type(word) in kinds)
         ahead = min(stages - stage - 1, microbatches)
-        assert played == "F" * ahead + "FB" * (microbatches - ahead) + "B" * ahead, played
+        assert sequence == "F" * ahead + "FB" * (microbatches - ahead) + "B" * ahead, sequence
         for names in ([type(word).__name__ for word in step] for step in steps):
             if "RecvGrad" in names and "SendActivation" in names:
                 assert names.index("RecvGrad") < names.index("SendActivation"), names

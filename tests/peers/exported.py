@@ -64,9 +64,9 @@ def facts(plan: Plan) -> dict[str, Any]:
     for kind in ("tp", "pp", "dp", "cp", "ep"):
         found[f"groups.{kind}"] = sorted(sorted(group.ranks) for group in plan.groups if group.kind == kind)
     if config.dp * config.cp > 1:
-        places, alike = range(config.world_size // (config.tp * config.dp * config.cp)), range(config.dp * config.cp)
+        pp_ranks, alike = range(config.world_size // (config.tp * config.dp * config.cp)), range(config.dp * config.cp)
         found["groups.gradients"] = sorted(
-            sorted(config.rank(tp, index, place) for index in alike) for place in places for tp in range(config.tp)
+            sorted(config.rank(tp, index, pp_rank) for index in alike) for pp_rank in pp_ranks for tp in range(config.tp)
         )
     return found
 

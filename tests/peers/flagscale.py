@@ -85,10 +85,10 @@ def run(config: Any, folder: Path) -> tuple[dict[str, str], dict[str, str], list
     """Host of every rank, type of every host, and the arguments, from the scripts that FlagScale writes for hosts."""
     with unittest.mock.patch.object(sys, "stdout", sys.stderr):
         runner = runner_train.SSHTrainRunner(config)
-        asked, count = config.experiment.runner, len(runner.resources)
+        options, count = config.experiment.runner, len(runner.resources)
         for node, (host, resources) in enumerate(runner.resources.items()):
             runner_train.run_node(
-                runner._run_each, node, host, resources, runner.user_envs, asked, count, "first", 1, False, True, False
+                runner._run_each, node, host, resources, runner.user_envs, options, count, "first", 1, False, True, False
             )  # fmt: skip
     shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
     hosts: dict[str, str] = {}
@@ -132,12 +132,12 @@ def namespace(words: list[str]) -> argparse.Namespace:
 
 
 def groups_of(args: argparse.Namespace, infos: list[dict[str, Any]]) -> tuple[dict[str, list[list[int]]], list[int], int]:
-    """Groups by kind, layers by place, replicas."""
-    asked: dict[str, set[tuple[int, ...]]] = {}
+    """Groups by kind, layers by pipeline rank, replicas."""
+    requested: dict[str, set[tuple[int, ...]]] = {}
 
     def create(ranks: Any = None, backend: Any = None, group_desc: str = "", **_: Any) -> object:
         if backend != "gloo":
-            asked.setdefault(group_desc, set()).add(tuple(ranks))
+            requested.setdefault(group_desc, set()).add(tuple(ranks))
         return object()
 
     def gather(found: list[Any], own: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ def groups_of(args: argparse.Namespace, infos: list[dict[str, Any]]) -> tuple[di
         dist.destroy_process_group()
     assert sum(mesh[4] for mesh in args.hetero_process_meshes) == len(args.hetero_pipeline_layer_split)
     whole = set(map(tuple, context.get_global_all_group_ranks("pp")))
-    found = {kind: sorted(list(ranks) for ranks in asked.get(name, ()) if len(ranks) > 1) for name, kind in KINDS.items()}
+    found = {kind: sorted(list(ranks) for ranks in requested.get(name, ()) if len(ranks) > 1) for name, kind in KINDS.items()}
     found["pp"] = sorted(list(ranks) for ranks in whole if len(ranks) > 1)
     return found, args.hetero_pipeline_layer_split, args.hetero_process_meshes[0][3]
 
@@ -170,4 +170,4 @@ def check_networks(folder: Path) -> None:
     meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
     for group in json.loads((folder / "plan.json").read_text())["groups"]:
         network = shim.network(table, group["ranks"])
-        assert network in meant.get(group["transport"], (network,)), f"{group} is told {network}"
+        assert network in meant.get(group["transport"], (network,)), f"{group} has network {network}"

@@ -2,8 +2,9 @@
 
 Its parser and checks (megatron/training/arguments.py) read the arguments of every device type; HeteroContext sorts the ranks by
 types and hosts; initialize_model_parallel asks for the groups through hetnet.py, which reads config.json;
-_get_layer_info of the legacy models, or get_num_layers_to_build of the others, says the layers of every place; its calculator
-the microbatches. No group is built and nothing goes to a device; Transformer Engine and Apex are not needed and stand empty.
+_get_layer_info of the legacy models, or get_num_layers_to_build of the others, says the layers of every pipeline rank; its
+calculator the microbatches. No group is built and nothing goes to a device; Transformer Engine and Apex are not needed and
+stand empty.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         own = sorted(int(rank) for rank in hosts if hosts[rank] == host)
         assert [rank % len(own) for rank in own] == list(range(len(own))), "the local rank is the rank modulo devices"
     words = (folder / "holmes.args").read_text().split()
-    for _, asked in launching.scripts(folder):
-        assert asked.training_script_args[1:] == [
+    for _, options in launching.scripts(folder):
+        assert options.training_script_args[1:] == [
             "${arguments[@]}",
             "--hetero-current-device-type",
             "$HETERO_DEVICE_TYPE",
@@ -76,7 +77,7 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "world_size": world,
         "hosts": hosts,
         "groups": groups,
-        "layers": [layers_of(args, place) for place in range(args.pipeline_model_parallel_size)],
+        "layers": [layers_of(args, pp_rank) for pp_rank in range(args.pipeline_model_parallel_size)],
         "microbatches": microbatches.build_num_microbatches_calculator(args).get(),
         "microbatch_size": args.micro_batch_size,
         "global_batch_size": args.global_batch_size,
@@ -97,12 +98,12 @@ def parse(words: list[str], device_type: str, world: int) -> Any:
 
 def groups_of(folder: Path, args: Any, infos: list[dict[str, Any]]) -> dict[str, list[list[int]]]:
     """Groups by kind; raises where a type's settings, or the shim, give one another network than the plan."""
-    asked: list[tuple[str, tuple[int, ...], str | None]] = []
+    requested: list[tuple[str, tuple[int, ...], str | None]] = []
     switched: list[str] = []
 
     def new_group(ranks: Any, backend: Any = None, pg_options: Any = None, **_: Any) -> object:
         if backend != "gloo":
-            asked.append((pg_options, tuple(ranks), switched.pop() if switched else None))
+            requested.append((pg_options, tuple(ranks), switched.pop() if switched else None))
         return object()
 
     def gather(found: list[Any], _: Any) -> None:
@@ -148,7 +149,7 @@ def groups_of(folder: Path, args: Any, infos: list[dict[str, Any]]) -> dict[str,
         dist.destroy_process_group()
     assert context.to_physical_ranks(range(len(infos))) == list(range(len(infos))), "its ranks are the plan's"
     shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
-    for kind, ranks, device_type in asked:
+    for kind, ranks, device_type in requested:
         if device_type is not None and len(ranks) > 1:
             network = shim.network(table, list(ranks))
             assert (device_type != "heter") or network in ("Socket", None), f"{kind} {ranks}: {network}"
@@ -156,11 +157,11 @@ def groups_of(folder: Path, args: Any, infos: list[dict[str, Any]]) -> dict[str,
             assert device_type == "heter" or network is None or rdma == (network == "IB"), f"{kind} {ranks}: {network}"
     meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
     found: dict[str, list[list[int]]] = {
-        kind: sorted(list(ranks) for name, ranks, _ in asked if name == kind and len(ranks) > 1) for kind in KINDS
+        kind: sorted(list(ranks) for name, ranks, _ in requested if name == kind and len(ranks) > 1) for kind in KINDS
     }
     for group in plan_groups(folder):
         network = shim.network(table, group["ranks"])
-        assert network in meant.get(group["transport"], (network,)), f"{group} is told {network}"
+        assert network in meant.get(group["transport"], (network,)), f"{group} has network {network}"
     return found
 
 
@@ -169,21 +170,21 @@ def plan_groups(folder: Path) -> list[dict[str, Any]]:
     return groups
 
 
-def layers_of(args: Any, place: int) -> int:
-    """Layers of a place of the pipeline: its legacy models follow the arguments, the others do not."""
-    places = types.SimpleNamespace(
-        get_pipeline_model_parallel_rank=lambda: place,
+def layers_of(args: Any, pp_rank: int) -> int:
+    """Layers of a pipeline rank: its legacy models follow the arguments, the others do not."""
+    parallel_state = types.SimpleNamespace(
+        get_pipeline_model_parallel_rank=lambda: pp_rank,
         get_pipeline_model_parallel_world_size=lambda: args.pipeline_model_parallel_size,
         get_virtual_pipeline_model_parallel_world_size=lambda: None,
     )
     if args.use_mcore_models:
-        with unittest.mock.patch.object(transformer_block, "parallel_state", places):
+        with unittest.mock.patch.object(transformer_block, "parallel_state", parallel_state):
             config = types.SimpleNamespace(
                 num_layers=args.num_layers, pipeline_model_parallel_size=args.pipeline_model_parallel_size
             )
             return int(transformer_block.get_num_layers_to_build(config))
     with (
-        unittest.mock.patch.object(transformer, "mpu", places),
+        unittest.mock.patch.object(transformer, "mpu", parallel_state),
         unittest.mock.patch.object(dist, "barrier", lambda: None),
         unittest.mock.patch.object(dist, "get_world_size", lambda: 0),
     ):

@@ -4,7 +4,7 @@ The JobSet is checked against the schema of JobSet's own CRD, in which unknown k
 them); JOBSET_CRD names that file (kubernetes-sigs/jobset, config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml). Where
 kubectl is on the PATH, `kubectl kustomize` must give the same JobSet, with and without Kueue's component, and the ConfigMap.
 `hosts` and `world_size`: every pod that the JobSet asks for runs what its container does, with a torchrun that tells what it
-was called with; the ranks of the host that a pod plays are the rank table's.
+was called with; the ranks of the host of a pod are the rank table's.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def versions() -> dict[str, str]:
     """The CRD by its content, and kubectl's version."""
     found = {"jobset CRD": hashlib.sha256(Path(os.environ["JOBSET_CRD"]).read_bytes()).hexdigest()[:12]}
     if shutil.which("kubectl"):
-        told = json.loads(subprocess.check_output(["kubectl", "version", "--client", "-o", "json"], text=True))
-        found |= {"kubectl": told["clientVersion"]["gitVersion"], "kustomize": told["kustomizeVersion"]}
+        client = json.loads(subprocess.check_output(["kubectl", "version", "--client", "-o", "json"], text=True))
+        found |= {"kubectl": client["clientVersion"]["gitVersion"], "kustomize": client["kustomizeVersion"]}
     return found
 
 
@@ -74,8 +74,8 @@ def _pods(folder: Path, jobset: dict[str, Any]) -> Iterator[tuple[str, list[str]
             for index in range(spec["completions"]):
                 variables = given | {"JOB_COMPLETION_INDEX": str(index), "PATH": f"{scratch}:{os.environ['PATH']}"}
                 words = [program, script.replace("/holmes", str(folder))]
-                told = subprocess.check_output(words, env=variables, text=True).splitlines()
-                yield f"{jobset['metadata']['name']}-{job['name']}-0-{index}.{jobset['metadata']['name']}", told
+                output = subprocess.check_output(words, env=variables, text=True).splitlines()
+                yield f"{jobset['metadata']['name']}-{job['name']}-0-{index}.{jobset['metadata']['name']}", output
 
 
 def _kustomized(folder: Path, jobset: dict[str, Any]) -> None:
@@ -100,10 +100,10 @@ def _kustomized(folder: Path, jobset: dict[str, Any]) -> None:
 
 def _built(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """ConfigMap and JobSet as kustomize builds them."""
-    told = subprocess.run(["kubectl", "kustomize", str(folder)], text=True, capture_output=True)
-    if told.returncode:
-        raise ValueError(f"kubectl kustomize: {told.stderr.strip()}")
-    by_kind = {document["kind"]: document for document in yaml.safe_load_all(told.stdout)}
+    result = subprocess.run(["kubectl", "kustomize", str(folder)], text=True, capture_output=True)
+    if result.returncode:
+        raise ValueError(f"kubectl kustomize: {result.stderr.strip()}")
+    by_kind = {document["kind"]: document for document in yaml.safe_load_all(result.stdout)}
     return by_kind["ConfigMap"], by_kind["JobSet"]
 
 

@@ -29,7 +29,7 @@ def load(path: Path) -> Any:
 
 
 def scripts(folder: Path) -> Iterator[tuple[str, Any]]:
-    """(host, what torchrun is asked) of every script, read by torchrun's own parser."""
+    """(host, options of torchrun) of every script, read by torchrun's own parser."""
     for script in sorted((folder / "launch").glob("*.sh")):
         line = next(line for line in script.read_text().splitlines() if line.startswith("exec torchrun"))
         words = shlex.split(re.sub(r"\$\{MASTER_\w+:-([^}]*)\}", r"\1", line))
@@ -40,10 +40,10 @@ def hosts(folder: Path, entry: str) -> dict[str, str]:
     """Host of every rank, as torchrun and the shim have it: nodes in order, each with its processes."""
     shim, table = load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
     nodes = {}
-    for host, asked in scripts(folder):
-        assert asked.training_script.endswith("holmes_launch.py")
-        assert asked.training_script_args[0] == entry
-        nodes[asked.node_rank] = (host, int(asked.nproc_per_node), int(asked.nnodes))
+    for host, options in scripts(folder):
+        assert options.training_script.endswith("holmes_launch.py")
+        assert options.training_script_args[0] == entry
+        nodes[options.node_rank] = (host, int(options.nproc_per_node), int(options.nnodes))
     assert sorted(nodes) == list(range(len(nodes)))
     world = sum(processes for _, processes, _ in nodes.values())
     found = {}

@@ -3,7 +3,7 @@
 - hosts: torch.distributed.run parses the line of every host's script; the shim of the folder says each process's rank.
 - groups: parallel_state.initialize_model_parallel, as Megatron-LM calls it, in a fake process group of the launch's size; what
   it asks torch for is written down with the options that it made of nccl.yaml, and the network of every group is held against
-  the plan's own groups: those over TCP must be told Socket (by nccl.yaml or by the shim), those over RDMA must not.
+  the plan's own groups: those over TCP must use Socket (by nccl.yaml or by the shim), those over RDMA must not.
 - layers: TransformerConfig and PipelineParallelLayerLayout, stage by stage.
 - microbatches: num_microbatches_calculator.
 
@@ -152,11 +152,11 @@ def read_groups(
     folder: Path, plan: dict[str, Any], flags: dict[str, str], world: int, sizes: tuple[int, int, int, int]
 ) -> dict[str, list[list[int]]]:
     """Groups by kind, as initialize_model_parallel asks for them; raises where one has another network than the plan's."""
-    asked: list[tuple[str, tuple[int, ...], str | None]] = []
+    requested: list[tuple[str, tuple[int, ...], str | None]] = []
 
     def new_group(ranks: Any = None, backend: Any = None, pg_options: Any = None, group_desc: Any = None, **_: Any) -> object:
         if backend is None:
-            asked.append((group_desc, tuple(ranks), pg_options and pg_options.config.net_name))
+            requested.append((group_desc, tuple(ranks), pg_options and pg_options.config.net_name))
         return object()
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
@@ -177,15 +177,15 @@ def read_groups(
         dist.new_group = true
         dist.destroy_process_group()
     shim, table = launching.load(folder / "holmes_launch.py"), json.loads((folder / "ranks.json").read_text())
-    told = {ranks: name or shim.network(table, list(ranks)) for _, ranks, name in asked}
+    network_of = {ranks: name or shim.network(table, list(ranks)) for _, ranks, name in requested}
     meant = {"tcp": ("Socket",), "rdma": ("IB", None)}
     for group in plan["groups"]:
-        network = told[tuple(sorted(group["ranks"]))]
-        assert network in meant.get(group["transport"], (network,)), f"{group} is told {network}"
-    for description, ranks, name in asked:
+        network = network_of[tuple(sorted(group["ranks"]))]
+        assert network in meant.get(group["transport"], (network,)), f"{group} has network {network}"
+    for description, ranks, name in requested:
         network = shim.network(table, list(ranks))
         assert name in (None, network) or network is None, f"{description} {ranks}: nccl.yaml {name}, fabrics {network}"
-    instances = [ranks for description, ranks, _ in asked if description == "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP"]
+    instances = [ranks for description, ranks, _ in requested if description == "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP"]
     size = plan["config"].get("zero_shard_size")
     assert all(len(ranks) == size for ranks in instances)
     assert bool(instances) == (size is not None and size < world // (tp * pp))
@@ -193,7 +193,7 @@ def read_groups(
     named = {line.split(":")[0] for line in nccl.read_text().splitlines() if line[0] != "#"} if nccl.exists() else set()
     assert named <= known, f"nccl.yaml names {named - known}, which parallel_state does not ask for"
     found: dict[str, list[list[int]]] = {kind: [] for kind in KINDS.values()}
-    for description, ranks, _ in asked:
+    for description, ranks, _ in requested:
         if description in KINDS and len(ranks) > 1:
             found[KINDS[description]].append(list(ranks))
     return {kind: sorted(groups) for kind, groups in found.items()}

@@ -42,8 +42,8 @@ def versions() -> dict[str, str]:
     """Open MPI's versions by their first number."""
     found = {}
     for program, environment in _mpiruns():
-        told = subprocess.check_output([program, "--version"], env=environment, text=True)
-        version = re.search(r"\d+\.\d+\.\d+", told)[0]
+        output = subprocess.check_output([program, "--version"], env=environment, text=True)
+        version = re.search(r"\d+\.\d+\.\d+", output)[0]
         found[f"openmpi {version[0]}"] = version
     return found
 
@@ -55,9 +55,9 @@ def read(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
     for program, environment in _mpiruns()[: 2 if few else 1]:
         version = re.search(r"\d", subprocess.check_output([program, "--version"], env=environment, text=True))[0]
         for script in (BLOCKS, RANKFILE) if version == "5" else (BLOCKS,):
-            found[f"{script} mapped by {version}"] = _mapped(_told(folder / script, program, DISPLAY[version], environment))
+            found[f"{script} mapped by {version}"] = _mapped(_output(folder / script, program, DISPLAY[version], environment))
             if few and version == "5":
-                found[f"{script} started"] = _started(_told(folder / script, program, START, environment))
+                found[f"{script} started"] = _started(_output(folder / script, program, START, environment))
     first = next(iter(found.values()))
     if any(one != first for one in found.values()):
         raise ValueError(f"they differ: {found}")
@@ -85,7 +85,7 @@ def _mpiruns() -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def _told(script: Path, program: str, options: str, environment: dict[str, str]) -> str:
+def _output(script: Path, program: str, options: str, environment: dict[str, str]) -> str:
     """What a script prints with these options in front of its own, up to PATIENCE: 5.0.11 now and then waits for ever when all
     its processes have ended."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -98,33 +98,33 @@ def _told(script: Path, program: str, options: str, environment: dict[str, str])
             (Path(scratch) / name).write_text(text)
             (Path(scratch) / name).chmod(0o755)
         named = environment | {"PATH": f"{scratch}:{environment['PATH']}", "PYTHON": f"{scratch}/python"}
-        told = Path(scratch) / "told"
-        with told.open("w") as file, contextlib.suppress(subprocess.TimeoutExpired):
+        output = Path(scratch) / "output"
+        with output.open("w") as file, contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(["bash", str(script), "train.py"], env=named, stdout=file, stderr=file, timeout=PATIENCE)
-        return told.read_text(errors="replace")
+        return output.read_text(errors="replace")
 
 
-def _mapped(told: str) -> dict[str, str]:
+def _mapped(output: str) -> dict[str, str]:
     found, host = {}, ""
-    for line in told.splitlines():
+    for line in output.splitlines():
         node = re.search(r"Data for node: (\S+)", line)
         rank = re.search(r"Process rank: (\d+)|Data for proc: \[.*,(\d+)\]", line)
         host = node[1] if node else host
         if rank:
             found[rank[1] or rank[2]] = host
-    return _by_rank(found, told)
+    return _by_rank(found, output)
 
 
-def _started(told: str) -> dict[str, str]:
+def _started(output: str) -> dict[str, str]:
     found = {}
-    for rank, host, script, cores in re.findall(r"rank (\d+) sent to (\S*) is of (\S*) with (\d+) cores", told):
+    for rank, host, script, cores in re.findall(r"rank (\d+) sent to (\S*) is of (\S*) with (\d+) cores", output):
         if host != script or int(cores) != len(os.sched_getaffinity(0)):
             raise ValueError(f"rank {rank} on {host} runs the script of {script} on {cores} cores")
         found[rank] = host
-    return _by_rank(found, told)
+    return _by_rank(found, output)
 
 
-def _by_rank(found: dict[str, str], told: str) -> dict[str, str]:
+def _by_rank(found: dict[str, str], output: str) -> dict[str, str]:
     if not found:
-        raise ValueError(f"no rank is told of: {told[-500:]}")
+        raise ValueError(f"no rank is reported: {output[-500:]}")
     return dict(sorted(found.items(), key=lambda pair: int(pair[0])))

@@ -3,7 +3,7 @@
 Read by slurmctld, over nodes of State=CLOUD that never come up: each component's nodes and GPUs; other nodes than its cluster's
 raise. `hosts` and `world_size`: up to MOST hosts the job is run by slurmd, every node a slurmd on the loopback (without the
 GPUs, for which slurmd wants device files); beyond that by bash, where a stub of srun starts a task on each of slurmctld's
-nodes. torchrun is a stub that tells what it was called with; the ranks of the host that a node plays are the rank table's.
+nodes. torchrun is a stub that prints what it was called with; the ranks of the host of a node are the rank table's.
 
 Debian packages: slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge and what they need, version 22.05. Installed, or
 unpacked with `dpkg -x` under the folder that SLURM_ROOT names. Nothing listens beyond the loopback.
@@ -179,10 +179,10 @@ def _run(folder: Path, clusters: dict[str, list[str]]) -> dict[str, list[str]]:
             _until(lambda: "idle" in _call(["sinfo", "-h", "-o", "%t"], environment).split(), "no slurmd came up")
             _submit(job, launch, here, environment)
             _until(lambda: not _call(["squeue", "-h"], environment), "the job did not end")
-            told = (here / "job.out").read_text() if (here / "job.out").exists() else ""
+            output = (here / "job.out").read_text() if (here / "job.out").exists() else ""
         seen = _seen(Path(scratch))
     if not seen:
-        raise ValueError(f"nothing was started: {told}")
+        raise ValueError(f"nothing was started: {output}")
     return seen
 
 
@@ -220,8 +220,8 @@ def _controller(nodes: list[str]) -> Iterator[tuple[Path, dict[str, str]]]:
 
 @contextlib.contextmanager
 def _process(arguments: list[str], log: Path, environment: dict[str, str]) -> Iterator[None]:
-    with log.open("w") as told:
-        process = subprocess.Popen(arguments, stdout=told, stderr=told, env=environment, start_new_session=True)
+    with log.open("w") as output:
+        process = subprocess.Popen(arguments, stdout=output, stderr=output, env=environment, start_new_session=True)
         try:
             yield
         finally:
@@ -244,9 +244,9 @@ def _call(words: list[str], environment: dict[str, str], good: tuple[int, ...] =
     return done.stdout.strip()
 
 
-def _until(asked: Any, otherwise: str, seconds: float = 90) -> Any:
+def _until(condition: Any, otherwise: str, seconds: float = 90) -> Any:
     end = time.monotonic() + seconds
-    while not (found := asked()):
+    while not (found := condition()):
         if time.monotonic() > end:
             raise TimeoutError(otherwise)
         time.sleep(0.2)

@@ -8,7 +8,7 @@
 - `microbatches`, `microbatch_size`, `global_batch_size`: as Trainer.__init__ divides them.
 
 Seen, not returned: parameters of the model and ranks that share weights are the plan's; every module of the model is in one
-stage; the schedule that pipelining_fn builds loads the CSV, validates it, and torch's simulator plays it to its end.
+stage; the schedule that pipelining_fn builds loads the CSV, validates it, and torch's simulator runs it to its end.
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ def _groups(config: Any, world: int, shared_by: int | None) -> dict[str, list[li
 
 
 def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
-    """Stages and schedule of every place: place r is that of rank r x (world / pp)."""
+    """Stages and schedule of every pipeline rank: pipeline rank r is that of rank r x (world / pp)."""
     import torch
 
-    places = config.parallelism.pipeline_parallel_degree
+    pp = config.parallelism.pipeline_parallel_degree
     layers: dict[int, list[int]] = {}
     kept: list[str] = []
-    for place in range(places):
-        with _Fake(place * world // places, world):
+    for pp_rank in range(pp):
+        with _Fake(pp_rank * world // pp, world):
             schedule, *_ = config.model_spec.pipelining_fn(
                 model, device=torch.device("meta"), model_config=config.model_spec.model, loss_fn=print,
                 parallelize_fn=config.model_spec.parallelize_fn, **_how(config, world),
@@ -148,22 +148,22 @@ def _pipeline(config: Any, model: Any, world: int) -> dict[str, Any]:
                 layers[stage.stage_index] = sorted(map(int, chunk.layers))
                 kept += [name for name in ("tok_embeddings", "norm", "lm_head") if getattr(chunk, name) is not None]
                 assert stage.is_first == (chunk.tok_embeddings is not None) and stage.is_last == (chunk.lm_head is not None)
-            _play(schedule)
+            _simulate(schedule)
     order = [layers[stage] for stage in sorted(layers)]
     assert sorted(kept) == ["lm_head", "norm", "tok_embeddings"], kept
     assert [layer for stage in order for layer in stage] == list(range(len(model.layers))), order
     return {"layers": [len(stage) for stage in order], "first_layers": [stage[0] for stage in order]}
 
 
-def _play(schedule: Any) -> None:
-    """Play what torch keeps as data of a schedule: computation and messages. It raises where they would wait for ever."""
+def _simulate(schedule: Any) -> None:
+    """Simulate what torch keeps as data of a schedule: computation and messages. It raises where they would wait for ever."""
     from torch.distributed.pipelining import schedules
 
-    told = getattr(schedule, "pipeline_order_with_comms", None)
-    if told is not None:
+    by_rank = getattr(schedule, "pipeline_order_with_comms", None)
+    if by_rank is not None:
         sharding = (schedules.UNSHARD, schedules.RESHARD, schedules.REDUCE_GRAD)
-        plain = {place: [act for act in row if act.computation_type not in sharding] for place, row in told.items()}
-        schedules._simulate_comms_compute(plain, lambda stage: schedule.stage_index_to_group_rank[stage], schedule._num_stages)
+        kept = {pp_rank: [act for act in row if act.computation_type not in sharding] for pp_rank, row in by_rank.items()}
+        schedules._simulate_comms_compute(kept, lambda stage: schedule.stage_index_to_group_rank[stage], schedule._num_stages)
 
 
 def _parameters(model: dict[str, Any]) -> int:

@@ -38,7 +38,7 @@ def test_an_unknown_strategy_is_named_with_the_known_ones():
         api.compare(hybrid(), ("magic",))
 
 
-def test_a_row_for_each_strategy_in_the_order_asked():
+def test_a_row_for_each_strategy_in_the_requested_order():
     rows = api.compare(hybrid(), ("megatron", "certified", "holmes"))
     assert [row.name for row in rows] == ["megatron", "certified", "holmes"]
     assert all(row.plan is not None and row.reason == "" for row in rows)
@@ -57,11 +57,11 @@ def test_a_strategy_without_a_plan_says_why():
 
 
 def test_one_workshop_thinks_every_answer_out_once(monkeypatch):
-    question, told = hybrid(), []
-    context = PlanningContext(question, told.append)
+    question, progress = hybrid(), []
+    context = PlanningContext(question, progress.append)
     first = api.plan(question, "megatron", context)
     assert api.row(question, "megatron", context).plan is first
-    assert [text for text in told if text == "strategy megatron"] == ["strategy megatron"]
+    assert [text for text in progress if text == "strategy megatron"] == ["strategy megatron"]
 
 
 @dataclass
@@ -117,11 +117,11 @@ def test_ctrl_c_leaves_the_rows_done_so_far(clocked, stops, left):
 
 
 def test_progress_names_the_strategy_at_work():
-    told: list[str] = []
-    api.compare(hybrid(), ("megatron", "certified"), told.append)
-    assert told[:2] == ["megatron (1 of 2)", "certified (2 of 2)"]
-    assert len(told) > 2
-    assert all(text.startswith("certified (2 of 2): ") for text in told[2:])
+    progress: list[str] = []
+    api.compare(hybrid(), ("megatron", "certified"), progress.append)
+    assert progress[:2] == ["megatron (1 of 2)", "certified (2 of 2)"]
+    assert len(progress) > 2
+    assert all(text.startswith("certified (2 of 2): ") for text in progress[2:])
 
 
 def test_what_was_infeasible_once_is_so_again():

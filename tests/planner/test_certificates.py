@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.certificates.bounds import Bounds, lies
+from benchmarks.certificates.bounds import Bounds, evenly_options
 from benchmarks.certificates.brute import best, naive, plans
 from benchmarks.certificates.fleets import draw, size
 from benchmarks.certificates.judge import NEAR, certified, features, judge
@@ -58,7 +58,7 @@ def test_quick_bounds_are_no_higher_than_closed_forms_and_memory_is_the_plans(se
     bounds = Bounds(question)
     every = ((shape, stages) for shape in shapes(question) for stages in pipelines(question, shape))
     for shape, stages in itertools.islice(every, 0, None, 1 + size(question) // 100):
-        for evenly in lies(question.topology.fleet.cluster(stages[0][0]), shape, stages):
+        for evenly in evenly_options(question.topology.fleet.cluster(stages[0][0]), shape, stages):
             try:
                 plan = build(question, shape, stages, "by hand", evenly)
             except (NoRoute, NotDefined):
@@ -73,9 +73,9 @@ def test_the_space_of_two_machines_counted_by_hand():
     """Two devices in two nodes, two layers, two sequences."""
     question = _on_two_nodes(1, {"layers": 2}, 2, Wishes(recompute="none"))
     found = [(shape, stages) for shape in shapes(question) for stages in pipelines(question, shape)]
-    # dp 1, sizes 1 and 2: three plain schedules with one place or two, interleaved with two chunks of one place
+    # dp 1, sizes 1 and 2: three schedules without chunks on one stage or two, interleaved with two chunks on one rank
     alone = 2 * (3 * 2 + 1)
-    # dp 2, size 1: one place, under four schedules (interleaved with two chunks), ZeRO 1 and 2 with both overlaps, and ZeRO 3
+    # dp 2, size 1: one stage, under four schedules (interleaved with two chunks), ZeRO 1 and 2 with both overlaps, and ZeRO 3
     both = 4 * 5
     assert len(found) == len(set(found)) == alone + both
     assert size(question) == alone + both
@@ -92,7 +92,7 @@ def test_a_bound_is_not_above_a_plan_that_was_pinned(wishes):
     assert step(free) <= step(pinned) * (1 + NEAR)
 
 
-def test_plans_of_one_place_lie_evenly_too():
+def test_brute_force_also_tries_single_stages_on_evenly_used_nodes():
     """Of six replicas on two nodes of four, four lie on the first node, or three."""
     question = _on_two_nodes(4, {"layers": 2}, 6, Wishes(dp=6, recompute="none", schedule="1f1b", zero_stage=1))
     shape = next(shapes(question))

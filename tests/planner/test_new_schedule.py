@@ -53,7 +53,7 @@ def copied(monkeypatch) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def asked():
+def request_of():
     """Two clusters of unequal devices and a batch of eight. With 3.08e9 bytes, the microbatches in flight decide what fits."""
 
     def request(memory: float = 80e9, **wishes: object) -> Request:
@@ -74,10 +74,10 @@ def planned(request: Request) -> Plan:
     return api.plan(request, "certified", PlanningContext(request))
 
 
-def test_a_copy_of_1f1b_gives_the_plan_of_1f1b(asked, copied):
+def test_a_copy_of_1f1b_gives_the_plan_of_1f1b(request_of, copied):
     facts = {name: getattr(schedules.get("1f1b"), name) for name in ("FORWARDS_FIRST", "WHOLE_ROUNDS", "WARM_UP")}
     copy = copied("1f1b", **facts)
-    plan, expected = (planned(asked(schedule=name, tp=1, pp=4)) for name in (copy, "1f1b"))
+    plan, expected = (planned(request_of(schedule=name, tp=1, pp=4)) for name in (copy, "1f1b"))
     assert plan.config.schedule == copy
     assert (plan.stages, plan.placement, plan.prediction) == (expected.stages, expected.placement, expected.prediction)
     assert plan.certificate.lower_bound_s == expected.certificate.lower_bound_s
@@ -85,24 +85,24 @@ def test_a_copy_of_1f1b_gives_the_plan_of_1f1b(asked, copied):
 
 @pytest.mark.parametrize("original", ["1f1b", "gpipe", "zb-h1", "zb-h2", "interleaved"])
 @pytest.mark.parametrize("memory", [80e9, 3.084e9, 3.081e9])
-def test_bounds_of_a_schedule_that_declares_nothing_hold(asked, copied, original, memory):
+def test_bounds_of_a_schedule_that_declares_nothing_hold(request_of, copied, original, memory):
     """No bound of the copy is above a plan of the original, which is a plan of the copy, too."""
     copy = copied(original)
     wishes = {"tp": 1, "dp": 1, "microbatch_size": 1, "recompute": "none"}
     try:
-        best = planned(asked(memory, schedule=original, **wishes))
+        best = planned(request_of(memory, schedule=original, **wishes))
     except Infeasible:
         with pytest.raises(Infeasible):
-            planned(asked(memory, schedule=copy, **wishes))
+            planned(request_of(memory, schedule=copy, **wishes))
         return
-    plan = planned(asked(memory, schedule=copy, **wishes))
+    plan = planned(request_of(memory, schedule=copy, **wishes))
     assert plan.config.schedule == copy and fits(plan)
     assert plan.certificate.lower_bound_s <= best.prediction.step_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("facts", [{}, {"SEARCHED": True}, {"SEARCHED": False}])
-def test_a_new_schedule_is_searched_unless_it_says_otherwise(asked, copied, facts):
-    request = asked(tp=1, dp=1, pp=4, vpp=1)
+def test_a_new_schedule_is_searched_unless_it_says_otherwise(request_of, copied, facts):
+    request = request_of(tp=1, dp=1, pp=4, vpp=1)
     before = planned(request)
     copy = copied("1f1b", **facts)
     (found,) = (axis.values for axis in axes(request) if axis.name == "schedule")
@@ -113,8 +113,8 @@ def test_a_new_schedule_is_searched_unless_it_says_otherwise(asked, copied, fact
 
 
 @pytest.mark.parametrize("strategy", ["alpa", "amp", "dt_fm", "hethub", "holmes", "megatron", "metis", "random"])
-def test_every_strategy_plans_with_a_new_schedule(asked, copied, strategy):
-    request = asked(schedule=copied("1f1b"), tp=1, pp=4)
+def test_every_strategy_plans_with_a_new_schedule(request_of, copied, strategy):
+    request = request_of(schedule=copied("1f1b"), tp=1, pp=4)
     assert api.plan(request, strategy, PlanningContext(request)).config.schedule == request.wishes.schedule
 
 

@@ -23,7 +23,7 @@ def on(plan) -> set[str]:
     return {device.cluster for device in plan.placement}
 
 
-def test_what_was_played_before_an_interrupt_is_an_answer(monkeypatch):
+def test_what_was_simulated_before_an_interrupt_is_a_result(monkeypatch):
     whole, searched = certified.plan, []
 
     def interrupted(question, context):
@@ -108,16 +108,16 @@ def test_a_slow_cluster_that_costs_next_to_nothing_is_the_cheapest():
 
 
 @pytest.mark.parametrize("objective", ["cost", "energy"])
-def test_the_certificate_tells_how_far_the_objective_is_from_its_bound(objective):
+def test_the_certificate_shows_how_far_the_objective_is_from_its_bound(objective):
     question = two_clusters()
     found, _ = plan_for(objective, question, "certified", PlanningContext(question))
-    told = found.certificate
-    assert told is not None
-    assert (told.objective, told.objective_s) == (objective, value(found, "step-time"))
-    assert told.lower_bound_per_token == least(PlanningContext(question), (objective,))[0]
-    assert told.gap == 1 - told.lower_bound_per_token / value(found, objective)
-    assert 0 <= told.gap < 1
-    assert told.status == ("optimal" if told.gap <= Budgets().optimal_gap else "feasible")
+    certificate = found.certificate
+    assert certificate is not None
+    assert (certificate.objective, certificate.objective_s) == (objective, value(found, "step-time"))
+    assert certificate.lower_bound_per_token == least(PlanningContext(question), (objective,))[0]
+    assert certificate.gap == 1 - certificate.lower_bound_per_token / value(found, objective)
+    assert 0 <= certificate.gap < 1
+    assert certificate.status == ("optimal" if certificate.gap <= Budgets().optimal_gap else "feasible")
 
 
 def test_unknown_objectives_and_other_strategies_are_refused():
@@ -129,7 +129,7 @@ def test_unknown_objectives_and_other_strategies_are_refused():
 
 @pytest.mark.parametrize("wishes", [Wishes(tp=1, recompute="none"), Wishes(tp=2, recompute="none"), Wishes(recompute="full")])
 @pytest.mark.parametrize("facts", [FACTS, {"fast": {"price": 3.0, "watts": 90.0}, "slow": {"price": 1.0, "watts": 10.0}}])
-def test_no_plan_that_is_played_lies_below_a_bound(facts, wishes):
+def test_no_simulated_plan_is_below_a_bound(facts, wishes):
     question = replace(two_clusters(facts), wishes=wishes)
     bounds = least(PlanningContext(question), tuple(OBJECTIVES))
     plans = pareto_front.explore(question, PlanningContext(question), tuple(OBJECTIVES))

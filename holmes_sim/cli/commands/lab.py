@@ -43,14 +43,14 @@ def command(
 ) -> None:
     """Run a plan in network namespaces with real packets, and compare the measured step with the simulated one."""
     from holmes_sim import commands, running
-    from holmes_sim.torch_backend.run_options import Asked
+    from holmes_sim.torch_backend.run_options import RunOptions
 
     given = commands.read_plan(plan)
     out.distinct(plan, output, chart)
     out.can_be_written(output, chart)
     out.can_be_drawn(chart)
     with out.progress(f"{given.config.world_size} ranks in the lab"):
-        answer = running.run_in_lab(given, Asked(steps, compute, scale, str(output or "")))
+        answer = running.run_in_lab(given, RunOptions(steps, compute, scale, str(output or "")))
     held = answer.held
     if chart is not None:
         from holmes_sim import charts

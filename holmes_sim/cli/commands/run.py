@@ -43,18 +43,18 @@ def command(
 ) -> None:
     """Train a few steps of a plan with torch, and compare the measured step with the simulated one."""
     from holmes_sim import commands, running
-    from holmes_sim.torch_backend.run_options import Asked
+    from holmes_sim.torch_backend.run_options import RunOptions
     from sim.errors import HolmesError
 
     given = commands.read_plan(plan)
     out.distinct(plan, output)
     out.can_be_written(output)
-    asked = Asked(steps, compute, scale, str(output or ""), device=device)
+    options = RunOptions(steps, compute, scale, str(output or ""), device=device)
     if running.is_launched() and not local:
-        held = running.as_rank(given, asked)
+        held = running.as_rank(given, options)
     elif local:
         with out.progress(f"running {given.config.world_size} ranks"):
-            held = running.run_here(given, asked)
+            held = running.run_here(given, options)
     else:
         ranks = given.config.world_size
         raise HolmesError(f"{plan}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")

@@ -139,6 +139,6 @@ def _many(given: Plan, kinds: dict[str, str | None], seeds: int, trace: Path | N
     from holmes_sim import printing
 
     out.show(printing.step_distribution(found))
-    effort = f"Distinct steps simulated: {found.played}, in {found.seconds:.1f} s."
+    effort = f"Distinct steps simulated: {found.distinct_steps}, in {found.seconds:.1f} s."
     cut = f"Interrupted after {len(found.seeds)} of {seeds} seeds." if found.interrupted else ""
     out.note(" ".join(filter(None, [cut, effort, *(f"Written to {path}." for path in (trace, chart) if path)])))

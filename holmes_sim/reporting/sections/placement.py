@@ -61,7 +61,7 @@ def _words(plan: Plan) -> str:
     """A text alternative of the drawing."""
     used = {cluster.name: set[int]() for cluster in plan.fleet.clusters}
     for rank, device in enumerate(plan.placement):
-        used[device.cluster].add(plan.config.place(rank)[2])
+        used[device.cluster].add(plan.config.coordinates(rank)[2])
     each = [f"{name}: {'stages ' + ', '.join(map(str, sorted(stages))) if stages else 'idle'}" for name, stages in used.items()]
     return f"Drawing of {plan.fleet.devices} devices and the pipeline stages on them. {'; '.join(each)}."
 
@@ -92,29 +92,29 @@ def _nodes(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) ->
 
     def stages_of_node(node: int) -> tuple[int | None, ...]:
         found = (ranks.get(Device(cluster.name, node, index)) for index in range(cluster.node.count))
-        return tuple(None if rank is None else plan.config.place(rank)[2] for rank in found)
+        return tuple(None if rank is None else plan.config.coordinates(rank)[2] for rank in found)
 
-    for places, run in groupby(range(cluster.nodes), stages_of_node):
+    for pp_ranks, run in groupby(range(cluster.nodes), stages_of_node):
         nodes = list(run)
-        first = _node(cluster, nodes[0], places, ranks, size, "node")
-        again = "".join(_node(cluster, node, places, ranks, size, "node again") for node in nodes[1:]) if each else ""
+        first = _node(cluster, nodes[0], pp_ranks, ranks, size, "node")
+        again = "".join(_node(cluster, node, pp_ranks, ranks, size, "node again") for node in nodes[1:]) if each else ""
         times = f'<span class="times">{len(nodes)} ×</span>' if len(nodes) > 1 else ""
         yield f'<span class="run">{times}{first}{again}</span>'
 
 
-def _node(cluster: Cluster, node: int, places: tuple[int | None, ...], ranks: Ranks, size: int, look: str) -> str:
+def _node(cluster: Cluster, node: int, pp_ranks: tuple[int | None, ...], ranks: Ranks, size: int, look: str) -> str:
     """A node as SVG: a square for each device, in two rows from four devices on, at most eight in a row."""
-    count = len(places)
+    count = len(pp_ranks)
     rows = 1 if count < 4 else max(2, -(-count // 8))
     columns, pitch = -(-count // rows), size + GAP
     squares = []
-    for index, place in enumerate(places):
+    for index, pp_rank in enumerate(pp_ranks):
         x, y = GAP + index % columns * pitch, GAP + index // columns * pitch
         device = Device(cluster.name, node, index)
         words, fill, text = "idle", "var(--idle)", ""
-        if place is not None:
-            words, fill = f"rank {ranks[device]}, stage {place}", f"var(--p{place})"
-            text = f'<text x="{x + size / 2:g}" y="{y + size / 2 + 4:g}" fill="var(--p{place}-ink)">{place}</text>'
+        if pp_rank is not None:
+            words, fill = f"rank {ranks[device]}, stage {pp_rank}", f"var(--p{pp_rank})"
+            text = f'<text x="{x + size / 2:g}" y="{y + size / 2 + 4:g}" fill="var(--p{pp_rank}-ink)">{pp_rank}</text>'
         square = f'<rect x="{x}" y="{y}" width="{size}" height="{size}" rx="2" fill="{fill}"/>'
         squares.append(f"<g><title>{escape(str(device))}: {words}</title>{square}{text}</g>")
     area = f'width="{GAP + columns * pitch}" height="{GAP + rows * pitch}"'
@@ -147,9 +147,9 @@ def _trunk(trunk: Trunk) -> str:
 def _legend(plan: Plan) -> str:
     """The layers of each stage, and the number of idle devices."""
     items = []
-    for place in range(plan.config.pp):
-        layers = [f"{plan.stages[s].first}–{plan.stages[s].past_last - 1}" for s in plan.stages_of(place)]
-        items.append(f"<li>{chip(place)} layers {', '.join(layers)}</li>")
+    for pp_rank in range(plan.config.pp):
+        layers = [f"{plan.stages[s].first}–{plan.stages[s].past_last - 1}" for s in plan.stages_of(pp_rank)]
+        items.append(f"<li>{chip(pp_rank)} layers {', '.join(layers)}</li>")
     idle = plan.fleet.devices - plan.config.world_size
     if idle:
         items.append(f'<li><span class="chip" style="background:var(--idle)">&nbsp;</span> idle: {idle:,} devices</li>')

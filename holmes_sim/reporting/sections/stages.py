@@ -30,22 +30,22 @@ def _stages(contents: Contents) -> str:
     plan = contents.plan
     peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(plan)
     rows = []
-    for row in contents.run.places:
-        place = row.pp_rank
-        clusters, nodes, devices, _ = plans.location(plan, place)
+    for row in contents.run.pipeline_ranks:
+        pp_rank = row.pp_rank
+        clusters, nodes, devices, _ = plans.location(plan, pp_rank)
         layers = "+".join(
-            number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(place)
+            number(f"layers/{s}", plan.stages[s].layers, str(plan.stages[s].layers)) for s in plan.stages_of(pp_rank)
         )
-        share = peaks[place] / limits[place]
+        share = peaks[pp_rank] / limits[pp_rank]
         full = f'<meter min="0" max="1" high="0.95" value="{share:.4f}" aria-label="share of memory"></meter> '
         seconds = [
-            number(f"places/{place}/{key}", value, time_text(float(f"{value:.3g}")))
+            number(f"pipeline_ranks/{pp_rank}/{key}", value, time_text(float(f"{value:.3g}")))
             for key, value in (("compute", row.compute), ("exposed", row.exposed), ("bubble", row.bubble))
         ]
         rows.append([
-            chip(place), escape(clusters), nodes, escape(devices), layers,
-            number(f"plan/prediction/peak_memory_bytes/{place}", peaks[place], f"{peaks[place] / GIBI:.3g} GiB"),
-            full + number(f"memory/{place}/share", share, f"{share:.0%}"), *seconds,
+            chip(pp_rank), escape(clusters), nodes, escape(devices), layers,
+            number(f"plan/prediction/peak_memory_bytes/{pp_rank}", peaks[pp_rank], f"{peaks[pp_rank] / GIBI:.3g} GiB"),
+            full + number(f"memory/{pp_rank}/share", share, f"{share:.0%}"), *seconds,
         ])  # fmt: skip
     headers = ("stage", "cluster", "nodes", "device", "layers", "memory", "of the limit", "compute", "exposed", "bubble")
     return table(headers, rows, "Stages", words=("stage", "cluster", "device"))

@@ -32,17 +32,17 @@ def html(contents: Contents) -> str:
 
 def _bars(found: Compared) -> str:
     """A bar of samples/s for each plan, on a pale bar that ends at its upper bound."""
-    most = max(promised.samples_per_s / promised.upper_bound_fraction for _, _, promised in found.ranked)
-    mine = found.asked[0]
+    most = max(prediction.samples_per_s / prediction.upper_bound_fraction for _, _, prediction in found.ranked)
+    mine = found.strategies[0]
     rows = []
-    for name, _, promised in found.ranked:
-        rate, bound = promised.samples_per_s / most, promised.samples_per_s / promised.upper_bound_fraction / most
+    for name, _, prediction in found.ranked:
+        rate, bound = prediction.samples_per_s / most, prediction.samples_per_s / prediction.upper_bound_fraction / most
         look = "rate mine" if name == mine else "rate"
         rows.append(
             f'<div><span class="who">{escape(name)}</span><div class="track">'
             f'<span class="bound" style="width:{100 * bound:.2f}%"></span>'
             f'<span class="{look}" style="width:{100 * rate:.2f}%"></span></div>'
-            f'<span class="much">{promised.samples_per_s:.4g} samples/s</span></div>'
+            f'<span class="much">{prediction.samples_per_s:.4g} samples/s</span></div>'
         )
     return f'<div class="compared" aria-hidden="true">{"".join(rows)}</div>'
 
@@ -53,15 +53,15 @@ def _table(found: Compared, objective: str) -> str:
     best = found.ranked[0][2].step_s
     by = () if objective == "step-time" else (objective,)
     rows = []
-    for name, plan, promised in found.ranked:
-        of, slower = f"comparison/rows/{facts[name]}", promised.step_s / best - 1
+    for name, plan, prediction in found.ranked:
+        of, slower = f"comparison/rows/{facts[name]}", prediction.step_s / best - 1
         rows.append([
-            f"{escape(name)}{' (this plan)' if name == found.asked[0] else ''}",
-            number(f"{of}/step_s", promised.step_s, time_text(promised.step_s)),
-            number(f"{of}/samples_per_s", promised.samples_per_s, f"{promised.samples_per_s:.4g}"),
+            f"{escape(name)}{' (this plan)' if name == found.strategies[0] else ''}",
+            number(f"{of}/step_s", prediction.step_s, time_text(prediction.step_s)),
+            number(f"{of}/samples_per_s", prediction.samples_per_s, f"{prediction.samples_per_s:.4g}"),
             number(f"{of}/slower_than_best", slower, f"{slower:.1%}") if slower else "fastest",
-            number(f"{of}/upper_bound_fraction", promised.upper_bound_fraction, f"{promised.upper_bound_fraction:.1%}"),
-            *(certificates.amount(kind, getattr(promised, OBJECTIVES[kind])) for kind in by),
+            number(f"{of}/upper_bound_fraction", prediction.upper_bound_fraction, f"{prediction.upper_bound_fraction:.1%}"),
+            *(certificates.amount(kind, getattr(prediction, OBJECTIVES[kind])) for kind in by),
             escape(plans.short_layout(plan)),
         ])  # fmt: skip
     for row in found.without:

@@ -57,13 +57,13 @@ def hold_messages(found: Traces) -> None:
 
 def hold_groups(groups: Groups, found: Traces) -> None:
     """All ranks of a group, and no others, come to the same collectives in the same order."""
-    heard: dict[str, dict[int, list[tuple[int, int]]]] = {}
+    by_group: dict[str, dict[int, list[tuple[int, int]]]] = {}
     for rank, trace in enumerate(found):
         for node in trace:
             if node.type == COLLECTIVE:
-                mine = heard.setdefault(of(node, "pg_name"), {}).setdefault(rank, [])
+                mine = by_group.setdefault(of(node, "pg_name"), {}).setdefault(rank, [])
                 mine.append((of(node, "comm_type"), of(node, "comm_size")))
-    for number, ranks in heard.items():
+    for number, ranks in by_group.items():
         assert sorted(ranks) == sorted(groups.ranks[int(number)])
         assert all(mine == ranks[min(ranks)] for mine in ranks.values())
 
@@ -72,10 +72,10 @@ def hold_bytes(plan: Plan, groups: Groups, found: Traces) -> None:
     """Payloads by kind of message and operation are the program's; an all_gather counts what each rank brings."""
     config = plan.config
     for rank, trace in enumerate(found):
-        _, dp_cp, place = config.place(rank)
+        _, dp_cp, pp_rank = config.coordinates(rank)
         wanted: dict[str, float] = {}
         many: Counter[str] = Counter()
-        for action in lowering.program(plan, place, config.microbatches_of(dp_cp)):
+        for action in lowering.program(plan, pp_rank, config.microbatches_of(dp_cp)):
             if action.kind in ("send", "recv"):
                 name = action.kind
             elif action.kind in ("collective", "start", "ring"):
@@ -87,29 +87,29 @@ def hold_bytes(plan: Plan, groups: Groups, found: Traces) -> None:
                 wanted["all_reduce"] = wanted.get("all_reduce", 0.0) + action.nbytes / config.shards
                 many["all_reduce"] += 1
             many[name] += 1
-        told: dict[str, float] = {}
+        sent: dict[str, float] = {}
         for node in trace:
             if node.type == COMPUTE:
                 continue
             name = {SEND: "send", RECEIVE: "recv"}.get(node.type) or NAMES[of(node, "comm_type")]
             size = len(groups.ranks[int(of(node, "pg_name"))]) if name == "all_gather" else 1
-            told[name] = told.get(name, 0.0) + of(node, "comm_size") * size
-        assert told.keys() == wanted.keys()
+            sent[name] = sent.get(name, 0.0) + of(node, "comm_size") * size
+        assert sent.keys() == wanted.keys()
         for name, nbytes in wanted.items():
-            assert abs(told[name] - nbytes) <= 0.5 * many[name] * (config.world_size if name == "all_gather" else 1) + 1e-6
+            assert abs(sent[name] - nbytes) <= 0.5 * many[name] * (config.world_size if name == "all_gather" else 1) + 1e-6
 
 
 def hold_compute(plan: Plan, found: Traces) -> None:
     durations = Durations(plan)
     for rank, trace in enumerate(found):
-        _, dp_cp, place = plan.config.place(rank)
+        _, dp_cp, pp_rank = plan.config.coordinates(rank)
         computing = ("F", "B", "W", "optimizer", "ring")
-        program = lowering.program(plan, place, plan.config.microbatches_of(dp_cp))
+        program = lowering.program(plan, pp_rank, plan.config.microbatches_of(dp_cp))
         seconds = sum(durations.of(rank, action) for action in program if action.kind in computing)
         assert abs(sum(node.microseconds for node in trace) - seconds / MICRO) <= 0.5001
 
 
-def played(found: Traces, groups: Groups) -> int:
+def microseconds_of(found: Traces, groups: Groups) -> int:
     """Microseconds of all traces together on a network without time; raises where they wait for one another for ever.
 
     A player of its own: a receive ends with its send, a collective when all its ranks have come."""
@@ -155,7 +155,7 @@ def played(found: Traces, groups: Groups) -> int:
     return max(at)
 
 
-def told(plan: Plan, rank: int) -> list[tuple[Any, ...]]:
+def attributes(plan: Plan, rank: int) -> list[tuple[Any, ...]]:
     """(name, what it waits for, (src, dst, tag) or (operation, group), bytes) of every node of a rank, ids counted from 1."""
     found = []
     for node in traces(plan)[1][rank]:
@@ -175,7 +175,7 @@ def test_a_tiny_plan_written_out() -> None:
     their gradients in fp32 742272. Stage 1 has two vectors of 96 more, of the last norm."""
     plan = builders.plan(fleet(cluster(nodes=2, devices=2)), pp=2, dp=2, microbatches=2, layers=(1, 1))
     assert Groups(plan).ranks == {1: (0, 1), 2: (2, 3)}
-    assert told(plan, 1) == [
+    assert attributes(plan, 1) == [
         ("start dp all_gather.0", (), (2, "1"), 185568),
         ("F0", (1,), (), 0),
         ("send F0", (2,), (1, 3, 0), 12288),
@@ -188,7 +188,7 @@ def test_a_tiny_plan_written_out() -> None:
         ("start dp reduce_scatter.0", (1, 9), (7, "1"), 742272),
         ("optimizer", (9, 10), (), 0),
     ]
-    assert told(plan, 2) == [
+    assert attributes(plan, 2) == [
         ("start dp all_gather.0", (), (2, "2"), 185760),
         ("recv F0", (), (0, 2, 0), 12288),
         ("F0", (1, 2), (), 0),
@@ -207,7 +207,7 @@ def test_sends_that_overlap_hold_nothing_but_one_another() -> None:
     """Interleaved, two stages a rank: rank 0 sends activations and gradients to the same peer; none has the tag of another."""
     one = fleet(cluster(devices=2))
     plan = builders.plan(one, pp=2, vpp=2, microbatches=2, layers=(1,) * 4, schedule="interleaved")
-    found = told(plan, 0)
+    found = attributes(plan, 0)
     sends = [(index, name, facts) for index, (name, _, facts, _) in enumerate(found, 1) if name.startswith("send")]
     assert sorted(facts for _, _, facts in sends) == [(0, 1, tag) for tag in (0, 4, 5, 8, 12, 13)]
     waited = {before for _, after, _, _ in found for before in after}
@@ -221,7 +221,7 @@ def test_attention_around_a_ring_goes_on_beside_the_messages() -> None:
     gradients in the backward twice that. The tensor-parallel ranks of a stage with both ends meet three times each way."""
     plan = builders.plan(fleet(cluster(nodes=2, devices=2)), tp=2, cp=2, layers=(1,), zero_stage=0, overlap_grad_reduce=False)
     assert Groups(plan).ranks == {1: (0, 1), 2: (2, 3), 3: (0, 2), 4: (1, 3), 5: (0, 2), 6: (1, 3)}
-    assert told(plan, 3) == [
+    assert attributes(plan, 3) == [
         ("F0", (), (), 0),
         ("ring F0", (1,), (2, "4"), 6144),
         ("ring F0", (1,), (), 0),
@@ -244,7 +244,7 @@ def test_blocks_that_share_state_reduce_inside_and_then_across() -> None:
     machines = fleet(cluster(nodes=2, devices=2))
     plan = builders.plan(machines, dp=4, layers=(1,), zero_shard_size=2, overlap_param_gather=False)
     assert Groups(plan).ranks == {1: (0, 1), 2: (2, 3), 3: (0, 2), 4: (1, 3)}
-    assert told(plan, 2) == [
+    assert attributes(plan, 2) == [
         ("F0", (), (), 0),
         ("B0", (1,), (), 0),
         ("start dp reduce_scatter.0", (2,), (7, "2"), 1037952),
@@ -278,7 +278,7 @@ def test_a_trace_takes_the_engines_time_where_the_network_takes_none() -> None:
     @settings(max_examples=40)
     def law(plan: Plan) -> None:
         groups, found = traces(plan)
-        assert played(found, groups) * MICRO == pytest.approx(engine.simulate(plan).step_s, rel=1e-4)
+        assert microseconds_of(found, groups) * MICRO == pytest.approx(engine.simulate(plan).step_s, rel=1e-4)
 
     law()
 

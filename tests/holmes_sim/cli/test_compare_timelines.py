@@ -40,7 +40,7 @@ def test_a_simulated_timeline_has_no_error(run, files):
     assert errors == {"+0.0%"}
 
 
-def test_promised_simulated_and_measured_times_are_compared(run, files, monkeypatch):
+def test_predicted_simulated_and_measured_times_are_compared(run, files, monkeypatch):
     monkeypatch.chdir(files["plan"].parent)
     seen = run("compare", "measured.json", "plan.json")
     assert (seen.code, seen.err) == (0, "")
@@ -48,7 +48,7 @@ def test_promised_simulated_and_measured_times_are_compared(run, files, monkeypa
     assert lines[0].startswith("holmes-hybrid-4: gpt-3.6b ")
     assert lines[3].startswith("measured.json: measured step of ")
     assert " with paced compute, the median of 3 (from " in lines[3]
-    assert lines[4] == "Promised and simulated times are multiplied by 20, the time scale of this run."
+    assert lines[4] == "Predicted and simulated times are multiplied by 20, the time scale of this run."
     for title in ("Step, mean over ranks (in s)", "Stages, mean over ranks (in s)", "Communication, mean over ranks (in s)"):
         assert title in lines
     errors = {word for line in lines for word in line.split() if word.endswith("%")}

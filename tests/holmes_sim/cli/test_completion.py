@@ -86,9 +86,9 @@ def test_completion_imports_no_heavy_module(line):
         "heavy = ['pandas', 'matplotlib', 'pulp', 'networkx', 'simpy', 'numpy', 'pydantic', 'yaml']\n"
         "print(sorted(name for name in heavy if name in sys.modules))"
     )
-    asked = {"_HOLMES_SIM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    variables = {"_HOLMES_SIM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | asked, capture_output=True, text=True, check=True, cwd=HOME
+        [sys.executable, "-c", script], env=os.environ | variables, capture_output=True, text=True, check=True, cwd=HOME
     )
     assert len(done.stdout.splitlines()) > 5
     pydantic = ["pydantic"] if "pydantic" in done.stdout.splitlines()[-1] else []  # newer versions of typer stand on it

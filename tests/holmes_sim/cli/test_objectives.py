@@ -25,14 +25,14 @@ LITTLE = ("--tp", "2", "--dp", "8", "--microbatch-size", "4", "--recompute", "no
 
 
 def test_a_plan_has_its_energy_and_with_prices_its_cost(run, plan_file, priced):
-    promised = json.loads(plan_file.read_text())["prediction"]
-    assert promised["usd_per_token"] is None
+    prediction = json.loads(plan_file.read_text())["prediction"]
+    assert prediction["usd_per_token"] is None
     seen = run("simulate", plan_file)
-    assert f"{promised['joules_per_token']:.4g} J per token" in seen.out
+    assert f"{prediction['joules_per_token']:.4g} J per token" in seen.out
     assert "USD" not in seen.out
     document = json.loads(run("plan", priced, *HYBRID[2:], "--json").out)
     tokens = 768 * 2048
-    assert document["prediction"]["usd_per_token"] == pytest.approx(32 * 2 / 3600 * promised["step_s"] / tokens, rel=1e-9)
+    assert document["prediction"]["usd_per_token"] == pytest.approx(32 * 2 / 3600 * prediction["step_s"] / tokens, rel=1e-9)
     assert "USD per million tokens" in run("plan", priced, *HYBRID[2:]).out
 
 

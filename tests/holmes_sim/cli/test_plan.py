@@ -105,8 +105,8 @@ def test_plan_by_another_strategy(run, strategy):
 
 
 def test_set_changes_a_value_of_the_topology(run):
-    asked = ("plan", "holmes-hybrid-4", "--strategy", "megatron", "--tp", "8", "--microbatch-size", "4", "--json")
-    plain, changed = (json.loads(run(*asked, *more).out) for more in ((), ("--set", "workload.global_batch_size=384")))
-    assert (plain["workload"]["global_batch_size"], changed["workload"]["global_batch_size"]) == (768, 384)
-    wider = json.loads(run(*asked, "--set", "clusters.ib.node.nics[0].bandwidth=400 Gbit/s").out)
+    command = ("plan", "holmes-hybrid-4", "--strategy", "megatron", "--tp", "8", "--microbatch-size", "4", "--json")
+    unchanged, changed = (json.loads(run(*command, *more).out) for more in ((), ("--set", "workload.global_batch_size=384")))
+    assert (unchanged["workload"]["global_batch_size"], changed["workload"]["global_batch_size"]) == (768, 384)
+    wider = json.loads(run(*command, "--set", "clusters.ib.node.nics[0].bandwidth=400 Gbit/s").out)
     assert wider["topology"]["clusters"]["ib"]["node"]["nics"][0]["bandwidth"] == "400 Gbit/s"

@@ -50,10 +50,10 @@ def test_simulate_prints_an_explanation_as_json(run, plan_file):
 
 
 def test_simulate_prints_an_explanation_as_text(run, plan_file):
-    plain, seen = run("simulate", plan_file), run("simulate", plan_file, "--explain")
+    without, seen = run("simulate", plan_file), run("simulate", plan_file, "--explain")
     assert seen.code == 0
-    assert seen.out.startswith(plain.out)
-    words = seen.out.removeprefix(plain.out)
+    assert seen.out.startswith(without.out)
+    words = seen.out.removeprefix(without.out)
     for heading in ("Where a rank's ", "Critical path of ", "Critical path in order"):
         assert heading in words, heading
     rows = {line.split()[0]: line.split() for line in words.splitlines() if line}

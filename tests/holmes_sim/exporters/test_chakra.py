@@ -72,7 +72,7 @@ def test_network_of_one_host() -> None:
     }  # fmt: skip
 
 
-def test_networks_that_dimensions_cannot_tell() -> None:
+def test_networks_that_dimensions_cannot_express() -> None:
     one = fleet(cluster("a", 2, 4))
     askew = (Device("a", 1, 0), Device("a", 0, 0), Device("a", 0, 1), Device("a", 1, 1))
     thin = fleet(cluster("a", 2, 1, fabric=Fabric(1, 4.0)))
@@ -118,7 +118,7 @@ def test_more_groups_than_streams_have_numbers_are_refused(two_hosts: Plan, monk
         ({"ep": 2, "shape": {"experts": 4, "experts_per_token": 2}}, "ASTRA-sim forwards an all_to_all of some of the ranks"),
     ],
 )
-def test_what_astra_sim_plays_otherwise_is_told(shape: dict[str, Any], line: str) -> None:
+def test_what_astra_sim_simulates_otherwise_is_reported(shape: dict[str, Any], line: str) -> None:
     machines = fleet(cluster(devices=4))
-    assert any(told.startswith(line) for told in chakra.launch(builders.plan(machines, dp=2, **shape)).assumed)
-    assert not any(told.startswith(line) for told in chakra.launch(builders.plan(machines, dp=2)).assumed)
+    assert any(text.startswith(line) for text in chakra.launch(builders.plan(machines, dp=2, **shape)).assumed)
+    assert not any(text.startswith(line) for text in chakra.launch(builders.plan(machines, dp=2)).assumed)

@@ -77,7 +77,7 @@ def test_what_is_launched_is_complete_and_what_is_not_has_its_reason(target, fea
 
 
 @pytest.mark.parametrize("target", ["torchrun", "megatron", "holmes", "torchtitan"])
-def test_a_host_is_told_its_script_by_its_name_in_the_plan(target):
+def test_a_host_finds_its_script_by_its_name_in_the_plan(target):
     """Not by `hostname -s`: a host may be named in full, or called after its cluster."""
     how = exporters.get(target).launch(features.plan_of(features.FEATURES[0])).how
     assert "bash FOLDER/launch/HOST.sh" in how

@@ -102,23 +102,23 @@ def test_every_rank_loads_the_environment_of_its_host(two_fabrics, tmp_path):
     script += "print(os.environ['NCCL_IB_DISABLE'], os.environ['RANK'], sys.argv[1:], pathlib.Path(sys.path[-1]).name)\n"
     train = tmp_path / "train.py"
     train.write_text(f"import torch.distributed\n{script}")
-    told = os.environ | {"HOLMES_HOST": "ro-node0.site", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "6"}
+    variables = os.environ | {"HOLMES_HOST": "ro-node0.site", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "6"}
     line = [sys.executable, tmp_path / "launch" / "holmes_rank.py", tmp_path / "train.py", "--steps", "3"]
-    ran = subprocess.run(line, env=told, check=True, capture_output=True, text=True)
+    ran = subprocess.run(line, env=variables, check=True, capture_output=True, text=True)
     assert ran.stdout == "1 5 ['--steps', '3'] launch\n"
     train.write_text(script)
     for short in ("ro-node0", "ro-node0.site.example"):
-        ran = subprocess.run(line, env=told | {"HOLMES_HOST": short}, check=True, capture_output=True, text=True)
+        ran = subprocess.run(line, env=variables | {"HOLMES_HOST": short}, check=True, capture_output=True, text=True)
         assert ran.stdout == "1 5 ['--steps', '3'] launch\n", "named up to the first dot alone"
-    lost = subprocess.run(line, env=told | {"HOLMES_HOST": "other"}, check=False, capture_output=True, text=True)
+    lost = subprocess.run(line, env=variables | {"HOLMES_HOST": "other"}, check=False, capture_output=True, text=True)
     assert lost.returncode == 1
     names = ", ".join(sorted(path.name.removesuffix(".env") for path in (tmp_path / "launch" / "env").iterdir()))
     assert lost.stderr == f"holmes_rank: other is none of {names}; HOLMES_HOST may name it\n"
 
 
-def test_what_deepspeed_does_at_other_times_is_told(one_fabric):
-    told = deepspeed.launch(builders.plan(one_fabric, tp=2, pp=2, dp=2, sequence_parallel=True, **PLAYED)).assumed
-    assert told == (
+def test_what_deepspeed_does_at_other_times_is_reported(one_fabric):
+    lines = deepspeed.launch(builders.plan(one_fabric, tp=2, pp=2, dp=2, sequence_parallel=True, **PLAYED)).assumed
+    assert lines == (
         "You provide the layers: 4 of hidden size 96 with 24 heads, 24 of keys and values, gelu MLPs of 384; vocabulary 768, "
         "sequences of 64, embeddings not tied, attention flash.",
         "They are sharded along the topology's axis model (tp 2), with sequence parallelism.",

@@ -25,7 +25,7 @@ def read(plan, name):
     return yaml.safe_load(flagscale.launch(plan).files[name].content)
 
 
-def test_a_mesh_for_every_place_with_its_layers():
+def test_a_mesh_for_every_pipeline_rank_with_its_layers():
     plan = plan_of("pipeline across fabrics (TCP)", layers=(13, 11))
     assert read(plan, "conf/train/plan.yaml") == {
         "system": {
@@ -79,7 +79,7 @@ def test_hosts_of_a_type_that_are_alike_share_their_environment():
 
 
 def test_places_that_share_hosts_are_one_mesh():
-    # Six places of two ranks on three hosts of four: each host holds two of them, which is well where nothing is replicated.
+    # Six pipeline ranks of two ranks on three hosts of four: each host holds two of them, which works without replicas.
     config = {"dp": 1, "pp": 6, "num_microbatches": (16,)}
     plan = plan_of(config=config, layers=(4,) * 6, nodes=("a/node0", "a/node1", "a/node2"), order=tuple(range(12)))
     hetero = read(plan, "conf/train/plan.yaml")["model"]["hetero"]
@@ -92,12 +92,12 @@ def test_run_hands_the_files_to_flagscale(tmp_path):
     folder.write(flagscale.launch(plan_of()), tmp_path / "out")
     (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (tmp_path / "python").chmod(0o755)
-    told = subprocess.run(
+    output = subprocess.run(
         ["bash", "out/run.sh", "action=dryrun"],
         cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True, capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
     out = tmp_path / "out"
-    assert told == [
+    assert output == [
         "run.py", "--config-path", f"{out}/conf", "--config-name", "plan", f"experiment.runner.hostfile={out}/hostfile",
         f"experiment.task.entrypoint={out}/entry.py", "action=dryrun",
     ]  # fmt: skip
@@ -106,8 +106,8 @@ def test_run_hands_the_files_to_flagscale(tmp_path):
 def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
     (tmp_path / "entry.py").write_text(flagscale.ENTRY)
     (tmp_path / "holmes_launch.py").write_text("import sys; print(sys.argv[1:], __name__)")
-    told = subprocess.run([sys.executable, tmp_path / "entry.py", "--a", "1"], check=True, capture_output=True, text=True)
-    assert told.stdout == "['flagscale/train/train_gpt.py', '--a', '1'] __main__\n"
+    output = subprocess.run([sys.executable, tmp_path / "entry.py", "--a", "1"], check=True, capture_output=True, text=True)
+    assert output.stdout == "['flagscale/train/train_gpt.py', '--a', '1'] __main__\n"
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def test_the_script_says_the_device_type_and_wants_its_config(tmp_path):
     assert start().returncode == 1
     assert "copy config.json of the export to the folder of Holmes" in start().stderr
     (tmp_path / "config.json").write_bytes((tmp_path / "out" / "config.json").read_bytes())
-    told = start().stdout.splitlines()
+    output = start().stdout.splitlines()
     arguments = (tmp_path / "out" / "holmes.args").read_text().split()
-    assert told[6:] == ["pretrain_gpt.py", *arguments, "--hetero-current-device-type", "b", "--lr", "3e-4"]
+    assert output[6:] == ["pretrain_gpt.py", *arguments, "--hetero-current-device-type", "b", "--lr", "3e-4"]
 
 
 @pytest.mark.parametrize(

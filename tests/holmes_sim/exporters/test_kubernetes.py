@@ -48,19 +48,19 @@ JOBSET = {
 """The keys of a JobSet that are used, and what stands under each (JobSet v1alpha2, Kubernetes batch/v1 and core/v1)."""
 TORCHRUN = '#!/usr/bin/env bash\necho "$HOLMES_HOST with $NCCL_IB_HCA:" "$@"\n'
 SIX = tuple(
-    Device(*place) for place in (("ib", 0, 0), ("ib", 0, 1), ("ib", 1, 0), ("ib", 1, 1), ("roce", 0, 0), ("roce", 1, 0))
+    Device(*device) for device in (("ib", 0, 0), ("ib", 0, 1), ("ib", 1, 0), ("ib", 1, 1), ("roce", 0, 0), ("roce", 1, 0))
 )
 
 
-def strange(value, known, place="") -> list[str]:
-    """Places whose key or type is not a known one."""
+def strange(value, known, path="") -> list[str]:
+    """Paths whose key or type is not a known one."""
     if isinstance(known, type):
-        return [] if type(value) is known else [place]
+        return [] if type(value) is known else [path]
     if isinstance(known, list):
-        return [fault for index, one in enumerate(value) for fault in strange(one, known[0], f"{place}[{index}]")]
-    faults = [f"{place}.{key}" for key in value if key not in known and "*" not in known]
+        return [fault for index, one in enumerate(value) for fault in strange(one, known[0], f"{path}[{index}]")]
+    faults = [f"{path}.{key}" for key in value if key not in known and "*" not in known]
     for key, inside in value.items():
-        faults += strange(inside, known.get(key, known.get("*", type(inside))), f"{place}.{key}")
+        faults += strange(inside, known.get(key, known.get("*", type(inside))), f"{path}.{key}")
     return faults
 
 
@@ -69,7 +69,7 @@ def pods(launch, path: Path) -> list[str]:
     folder.write(launch, path / "launch")
     (path / "torchrun").write_text(TORCHRUN)
     (path / "torchrun").chmod(0o755)
-    told = []
+    output = []
     jobset = yaml.safe_load(launch.files["jobset.yaml"].content)
     assert strange(jobset, JOBSET) == []
     for job in jobset["spec"]["replicatedJobs"]:
@@ -78,8 +78,8 @@ def pods(launch, path: Path) -> list[str]:
         for index in range(job["template"]["spec"]["completions"]):
             given = {entry["name"]: entry["value"] for entry in container["env"]}
             given |= {"PATH": f"{path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": str(index)}
-            told.append(subprocess.check_output(["bash", str(path / "launch/node.sh")], env=given, text=True).strip())
-    return told
+            output.append(subprocess.check_output(["bash", str(path / "launch/node.sh")], env=given, text=True).strip())
+    return output
 
 
 def fleet(hosts=((), ()), vendors=("nvidia", "amd")):
@@ -146,7 +146,7 @@ FIRST_JOB = """\
 
 def test_a_named_host_is_a_job_of_its_own_on_that_node(tmp_path):
     machines = fleet((("b2.example.org", "b1"), ("a4", "a3")), ("nvidia", "huawei"))
-    across = tuple(Device(*place) for place in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 1)))
+    across = tuple(Device(*device) for device in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 1)))
     plan = builders.plan(machines, pp=2, vpp=2, dp=2, schedule="interleaved", microbatches=2, placement=across)
     found = exporters.get("kubernetes").launch(plan)
     jobs = yaml.safe_load(found.files["jobset.yaml"].content)["spec"]["replicatedJobs"]
@@ -162,8 +162,8 @@ def test_a_named_host_is_a_job_of_its_own_on_that_node(tmp_path):
         {"nvidia.com/gpu": 2},
     ]
     assert {"name": "CUDA_VISIBLE_DEVICES", "value": "1"} in specs[3]["containers"][0]["env"]
-    told = [line.split(" --master-port")[0] for line in pods(found, tmp_path)]
-    assert [(line.split()[0], *line.split()[-2:]) for line in told] == [
+    lines = [line.split(" --master-port")[0] for line in pods(found, tmp_path)]
+    assert [(line.split()[0], *line.split()[-2:]) for line in lines] == [
         ("a4", "--node-rank=0", "--master-addr=tiny-roce-0-0-0.tiny"),
         ("b2.example.org", "--node-rank=1", "--master-addr=tiny-roce-0-0-0.tiny"),
         ("a3", "--node-rank=2", "--master-addr=tiny-roce-0-0-0.tiny"),
@@ -172,8 +172,8 @@ def test_a_named_host_is_a_job_of_its_own_on_that_node(tmp_path):
 
 
 def test_hosts_of_one_cluster_that_are_not_alike_are_different_jobs(tmp_path):
-    places = (("ib", 0, 0), ("ib", 0, 1), ("roce", 0, 0), ("ib", 1, 1))
-    plan = builders.plan(fleet(vendors=("amd", "amd")), dp=4, placement=tuple(Device(*place) for place in places))
+    devices = (("ib", 0, 0), ("ib", 0, 1), ("roce", 0, 0), ("ib", 1, 1))
+    plan = builders.plan(fleet(vendors=("amd", "amd")), dp=4, placement=tuple(Device(*device) for device in devices))
     found = exporters.get("kubernetes").launch(plan)
     jobs = yaml.safe_load(found.files["jobset.yaml"].content)["spec"]["replicatedJobs"]
     assert [job["name"] for job in jobs] == ["ib-0", "roce-1", "ib-2"]
@@ -239,12 +239,12 @@ def test_what_kubernetes_would_not_take_is_refused(facts, spec, fault):
     assert str(caught.value) == f"kubernetes cannot express {fault}"
 
 
-def test_one_image_for_two_vendors_is_told():
+def test_one_image_for_two_vendors_is_reported():
     nics = (nic("roce"), nic("ethernet"))
     own = [cluster(vendor, 1, 1, nics, device(vendor=vendor)) for vendor in ("nvidia", "amd")]
     machines = builders.fleet(*own, trunks=(Trunk(("nvidia", "amd"), "ethernet", 1e9, 0.0),))
-    told = "One image serves amd and nvidia: if each has its own, set `image` of their jobs in jobset.yaml."
-    assert told in exporters.get("kubernetes").launch(builders.plan(machines, dp=2)).assumed
+    line = "One image serves amd and nvidia: if each has its own, set `image` of their jobs in jobset.yaml."
+    assert line in exporters.get("kubernetes").launch(builders.plan(machines, dp=2)).assumed
     machines = builders.fleet(replace(own[0], nodes=2))
     assert not any("image" in line for line in exporters.get("kubernetes").launch(builders.plan(machines, dp=2)).assumed)
 

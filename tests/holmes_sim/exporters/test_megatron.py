@@ -93,7 +93,7 @@ def test_arguments_of_what_is_not_plain(name, more, less):
     assert set(less).isdisjoint(lines)
 
 
-def test_one_place_has_no_layout():
+def test_one_pipeline_rank_has_no_layout():
     lines = written(plan_of("plain", pp=1, dp=4, num_microbatches=(4,) * 4), "megatron.args").splitlines()
     assert "--pipeline-model-parallel-size 1" in lines
     assert not [line for line in lines if "layout" in line]
@@ -183,8 +183,8 @@ def test_a_state_held_twice_has_groups_for_each_copy():
 
 
 def test_a_host_keeps_the_rdma_that_only_groups_of_the_framework_use():
-    # Places 0 and 2 are hosts of one InfiniBand fabric, place 1 has RoCE: of the plan's groups all that leave a host go over
-    # TCP, but Megatron-LM joins the tied embedding of places 0 and 2.
+    # Pipeline ranks 0 and 2 are hosts of one InfiniBand fabric, pipeline rank 1 has RoCE: all groups of the plan that leave
+    # a host go over TCP, but Megatron-LM joins the tied embedding of pipeline ranks 0 and 2.
     feature = replace(
         BY_NAME["plain"], config={"pp": 3}, layers=(8, 8, 8), nodes=("a/node0", "b/node0", "a/node1"), order=tuple(range(12)),
     )  # fmt: skip
@@ -201,14 +201,14 @@ def test_the_script_hands_every_word_to_torchrun(tmp_path):
     (tmp_path / "Et13|tx11L").write_text("")
     (tmp_path / "torchrun").write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$CUDA_DEVICE_MAX_CONNECTIONS"\n')
     (tmp_path / "torchrun").chmod(0o755)
-    told = subprocess.run(
+    output = subprocess.run(
         ["bash", "out/launch/a-node1.sh", "--lr", "3e-4 *"],
         cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOLMES_HOST": "a-node1"}, check=True, capture_output=True,
         text=True,
     ).stdout.splitlines()  # fmt: skip
     arguments = (tmp_path / "out" / "megatron.args").read_text().split()
     out = tmp_path / "out"
-    assert told == [
+    assert output == [
         "--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr=a-node0", "--master-port=29500",
         f"{out}/holmes_launch.py", "pretrain_gpt.py", *arguments,
         "--nccl-communicator-config-path", f"{out}/nccl.yaml", "--lr", "3e-4 *", "1",

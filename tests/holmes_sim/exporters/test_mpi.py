@@ -54,8 +54,8 @@ def crossed():
     ib = replace(cluster("ib", 2, 2, own[0]), hosts=("b0", "b1"))
     roce = replace(cluster("roce", 2, 2, own[1]), hosts=("a1", "a0"))
     fleet = builders.fleet(ib, roce, trunks=(Trunk(("ib", "roce"), "ethernet", 1e9, 0.0),))
-    places = (("roce", 0, 1), ("ib", 0, 1), ("ib", 0, 0), ("roce", 0, 0), ("ib", 1, 0), ("ib", 1, 1))
-    return builders.plan(fleet, pp=3, dp=2, placement=tuple(Device(*place) for place in places), layers=(3, 2, 1))
+    devices = (("roce", 0, 1), ("ib", 0, 1), ("ib", 0, 0), ("roce", 0, 0), ("ib", 1, 0), ("ib", 1, 1))
+    return builders.plan(fleet, pp=3, dp=2, placement=tuple(Device(*device) for device in devices), layers=(3, 2, 1))
 
 
 def test_blocks_follow_the_ranks_and_name_all_slots_of_their_host(crossed):
@@ -96,8 +96,8 @@ def test_every_process_is_its_rank_on_its_device_in_its_hosts_environment(script
     shim.write_text(shim.read_text().replace("    steer(table)\n", ""))  # torch alone would take its time
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable}
     words = ["bash", str(tmp_path / "launch" / script), str(tmp_path / "train.py"), "a word"]
-    told = subprocess.run(words, env=environment, text=True, capture_output=True, check=True).stdout
-    assert told.splitlines() == [
+    output = subprocess.run(words, env=environment, text=True, capture_output=True, check=True).stdout
+    assert output.splitlines() == [
         "0 1 2 6 roce/node0 a1 29500 - a word",
         "1 1 2 6 ib/node0 a1 29500 =mlx5_0 a word",
         "2 0 2 6 ib/node0 a1 29500 =mlx5_0 a word",

@@ -1,4 +1,4 @@
-"""A batch job has one component a cluster, and each node plays the host that the plan means."""
+"""A batch job has one component a cluster, and each node takes the ranks of its host in the plan."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def run(launch, path: Path, nodes: str) -> list[str]:
     first = {"SLURM_SUBMIT_DIR": str(path / "launch"), "SLURMD_NODENAME": nodes.split()[0], "NODES": nodes}
     environment = os.environ | first | {"PATH": f"{path}:{os.environ['PATH']}"}
     words = ["bash", str(path / "launch/job.sbatch"), "train.py", "a word"]
-    told = subprocess.run(words, env=environment, text=True, capture_output=True, check=True)
-    return told.stdout.replace(f"{path}/launch/", "").splitlines()
+    result = subprocess.run(words, env=environment, text=True, capture_output=True, check=True)
+    return result.stdout.replace(f"{path}/launch/", "").splitlines()
 
 
-def test_clusters_without_host_names_are_asked_for_by_feature_and_played_by_number(tmp_path):
+def test_clusters_without_host_names_are_requested_by_feature_and_numbered(tmp_path):
     found = exporters.get("slurm").launch(builders.plan(fleet(), pp=3, dp=2, placement=SIX, layers=(3, 2, 1)))
     assert found.files["job.sbatch"].content == JOB
     assert "hosts=(ib-node0 ib-node1 roce-node0 roce-node1)  # by task\n" in found.files["node.sh"].content
@@ -76,7 +76,7 @@ def test_clusters_without_host_names_are_asked_for_by_feature_and_played_by_numb
 
 
 SIX = tuple(
-    Device(*place) for place in (("ib", 0, 0), ("ib", 0, 1), ("ib", 1, 0), ("ib", 1, 1), ("roce", 0, 0), ("roce", 1, 0))
+    Device(*device) for device in (("ib", 0, 0), ("ib", 0, 1), ("ib", 1, 0), ("ib", 1, 1), ("roce", 0, 0), ("roce", 1, 0))
 )
 JOB = """\
 #!/usr/bin/env bash
@@ -101,25 +101,25 @@ srun \\
 
 
 @pytest.mark.parametrize(
-    ("names", "asked"),
+    ("names", "nodelist"),
     [
         (("gpu1", "gpu2"), "gpu[1-2]"),
         (("gpu1.site", "gpu2.site"), "gpu1.site,gpu2.site"),
         (("b9-ib", "b10-ib"), "b9-ib,b10-ib"),
     ],
 )
-def test_hosts_whose_number_is_not_last_are_listed_one_by_one(names, asked):
+def test_hosts_whose_number_is_not_last_are_listed_one_by_one(names, nodelist):
     """Slurm 22.05.8 to `scontrol show hostnames gpu[1-2].site`: Invalid hostlist."""
     plan = builders.plan(fleet({"ib": names}), dp=4)
-    assert f"#SBATCH --nodelist={asked}\n" in exporters.get("slurm").launch(plan).files["job.sbatch"].content
+    assert f"#SBATCH --nodelist={nodelist}\n" in exporters.get("slurm").launch(plan).files["job.sbatch"].content
 
 
 def test_named_hosts_are_found_by_name_in_whatever_order_slurm_has_them(tmp_path):
     machines = fleet({"ib": ("b2", "b1"), "roce": ("a4", "a3")})
-    across = tuple(Device(*place) for place in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 0)))
+    across = tuple(Device(*device) for device in (("roce", 0, 0), ("ib", 0, 0), ("roce", 1, 0), ("ib", 1, 0)))
     found = exporters.get("slurm").launch(builders.plan(machines, pp=4, placement=across))
-    asked = [line for line in found.files["job.sbatch"].content.splitlines() if "nodelist" in line]
-    assert asked == ["#SBATCH --nodelist=a4,a3", "#SBATCH --nodelist=b2,b1"]
+    lines = [line for line in found.files["job.sbatch"].content.splitlines() if "nodelist" in line]
+    assert lines == ["#SBATCH --nodelist=a4,a3", "#SBATCH --nodelist=b2,b1"]
     assert "MASTER_ADDR" not in found.files["job.sbatch"].content
     assert run(found, tmp_path, "a3 a4 b1 b2") == [
         "a3 is a3 with =mlx5_0,mlx5_1: --nnodes=4 --nproc-per-node=1 --node-rank=2 --master-addr=a4 train.py a word",
@@ -133,8 +133,8 @@ def test_where_one_cluster_is_named_its_nodes_go_by_name_and_the_others_by_numbe
     plan = builders.plan(fleet({"ib": ("b2", "b1")}), pp=2, vpp=2, dp=3, schedule="interleaved", microbatches=2, placement=SIX)
     found = exporters.get("slurm").launch(plan)
     assert "hosts=('' '' roce-node0 roce-node1)  # by task; empty: by name\n" in found.files["node.sh"].content
-    told = [line.split(" with ")[0] for line in run(found, tmp_path, "b1 b2 x8 x9")]
-    assert told == ["b1 is b1", "b2 is b2", "x8 is roce-node0", "x9 is roce-node1"]
+    output = [line.split(" with ")[0] for line in run(found, tmp_path, "b1 b2 x8 x9")]
+    assert output == ["b1 is b1", "b2 is b2", "x8 is roce-node0", "x9 is roce-node1"]
 
 
 def test_one_cluster_is_a_plain_job(tmp_path):
@@ -145,7 +145,7 @@ def test_one_cluster_is_a_plain_job(tmp_path):
     assert [line.split(" with ")[0] for line in run(found, tmp_path, "n1 n2")] == ["n1 is ib-node0", "n2 is ib-node1"]
 
 
-def test_devices_that_slurm_calls_otherwise_are_not_asked_for():
+def test_devices_that_slurm_calls_otherwise_are_not_requested():
     plan = builders.plan(builders.fleet(cluster("npu", 2, 1, spec=device(vendor="huawei"))), dp=2)
     found = exporters.get("slurm").launch(plan)
     assert "gpus" not in found.files["job.sbatch"].content
@@ -159,8 +159,8 @@ def test_submitted_from_elsewhere_the_job_says_so(tmp_path):
     job = tmp_path / "job.sbatch"
     job.write_text(exporting.export(builders.plan(fleet(), dp=4, placement=SIX[:4]), "slurm").files["job.sbatch"].content)
     environment = {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURMD_NODENAME": "n1", "PATH": os.environ["PATH"]}
-    told = subprocess.run(["bash", str(job)], env=environment, text=True, capture_output=True)
-    assert (told.returncode, told.stderr) == (
+    result = subprocess.run(["bash", str(job)], env=environment, text=True, capture_output=True)
+    assert (result.returncode, result.stderr) == (
         2,
         f"{tmp_path} has no node.sh: submit from the folder of the launch, or set HOLMES_FOLDER\n",
     )

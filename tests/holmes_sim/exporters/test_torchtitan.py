@@ -149,12 +149,12 @@ def test_recomputation_of_all_and_fp32(one_fabric):
 @pytest.mark.parametrize(("step", "allowed"), [(None, None), (50.0, None), (61.0, "610")])
 def test_long_steps_get_the_time_that_they_take(one_fabric, step, allowed):
     plan = builders.plan(one_fabric, shape=LLAMA)
-    promised = Prediction(step or 1.0, 1.0, 1.0, 1.0, 0.5, (1.0,), 0.0, 0.0, 1.0)
-    said = settings(plan.annotated(prediction=promised) if step else plan)
+    prediction = Prediction(step or 1.0, 1.0, 1.0, 1.0, 0.5, (1.0,), 0.0, 0.0, 1.0)
+    said = settings(plan.annotated(prediction=prediction) if step else plan)
     assert said.get("config.comm.train_timeout_seconds") == allowed
 
 
-def test_a_zero_bubble_schedule_is_a_table_of_places(one_fabric):
+def test_a_zero_bubble_schedule_is_a_table_of_pipeline_ranks(one_fabric):
     plan = builders.plan(one_fabric, pp=3, schedule="zb-h1", microbatches=3, shape=LLAMA)
     assert written(plan, torchtitan.TIMETABLE).splitlines() == [
         "0F0,0F1,0F2,0I0,0W0,0I1,0W1,0I2,0W2",
@@ -174,11 +174,11 @@ def test_torch_finds_every_table_valid(pp, vpp, schedule, microbatches):
     schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
     config = ParallelConfig(pp=pp, vpp=vpp, schedule=schedule, num_microbatches=(microbatches,))
     rows = torchtitan.timetable(config).splitlines()
-    actions = {place: [schedules._Action.from_str(word) for word in row.split(",")] for place, row in enumerate(rows)}
+    actions = {pp_rank: [schedules._Action.from_str(word) for word in row.split(",")] for pp_rank, row in enumerate(rows)}
     found = schedules._validate_schedule(actions, pp, pp * vpp, microbatches)
     assert found == {stage: stage % pp for stage in range(pp * vpp)}
     moved = schedules._add_send_recv(actions, lambda stage: stage % pp, pp * vpp)
-    schedules._simulate_comms_compute(moved, lambda stage: stage % pp, pp * vpp)  # raises where places wait for each other
+    schedules._simulate_comms_compute(moved, lambda stage: stage % pp, pp * vpp)  # raises on a deadlock
 
 
 @pytest.mark.parametrize(

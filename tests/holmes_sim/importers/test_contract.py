@@ -75,7 +75,7 @@ def test_the_samples_are_listed_with_their_sources(path):
 @pytest.mark.parametrize(
     "nothing", ["", "hello\n", "{}\n", "format: holmes-sim/topology/1\nname: x\n", "<html></html>\n", "- a\n- b\n"]
 )
-def test_what_is_no_source_is_told_with_all_that_are(nothing):
+def test_what_is_no_source_is_reported_with_all_that_are(nothing):
     known = (
         "ibnetdiscover, Kubernetes nodes (kubectl get nodes -o json), nccl-tests output, NCCL topology XML, nvidia-smi topo -m"
         ", Slurm topology.conf or scontrol show topology, Slurm topology.yaml, topograph model or graph"
@@ -85,7 +85,7 @@ def test_what_is_no_source_is_told_with_all_that_are(nothing):
     assert str(caught.value) == f"x.txt: not a known kind of source; known kinds: {known}"
 
 
-def test_two_sources_in_one_file_are_told():
+def test_two_sources_in_one_file_are_reported():
     both = text(SAMPLES / "slurm_conf-block.conf") + text(SAMPLES / "nvidia_smi-a100.txt")
     with pytest.raises(
         HolmesError,

@@ -49,7 +49,7 @@ def test_links_through_several_switches_add_up():
     [((2, 1), Interconnect("x:1", "nvlink", 2, True)), ((2,), Interconnect("x:1", "nvlink", 2, False))],
     ids=["all", "some"],
 )
-def test_links_to_other_gpus_are_told_pair_by_pair(counts, joints):
+def test_links_to_other_gpus_are_reported_pair_by_pair(counts, joints):
     links = "".join(f'<nvlink target="{at}" count="{count}" tclass="0x030200"/>' for at, count in enumerate(counts, 1))
     gpus = "".join(f'<pci busid="{at}"><gpu>{"" if at else links}</gpu></pci>' for at in range(3))
     (parts,) = facts(f'<system version="1">{gpus}</system>').parts
@@ -104,7 +104,7 @@ def test_blocks_of_one_switch_add_up_and_one_without_a_switch_stands_alone():
     )
 
 
-def test_a_run_tells_devices_that_it_used():
+def test_a_run_names_the_devices_that_it_used():
     """The table does not say which program ran: its file's name does."""
     name = "nccl_tests-a100-all_reduce.txt"
     found = importers.get("nccl_tests").read((SAMPLES / name).read_text(encoding="utf-8"), name)

@@ -89,7 +89,7 @@ def test_an_entity_bomb_is_refused_before_it_bursts():
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*-*")), ids=lambda path: path.name)
-def test_a_sample_that_is_cut_short_is_read_or_told_in_one_line(path):
+def test_a_sample_that_is_cut_short_is_read_or_reported_in_one_line(path):
     """Wherever a file ends, no traceback comes of it."""
     text = path.read_text(encoding="utf-8")
     for cut in range(0, len(text), max(len(text) // 60, 1)):

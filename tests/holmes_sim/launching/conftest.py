@@ -24,10 +24,10 @@ def steered(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]
 
     def steer(table: dict[str, Any]) -> None:
         for name in BUILDERS:
-            plain = getattr(distributed_c10d, name)
+            original = getattr(distributed_c10d, name)
             for module in list(sys.modules.values()):
-                if vars(module).get(name) is plain:
-                    monkeypatch.setattr(module, name, plain)
+                if vars(module).get(name) is original:
+                    monkeypatch.setattr(module, name, original)
         holmes_launch.steer(table)
 
     return steer

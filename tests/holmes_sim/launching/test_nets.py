@@ -1,4 +1,4 @@
-"""Which of NCCL's networks a group is told, by hand."""
+"""The network of NCCL that a group uses, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's builders of groups are told by the shim, with torch's own code between the call and the backend."""
+"""The arguments that the shim gives torch's builders of groups, with torch's own code between the call and the backend."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def test_other_backends_are_left_alone(backend, steered, nccl, monkeypatch):
     assert nccl == []
 
 
-def test_across_vendors_gloo_and_within_one_what_was_asked_for(steered, nccl, monkeypatch):
-    asked: list[tuple[Any, ...]] = []
+def test_groups_across_vendors_use_gloo_and_others_the_requested_backend(steered, nccl, monkeypatch):
+    calls: list[tuple[Any, ...]] = []
 
     def plain_init(backend=None, store=None, rank=-1, world_size=-1, pg_options=None, device_id=None):
-        asked.append(("world", backend, pg_options, device_id))
+        calls.append(("world", backend, pg_options, device_id))
 
     def plain_group(ranks=None, timeout=None, backend=None, pg_options=None, sort_ranks=True):
-        asked.append((ranks, backend, pg_options and pg_options.config.net_name))
+        calls.append((ranks, backend, pg_options and pg_options.config.net_name))
 
     for module in (dist, distributed_c10d):
         monkeypatch.setattr(module, "init_process_group", plain_init)
@@ -128,7 +128,7 @@ def test_across_vendors_gloo_and_within_one_what_was_asked_for(steered, nccl, mo
     dist.new_group([0, 2], backend="gloo")
     dist.new_group([0, 4], backend="hccl")
     dist.new_group([2, 4], backend="mpi")
-    assert asked == [
+    assert calls == [
         ("world", "gloo", None, None),
         ([0, 2], "nccl", "IB"),
         ([0, 4], "gloo", None),
@@ -139,14 +139,14 @@ def test_across_vendors_gloo_and_within_one_what_was_asked_for(steered, nccl, mo
     ]
 
 
-@pytest.mark.parametrize(("asked", "built"), [(None, "gloo"), ("cpu:gloo,cuda:nccl", "gloo"), ("hccl", "gloo"), ("mpi", "mpi")])
-def test_the_world_across_vendors(asked, built, steered, monkeypatch):
+@pytest.mark.parametrize(("given", "built"), [(None, "gloo"), ("cpu:gloo,cuda:nccl", "gloo"), ("hccl", "gloo"), ("mpi", "mpi")])
+def test_the_world_across_vendors(given, built, steered, monkeypatch):
     seen: list[Any] = []
-    plain = lambda backend=None, pg_options=None, device_id=None: seen.append(backend)  # noqa: E731
+    original = lambda backend=None, pg_options=None, device_id=None: seen.append(backend)  # noqa: E731
     for module in (dist, distributed_c10d):
-        monkeypatch.setattr(module, "init_process_group", plain)
+        monkeypatch.setattr(module, "init_process_group", original)
     steered(VENDORS)
-    dist.init_process_group(asked)
+    dist.init_process_group(given)
     assert seen == [built]
 
 
@@ -154,11 +154,11 @@ def test_parts_of_a_world_that_is_bound_to_devices_do_not_inherit_its_network(st
     """`init_process_group(device_id=...)` binds; DeviceMesh then splits, and torch hands on the world's options."""
     seen: list[Any] = []
 
-    def plain_split(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, backend=None):
+    def original_split(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, backend=None):
         seen.append((split_ranks, pg_options.config.net_name, pg_options.is_high_priority_stream))
 
     for module in (dist, distributed_c10d):
-        monkeypatch.setattr(module, "split_group", plain_split)
+        monkeypatch.setattr(module, "split_group", original_split)
     steered(HYBRID)
     options = dist.ProcessGroupNCCL.Options()
     options.is_high_priority_stream = True
@@ -178,9 +178,9 @@ def test_every_module_that_took_a_builder_by_name_is_steered(steered, monkeypatc
 
     early = SimpleNamespace(new_group=distributed_c10d.new_group)
     monkeypatch.setitem(sys.modules, "early_bird", early)
-    plain = distributed_c10d.new_group
+    original = distributed_c10d.new_group
     steered(HYBRID)
-    holders = [name for name, module in sys.modules.items() if vars(module).get("new_group") is plain]
+    holders = [name for name, module in sys.modules.items() if vars(module).get("new_group") is original]
     assert holders == []
     assert early.new_group is distributed_c10d.new_group is dist.new_group
 

@@ -1,4 +1,4 @@
-"""The files of a launch by torchrun, written out for one plan; what NCCL cannot be told."""
+"""The files of a launch by torchrun, written out for one plan; what NCCL has no setting for."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def test_files_of_a_plan(uneven: Plan) -> None:
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
-def test_what_the_script_must_heed_is_told(uneven: Plan) -> None:
-    told = exporting.export(uneven, "torchrun").assumed
-    assert told[0].startswith("The script takes its device from LOCAL_RANK")
-    assert told[1:] == (
+def test_what_the_script_must_heed_is_reported(uneven: Plan) -> None:
+    assumed = exporting.export(uneven, "torchrun").assumed
+    assert assumed[0].startswith("The script takes its device from LOCAL_RANK")
+    assert assumed[1:] == (
         "Hosts of roce are called roce-node0, roce-node1 ...: say `clusters.roce.hosts` in the topology.",
         "ethernet NICs of roce are called eth0, eth1: say `names` of that NIC in the topology.",
     )
@@ -181,7 +181,7 @@ def test_a_fabric_of_a_plug_in_is_neither_listed_nor_switched_off() -> None:
     )
 
 
-def test_hosts_without_ethernet_are_told() -> None:
+def test_hosts_without_ethernet_are_reported() -> None:
     plan = builders.plan(joined(("infiniband",), ("infiniband",), ("infiniband",)), pp=2, dp=4)
     assert "NCCL_SOCKET_IFNAME" not in environment.Environments(plan).of_host(hosts.of_plan(plan)[0])
     names = ", ".join(cluster.name for cluster in plan.fleet.clusters)
@@ -192,8 +192,8 @@ def test_hosts_without_ethernet_are_told() -> None:
 
 
 def test_roce_has_the_index_of_its_address(uneven: Plan) -> None:
-    places = tuple(Device("roce", node, 0) for node in range(2))
-    plan = builders.plan(uneven.fleet, dp=2, placement=places)
+    devices = tuple(Device("roce", node, 0) for node in range(2))
+    plan = builders.plan(uneven.fleet, dp=2, placement=devices)
     found = environment.Environments(plan).of_host(hosts.of_plan(plan)[1])
     assert found == {
         "NCCL_IB_HCA": "=mlx5_1", "NCCL_IB_GID_INDEX": "3", "NCCL_SOCKET_IFNAME": "=eth0,eth1", "GLOO_SOCKET_IFNAME": "eth0",
@@ -206,18 +206,18 @@ def test_roce_has_the_index_of_its_address(uneven: Plan) -> None:
 )
 def test_devices_that_are_not_the_first_are_the_only_ones_seen(vendor: str, name: str) -> None:
     machines = joined(("roce",), ("roce",), ("roce",), (vendor, vendor))
-    places = (Device("a", 0, 1), Device("b", 0, 1), Device("b", 0, 0))
-    plan = builders.plan(machines, dp=3, placement=places)
+    devices = (Device("a", 0, 1), Device("b", 0, 1), Device("b", 0, 0))
+    plan = builders.plan(machines, dp=3, placement=devices)
     first, second = hosts.of_plan(plan)
     assert environment.Environments(plan).of_host(first)[name] == "1"
     assert name not in environment.Environments(plan).of_host(second)
 
 
-def test_vendors_that_share_no_library_are_told() -> None:
+def test_vendors_that_share_no_library_are_reported() -> None:
     kinds = ("roce", "ethernet")
     machines = joined(kinds, kinds, kinds, ("nvidia", "amd"))
-    told = torch_launch.assumed(builders.plan(machines, dp=8))
-    assert len(told) == 1
-    assert told[0].startswith("Groups across amd and nvidia go over gloo, which takes tensors of devices in all_reduce and")
+    assumed = torch_launch.assumed(builders.plan(machines, dp=8))
+    assert len(assumed) == 1
+    assert assumed[0].startswith("Groups across amd and nvidia go over gloo, which takes tensors of devices in all_reduce and")
     unified = torch_launch.assumed(builders.plan(replace(machines, communicator="unified"), dp=8))
     assert unified == ("Groups across amd and nvidia need the unified communicator's own backend, named by the script.",)

@@ -99,7 +99,7 @@ def test_a_row_of_the_profile() -> None:
     }  # fmt: skip
 
 
-def test_a_device_of_the_catalogue_is_not_told_to_stand_in_place() -> None:
+def test_a_device_of_the_catalogue_is_not_listed_in_place() -> None:
     named = DeviceProfile("l40s", HERE, "torch", "2026-11-22", TOP, (row(1, 1, 0.25),))
     assert "in_place" not in entry.profile_facts(named)
 
@@ -155,7 +155,7 @@ def test_a_link_stands_in_place_of_an_interconnect() -> None:
     assert read.isolated().bandwidth == 1e10
 
 
-def test_a_link_between_hosts_is_told_as_a_nic() -> None:
+def test_a_link_between_hosts_is_written_as_a_nic() -> None:
     across = LinkProfile(LINK.name, LINK.link, (Read("x", LINK.points, 2, ("GPU",)),))
     facts = entry.nic_facts(across)
     assert facts["nics"] == [{"type": "which it is", "bandwidth": "80 Gbit/s", "efficiency": 1.0}]

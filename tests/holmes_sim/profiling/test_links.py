@@ -74,12 +74,12 @@ def test_a_report_in_json_is_the_same_measurement_as_its_table() -> None:
         (OLD.split("[1,0]<stdout>:  131")[0], "all_reduce.log", r"contains no measurement; rows of size, count"),
     ],
 )
-def test_what_is_no_such_table_is_told(text: str, name: str, message: str) -> None:
+def test_what_is_no_such_table_is_reported(text: str, name: str, message: str) -> None:
     with pytest.raises(HolmesError, match=message):
         links.parse(text, name)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(HolmesError, match="no such file"):
         links.read(tmp_path / "all_reduce.txt")
 
@@ -116,7 +116,7 @@ def test_a_link_that_keeps_the_law_is_found_again() -> None:
     assert link.efficiency == pytest.approx(guessed, rel=0.02)
 
 
-def test_one_number_of_ranks_cannot_tell_overhead_from_latency() -> None:
+def test_one_number_of_ranks_does_not_separate_overhead_from_latency() -> None:
     link = links.fit(points({"all_reduce": 1e10}, (2,), 9e-6, 3e-6))
     assert not link.separable
     assert link.overhead == link.latency == pytest.approx(5e-6, rel=0.01)
@@ -131,7 +131,7 @@ def test_large_payloads_alone_keep_their_rate() -> None:
     assert link.overhead == link.latency == pytest.approx(5e-6)
 
 
-def test_one_payload_has_a_rate_and_tells_no_latency() -> None:
+def test_one_payload_has_a_rate_and_no_latency() -> None:
     link = links.fit([Point("all_reduce", 2, 134217728.0, 0.0234186)])
     assert link.rates == {"all_reduce": pytest.approx(134217728.0 / 0.0234186)}
     assert (link.overhead, link.latency, link.separable, link.error) == (0.0, 0.0, False, 0.0)

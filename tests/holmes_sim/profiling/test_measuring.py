@@ -61,7 +61,7 @@ def test_a_rank_apart_meets_nobody() -> None:
         (Model("moe", 2, 32, 4, 4, 64, 64, mlp="swiglu", experts=4, experts_per_token=2), 1, "model moe has experts"),
     ],
 )
-def test_what_cannot_be_cut_is_told(model: Model, tp: int, message: str) -> None:
+def test_what_cannot_be_cut_is_reported(model: Model, tp: int, message: str) -> None:
     with pytest.raises(HolmesError, match=message):
         layers.check(model, 16, tp)
 
@@ -123,6 +123,6 @@ def test_links_alone_need_no_device(
     text = rank.format(0) + rank.format(1) + rows.format(8, 20) + rows.format(8000000, 1020)
     (tmp_path / "all_reduce.txt").write_text(text)
     command(monkeypatch, "--nccl-tests", tmp_path / "all_reduce.txt", "--json")
-    told = json.loads(capsys.readouterr().out)
-    assert list(told) == ["link"]
-    assert told["link"]["bandwidth"] == "8 GB/s"
+    output = json.loads(capsys.readouterr().out)
+    assert list(output) == ["link"]
+    assert output["link"]["bandwidth"] == "8 GB/s"

@@ -82,7 +82,7 @@ class Chromium:
         if session is not None:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        answer = self._wait(lambda heard: heard.get("id") == number)
+        answer = self._wait(lambda message: message.get("id") == number)
         assert "error" not in answer, f"{method}: {answer['error']}"
         return answer["result"]
 
@@ -101,16 +101,16 @@ class Chromium:
                 self._hear(json.loads(text))
 
     def _hear(self, message: dict) -> None:
-        told = message.get("params", {})
+        parameters = message.get("params", {})
         match message.get("method"):
             case "Runtime.exceptionThrown":
-                self.complaints.append(str(told["exceptionDetails"]))
-            case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning", "assert"):
-                self.complaints.append(str(told["args"]))
-            case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
-                self.complaints.append(told["entry"]["text"])
+                self.complaints.append(str(parameters["exceptionDetails"]))
+            case "Runtime.consoleAPICalled" if parameters["type"] in ("error", "warning", "assert"):
+                self.complaints.append(str(parameters["args"]))
+            case "Log.entryAdded" if parameters["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(parameters["entry"]["text"])
             case "Network.requestWillBeSent":
-                self.requests.append(told["request"]["url"])
+                self.requests.append(parameters["request"]["url"])
             case "Page.loadEventFired" | None:
                 self._messages.append(message)
 
@@ -125,7 +125,7 @@ class Chromium:
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", {"features": [theme]})
         self.call("Page.navigate", {"url": page.resolve().as_uri()})
-        self._wait(lambda heard: heard.get("method") == "Page.loadEventFired")
+        self._wait(lambda message: message.get("method") == "Page.loadEventFired")
         self.settle()
 
     def ask(self, script: str):

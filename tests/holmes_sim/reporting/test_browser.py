@@ -89,36 +89,36 @@ def test_it_opens_without_a_complaint_and_fits_its_window(browser, file, width, 
     assert ((18, 21, 24) in colours) == dark and ((255, 255, 255) in colours) == (not dark)
 
 
-def test_a_page_that_fails_is_heard(browser, tmp_path):
+def test_an_error_of_a_page_is_recorded(browser, tmp_path):
     """The tests above can fail."""
     (tmp_path / "broken.html").write_text("<script>console.error('no'); nobody()</script><img src='there-is-none.png'>")
     browser.complaints.clear()
     browser.open(tmp_path / "broken.html")
-    heard = " ".join(browser.complaints)
-    assert "nobody is not defined" in heard and "'no'" in heard and "ERR_FILE_NOT_FOUND" in heard
+    complaints = " ".join(browser.complaints)
+    assert "nobody is not defined" in complaints and "'no'" in complaints and "ERR_FILE_NOT_FOUND" in complaints
     assert any(url.endswith("there-is-none.png") for url in browser.requests)
     browser.complaints.clear()
 
 
-def test_hover_tells_rank_action_microbatch_and_times(page, html, study):
+def test_hover_shows_rank_action_microbatch_and_times(page, html, study):
     """The pointer goes down over the middle of the first long backward of each row; what the tip says is the timeline's."""
     left, top, width, height = canvas(page)
-    run, place_of = study.run, study.plan.config.place
-    step, groups = run.timeline.step_s, sorted(run.timeline.alike, key=lambda group: (place_of(group[0])[2], group[0]))
+    run, coordinates = study.run, study.plan.config.coordinates
+    step, groups = run.timeline.step_s, sorted(run.timeline.alike, key=lambda group: (coordinates(group[0])[2], group[0]))
     rows = actions(Page(html).spans)
     assert len(rows) == len(groups) == 4
     for group, row in zip(groups, rows, strict=True):
         start, end = next((start, end) for _, kind, _, _, start, end in row if kind == "B" and end - start > 1e9 * step / 100)
         mine = [span for span in run.timeline.spans if span.kind == "B" and span.rank == group[0]]
         (microbatch,) = {span.microbatch for span in mine if round(span.start * 1e9) == start}
-        told = set()
+        tips = set()
         for y in range(0, int(height), 12):
             page.mouse("mouseMoved", left + (start + end) / 2e9 / step * width, top + y)
-            told.add(tip(page))
-        (found,) = {text for text in told if f"rank {group[0]}," in text and text.startswith("backward")}
+            tips.add(tip(page))
+        (found,) = {text for text in tips if f"rank {group[0]}," in text and text.startswith("backward")}
         head, where, times = found.splitlines()
         assert head == f"backward of microbatch {microbatch}"
-        assert where == f"stage {place_of(group[0])[2]}, rank {group[0]}, as {', '.join(map(str, group[1:]))}"
+        assert where == f"stage {coordinates(group[0])[2]}, rank {group[0]}, as {', '.join(map(str, group[1:]))}"
         said = re.fullmatch(r"(\S+) (\S+) to (\S+) (\S+): (\S+) (\S+)", times).groups()
         for number, unit, fact in zip(said[::2], said[1::2], (start, end, end - start), strict=True):
             assert float(number) * {"s": 1e9, "ms": 1e6, "us": 1e3}[unit] == pytest.approx(fact, rel=5e-4)
@@ -126,7 +126,7 @@ def test_hover_tells_rank_action_microbatch_and_times(page, html, study):
     assert tip(page) == ""
 
 
-def test_hover_tells_the_same_when_zoomed(page, html, study):
+def test_hover_shows_the_same_when_zoomed(page, html, study):
     """In the right half of the second quarter of the step: what the tip says happens there."""
     step = study.run.timeline.step_s
     click(page, "[data-do=in]")
@@ -259,11 +259,11 @@ def test_a_notebook_shows_it_and_its_links_stay_in_their_frame(browser, file, ht
     x, y, wide, high = box(browser, 'nav a[href="#pipeline"]')
     browser.requests.clear()
     browser.open(notebook)
-    asked = set(browser.requests)
+    requests = set(browser.requests)
     before = browser.call("Page.captureScreenshot", {"format": "png"})
     for kind in ("mousePressed", "mouseReleased"):
         browser.mouse(kind, left + 1 + x + wide / 2, top + 1 + y + high / 2, button="left", clickCount=1)
     browser.settle()
     assert browser.call("Page.captureScreenshot", {"format": "png"}) != before
-    assert set(browser.requests) == asked
+    assert set(browser.requests) == requests
     assert browser.complaints == []

@@ -45,8 +45,8 @@ def documents(study) -> dict[str, object]:
         "plan": planfile.facts(plan),
         "explanation": commands.explain(commands.simulate(plan)).facts(),
         "comparison": study.compared.facts(),
-        "places": [
-            {"compute": p.compute, "exposed": p.exposed, "bubble": p.bubble} for p in commands.simulate(plan).places
+        "pipeline_ranks": [
+            {"compute": p.compute, "exposed": p.exposed, "bubble": p.bubble} for p in commands.simulate(plan).pipeline_ranks
         ],
         "memory": [{"share": value} for value in share],
         "layers": [stage.layers for stage in plan.stages],
@@ -83,27 +83,27 @@ def test_a_wrong_number_is_seen(html, study):
 
 def test_all_that_the_plan_promises_and_proves_is_on_the_page(page, study):
     facts = planfile.facts(study.plan)
-    promised = {f"plan/prediction/{key}" for key, value in facts["prediction"].items() if isinstance(value, float)}
-    promised |= {f"plan/prediction/peak_memory_bytes/{place}" for place in range(2)}
-    promised |= {f"plan/certificate/{key}" for key in ("objective_s", "lower_bound_s", "gap", "mixed_lower_bound_s")}
-    assert len(promised) == 9 + 2 + 4
-    assert promised <= page.numbers.keys()
+    predicted = {f"plan/prediction/{key}" for key, value in facts["prediction"].items() if isinstance(value, float)}
+    predicted |= {f"plan/prediction/peak_memory_bytes/{pp_rank}" for pp_rank in range(2)}
+    predicted |= {f"plan/certificate/{key}" for key in ("objective_s", "lower_bound_s", "gap", "mixed_lower_bound_s")}
+    assert len(predicted) == 9 + 2 + 4
+    assert predicted <= page.numbers.keys()
     rows = {f"comparison/rows/{row}/{key}" for row in range(2) for key in ("step_s", "samples_per_s", "upper_bound_fraction")}
     assert rows <= page.numbers.keys()
 
 
 def test_the_space_of_the_certificate_is_a_table(page, planned):
-    told = page.one("section", id="certificate").text
-    assert all(axis.name in told for axis in planned.certificate.space)
-    assert all(text in told for text in planned.certificate.outside)
+    text = page.one("section", id="certificate").text
+    assert all(axis.name in text for axis in planned.certificate.space)
+    assert all(text in text for text in planned.certificate.outside)
     silent = planned.annotated(certificate=replace(planned.certificate, space=(), outside=()))
     assert "Searched" not in Page(reporting.page(reporting.gather(silent, ()))).one("section", id="certificate").text
 
 
-def test_a_promise_of_another_version_is_told(planned):
-    promised = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
-    page = Page(reporting.page(reporting.gather(planned.annotated(prediction=promised), ())))
-    assert float(page.numbers["plan/prediction/step_s"][0].attributes["value"]) == promised.step_s
+def test_a_prediction_of_another_version_is_reported(planned):
+    prediction = replace(planned.prediction, step_s=2 * planned.prediction.step_s)
+    page = Page(reporting.page(reporting.gather(planned.annotated(prediction=prediction), ())))
+    assert float(page.numbers["plan/prediction/step_s"][0].attributes["value"]) == prediction.step_s
     assert "The plan predicts " in page.one("section", id="warnings").text
 
 
@@ -148,7 +148,7 @@ def test_of_too_many_spans_some_rows_are_shown(large, monkeypatch):
     run = large[0]
     monkeypatch.setattr(spans, "MOST_SPANS", 35_000)
     rows = spans.rows_to_draw(run)
-    assert [group[0] // 64 for group in rows] == [0, 2, 4, 6, 8, 11], "places that lie evenly, both ends among them"
+    assert [group[0] // 64 for group in rows] == [0, 2, 4, 6, 8, 11], "pipeline ranks that lie evenly, both ends among them"
     monkeypatch.setattr(spans, "MOST_SPANS", 1)
     assert [group[0] // 64 for group in spans.rows_to_draw(run)] == [0, 11]
 
@@ -164,7 +164,7 @@ def doubts(plan) -> str:
     ("share", "words"),
     [(0.94, None), (0.96, "(96.0%), within 5% of the limit."), (1.02, "(102.0%), more than its device has.")],
 )
-def test_memory_near_the_limit_is_told(share, words):
+def test_memory_near_the_limit_is_reported(share, words):
     def plan(size: float):
         return builders.plan(fleet(cluster(spec=device(memory=size))))
 
@@ -175,23 +175,23 @@ def test_memory_near_the_limit_is_told(share, words):
         assert f"Memory of stage 0: {peak / GIBI:.4g} of {peak / share / GIBI:.4g} GiB {words}" in found
 
 
-def test_what_nobody_measured_is_told(large, planned):
-    told = Page(large[1]).one("section", id="warnings").text
-    assert "mi250x: the efficiency of matrix products and the attention core is extrapolated, not measured." in told
-    assert "infinity-fabric-3: its efficiency (payload share of the rate) is extrapolated." in told
-    assert "between MI300X (0.47) and A100 (0.79)" in told, "and what it rests on"
-    told = doubts(planned)
-    assert "roce: its efficiency (payload share of the rate) is extrapolated in part." in told
-    assert "a100" not in told
+def test_what_nobody_measured_is_reported(large, planned):
+    warnings = Page(large[1]).one("section", id="warnings").text
+    assert "mi250x: the efficiency of matrix products and the attention core is extrapolated, not measured." in warnings
+    assert "infinity-fabric-3: its efficiency (payload share of the rate) is extrapolated." in warnings
+    assert "between MI300X (0.47) and A100 (0.79)" in warnings, "and what it rests on"
+    warnings = doubts(planned)
+    assert "roce: its efficiency (payload share of the rate) is extrapolated in part." in warnings
+    assert "a100" not in warnings
 
 
-def test_products_too_small_for_the_curves_are_told():
-    told = doubts(builders.plan(fleet(cluster())))
-    assert "Matrix products smaller than the fitted sizes (1024 x 512 x 512); their efficiency is extrapolated: " in told
-    assert "up 64 x 384 x 96" in told
+def test_products_too_small_for_the_curves_are_reported():
+    warnings = doubts(builders.plan(fleet(cluster())))
+    assert "Matrix products smaller than the fitted sizes (1024 x 512 x 512); their efficiency is extrapolated: " in warnings
+    assert "up 64 x 384 x 96" in warnings
 
 
-def test_idle_devices_are_told():
+def test_idle_devices_are_reported():
     assert "2 of 3 devices are idle." in doubts(builders.plan(fleet(cluster(devices=3))))
 
 
@@ -216,7 +216,7 @@ def test_a_strategy_without_a_plan_says_why(planned, monkeypatch):
     assert "no plan: nothing fits" in page.one("section", id="strategies").text
 
 
-def test_the_plans_own_strategy_is_not_asked_again(planned):
+def test_the_plans_own_strategy_does_not_run_again(planned):
     assert reporting.gather(planned, ("certified",), 1.0).compared is None
 
 
@@ -236,7 +236,7 @@ def test_every_target_has_its_line_or_its_reason(planned, monkeypatch):
     assert "Hosts of ib are called ib-node0, ib-node1 ...: say clusters.ib.hosts in the topology." in launch
 
 
-def test_of_a_large_plan_no_launch_is_made_only_to_tell_how(large):
+def test_no_launch_of_a_large_plan_is_made_for_the_report(large):
     launch = Page(large[1]).one("section", id="launch").text
     assert "--to torchrun -o launch" in launch and "bash" not in launch
     assert "launch/README.md says how to launch" in launch
@@ -357,7 +357,7 @@ def test_the_command_writes_the_page(run, planned, tmp_path):
         (("-o", "report.pdf"), "error: report.pdf: the file name of a page must end in .html, not in .pdf"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line_before_the_work(run, planned, tmp_path, monkeypatch, options, words):
+def test_what_is_wrong_is_reported_in_a_line_before_the_work(run, planned, tmp_path, monkeypatch, options, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plan.json").write_text(planfile.to_json(planned))
     monkeypatch.setattr(commands, "simulate", lambda plan: pytest.fail("work was begun"))

@@ -41,16 +41,16 @@ def started(*arguments: object, log: Path) -> subprocess.Popen:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Dask]:
     folder = tmp_path_factory.mktemp("dask")
-    told, here = folder / "scheduler.json", ("--host", "127.0.0.1")
+    path, here = folder / "scheduler.json", ("--host", "127.0.0.1")
     processes = [
-        started("scheduler", *here, "--port", 0, "--dashboard-address", ":0", "--scheduler-file", told, log=folder / "s")
+        started("scheduler", *here, "--port", 0, "--dashboard-address", ":0", "--scheduler-file", path, log=folder / "s")
     ]
     try:
         end = time.monotonic() + PATIENCE
-        while not told.exists() or not told.read_text().endswith("}"):
+        while not path.exists() or not path.read_text().endswith("}"):
             assert processes[0].poll() is None and time.monotonic() < end, (folder / "s").read_text()
             time.sleep(0.05)
-        address = json.loads(told.read_text())["address"].removeprefix("tcp://")
+        address = json.loads(path.read_text())["address"].removeprefix("tcp://")
         alone = ("--nthreads", 1, "--no-nanny", "--no-dashboard", "--local-directory", folder)
         processes += [started("worker", address, *here, *alone, log=folder / f"w{number}") for number in (1, 2)]
         yield Dask(address, tuple(processes[1:]))
@@ -82,7 +82,7 @@ def test_a_cluster_answers_what_this_machine_answers_and_survives_the_loss_of_a_
 
 
 @pytest.mark.parametrize("address", ["", "head", "head:", ":8786", "head:http", "head:65536"])
-def test_an_address_that_is_none_is_told_before_a_client_is_made(quick, address, monkeypatch):
+def test_an_address_that_is_none_is_reported_before_a_client_is_made(quick, address, monkeypatch):
     import distributed
 
     monkeypatch.setattr(distributed, "Client", None)

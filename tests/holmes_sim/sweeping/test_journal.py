@@ -29,7 +29,7 @@ def test_rows_come_back_by_their_digest(tmp_path):
     ]
 
 
-def test_what_failed_is_asked_again(tmp_path):
+def test_what_failed_is_planned_again(tmp_path):
     path = tmp_path / "journal"
     recorded(path, a=FAILED, b=FAILED)
     assert journal.read(path) == {}

@@ -1,4 +1,4 @@
-"""A study file becomes scenarios; faults of the file are told with their lines, what cannot be together is a scenario's."""
+"""A study file becomes scenarios; faults of the file are reported with their lines, what cannot be together is a scenario's."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_topology_is_looked_for_beside_the_study(quick, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "messages"),
     [
         ("", ["1: nothing is varied; add vary: {key: [values]} or scenarios: [{key: value}]"]),
         ("vary: {plan.pp: []}", ["5: vary.plan.pp: at least one value is needed"]),
@@ -111,13 +111,13 @@ def test_a_topology_is_looked_for_beside_the_study(quick, tmp_path):
         ("varied: {}", ["5: varied: unknown key; did you mean 'vary'?"]),
     ],
 )  # fmt: skip
-def test_a_fault_of_the_file_is_told_with_its_line(quick, keys, told):
+def test_a_fault_of_the_file_is_reported_with_its_line(quick, keys, messages):
     path = quick(keys + "\n")
     with pytest.raises(TopologyError) as wrong:
         study.load(path)
     lines = [line for line in str(wrong.value).splitlines() if "nothing is varied" not in line or not keys]
-    assert len(lines) == len(told)
-    for line, start in zip(lines, told, strict=True):
+    assert len(lines) == len(messages)
+    for line, start in zip(lines, messages, strict=True):
         assert line.startswith(f"{path}:{start}")
 
 

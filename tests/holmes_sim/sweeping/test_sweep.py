@@ -39,8 +39,8 @@ def test_a_row_is_what_plan_answers(quick):
     topology = hs.edited(hs.load("lab/lab-hybrid-nics"), {"links[0].bandwidth": "1 Gbit/s"})
     wishes = hs.Wishes(tp=1, pp=2, microbatch_size=1, recompute="none", schedule="1f1b")
     plan = api.plan(Request(topology, topology.workload, wishes), "megatron")
-    row, promised = found.rows[1], plan.prediction
-    assert {name: row[name] for name in worker.PREDICTED} == {name: getattr(promised, name) for name in worker.PREDICTED}
+    row, prediction = found.rows[1], plan.prediction
+    assert {name: row[name] for name in worker.PREDICTED} == {name: getattr(prediction, name) for name in worker.PREDICTED}
     assert {name: row[name] for name in worker.CHOSEN} == {name: getattr(plan.config, name) for name in worker.CHOSEN}
     assert (row["status"], row["reason_if_none"], row["devices"], row["clusters"]) == ("planned", None, 4, "ib + roce")
     assert row["gap"] is None and 0 < row["planning_s"] < found.seconds
@@ -65,7 +65,7 @@ def test_a_scenario_without_a_plan_is_a_row_with_its_reason(quick):
     assert rows[0]["clusters.ib.hosts"] == '["a", "b"]'
 
 
-def test_an_error_of_ours_is_a_row_too_and_is_asked_again(quick, tmp_path, monkeypatch):
+def test_an_unexpected_error_is_a_row_too_and_is_planned_again(quick, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
@@ -96,14 +96,14 @@ def test_a_changed_study_plans_what_is_new(quick, tmp_path):
     output, seen = tmp_path / "table.csv", []
     hs.sweep(quick(GRID), output=output)
     more = hs.sweep(
-        quick(GRID.replace("5 Gbit/s", "5 Gbit/s, 9 Gbit/s")), output=output, progress=lambda *told: seen.append(told)
+        quick(GRID.replace("5 Gbit/s", "5 Gbit/s, 9 Gbit/s")), output=output, progress=lambda *args: seen.append(args)
     )
     assert more.planned == 3
     assert seen == [(6, 9), (7, 9), (8, 9), (9, 9)]
     assert hs.sweep(quick(GRID.replace("plan.pp", "plan.dp")), output=output).planned == 6
 
 
-def test_a_scenario_that_is_asked_twice_is_planned_once(quick):
+def test_a_scenario_that_occurs_twice_is_planned_once(quick):
     found = hs.sweep(quick("scenarios: [{plan.pp: 2}, {plan.pp: 2, plan.dp: null}, {plan.pp: 2, workload.seq_len: 1024}]\n"))
     assert found.planned == 1
     assert len({row["step_s"] for row in found.rows}) == 1
@@ -111,15 +111,15 @@ def test_a_scenario_that_is_asked_twice_is_planned_once(quick):
 
 def test_another_version_asks_again(quick, monkeypatch):
     (scenario,) = study.load(quick("vary: {plan.pp: [2]}\n")).scenarios
-    asked = worker.task_of(scenario)
+    task = worker.task_of(scenario)
     monkeypatch.setattr(worker, "__version__", "0.0.0")
-    assert worker.task_of(scenario).digest != asked.digest
+    assert worker.task_of(scenario).digest != task.digest
     with pytest.raises(HolmesError, match=r"^a worker has holmes-sim 0\.0\.0, the sweep has "):
-        worker.run_task(asked)
+        worker.run_task(task)
 
 
 def test_a_process_that_is_killed_half_way_goes_on_as_if_it_had_not_been(tmp_path):
-    """kill -9 of a real process: its own processes end, what it had told stays, and nothing of that is planned again."""
+    """kill -9 of a real process: its own processes end, what it had reported stays, and nothing of that is planned again."""
     output = tmp_path / "table.csv"
     process = subprocess.Popen(
         [sys.executable, "-m", "holmes_sim.cli", "sweep", "lab-layouts", "-o", str(output)],
@@ -192,14 +192,14 @@ def test_a_search_that_ctrl_c_ended_is_no_answer(quick, tmp_path, monkeypatch):
     assert not output.exists() and not journal.path_of(output).exists()
 
 
-def test_a_worker_that_is_killed_is_one_line_and_what_was_told_stays(tmp_path):
+def test_a_worker_that_is_killed_is_one_line_and_what_was_reported_stays(tmp_path):
     """A worker is killed behind the second of many scenarios, as the kernel does for want of memory."""
     output = tmp_path / "table.csv"
     script = (
         "import multiprocessing, os\nfrom holmes_sim.sweeping import sweep\n"
-        "def told(done, of):\n"
+        "def report(done, of):\n"
         "    if done == 2: os.kill(multiprocessing.active_children()[0].pid, 9)\n"
-        f"sweep.sweep('lab-layouts', output={str(output)!r}, progress=told)\n"
+        f"sweep.sweep('lab-layouts', output={str(output)!r}, progress=report)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=HOME, capture_output=True, text=True, check=False)
     assert ended.stderr.splitlines()[-1] == (
@@ -221,16 +221,16 @@ def test_a_table_is_the_same_as_csv_and_as_parquet(quick, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("table.xlsx", "a table ends in .csv or .parquet, not in .xlsx"),
         ("table", "a table ends in .csv or .parquet, not in nothing"),
     ],
 )
-def test_a_table_of_another_kind_is_refused_before_the_work(quick, tmp_path, name, told):
+def test_a_table_of_another_kind_is_refused_before_the_work(quick, tmp_path, name, message):
     with pytest.raises(HolmesError) as wrong:
         hs.sweep(quick(GRID), output=tmp_path / name)
-    assert str(wrong.value) == f"{tmp_path / name}: {told}"
+    assert str(wrong.value) == f"{tmp_path / name}: {message}"
 
 
 def test_parquet_without_pyarrow_is_one_line(tmp_path, monkeypatch):
@@ -241,14 +241,14 @@ def test_parquet_without_pyarrow_is_one_line(tmp_path, monkeypatch):
 
 
 def test_an_unknown_engine_is_refused_before_the_work(quick, tmp_path):
-    for engine, told in {
+    for engine, message in {
         "spark": "engine 'spark' is unknown; known: local, dask://HOST:PORT",
         "local://here": "engine local takes no address, not 'here'",
         "dask": "engine dask needs the address of a scheduler, dask://HOST:PORT, not dask://",
     }.items():
         with pytest.raises(HolmesError) as wrong:
             hs.sweep(quick(GRID), engine=engine, output=tmp_path / "table.csv")
-        assert str(wrong.value) == told
+        assert str(wrong.value) == message
     assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
 
 

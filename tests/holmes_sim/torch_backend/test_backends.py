@@ -61,14 +61,14 @@ def test_a_group_that_the_plan_has_across_vendors(vendor: str, expected: str) ->
         ("cuda", [("nccl", [0, 1], ""), ("gloo", [0, 4], None), ("nccl", [0, 2], "IB")]),
     ],
 )
-def test_what_torch_is_asked_for(on: str, expected: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_groups_that_torch_builds(on: str, expected: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL is not there on a CPU: its options are those of torch 2.14's CUDA build, by name."""
     pytest.importorskip("torch")
     import torch
 
     from holmes_sim.torch_backend import groups
 
-    asked: list[object] = []
+    groups_built: list[object] = []
 
     class Options:
         def __init__(self) -> None:
@@ -77,14 +77,14 @@ def test_what_torch_is_asked_for(on: str, expected: list[object], monkeypatch: p
     def new_group(ranks: list[int], backend: str, pg_options: Options | None, **kwargs: object) -> object:
         assert kwargs["sort_ranks"] is False
         assert kwargs["timeout"] == timedelta(seconds=5)
-        asked.append((backend, ranks, pg_options and pg_options.config.net_name))
+        groups_built.append((backend, ranks, pg_options and pg_options.config.net_name))
         return SimpleNamespace(set_timeout=lambda timeout: None)
 
     monkeypatch.setattr(groups.dist, "ProcessGroupNCCL", SimpleNamespace(Options=Options), raising=False)
     monkeypatch.setattr(groups.dist, "new_group", new_group)
     monkeypatch.setattr(groups.communication, "all_reduce", lambda value, group: None)
-    groups.build(hybrid("nvidia"), 0, torch.device("cpu"), [on] * 8, 5.0, 9.0, lambda told: None)
-    assert asked == expected
+    groups.build(hybrid("nvidia"), 0, torch.device("cpu"), [on] * 8, 5.0, 9.0, lambda text: None)
+    assert groups_built == expected
 
 
 def test_no_torch_is_imported() -> None:

@@ -17,7 +17,7 @@ from sim.formats import planfile
 torch = pytest.importorskip("torch")
 
 from holmes_sim.torch_backend import communication, devices  # noqa: E402
-from holmes_sim.torch_backend.run_options import Asked  # noqa: E402
+from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import CASES, plan_of  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -56,24 +56,24 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
-    [(Asked(), "cuda:1"), (Asked(device="cpu"), "cpu"), (Asked(compute="paced"), "cpu")],
+    ("options", "expected"),
+    [(RunOptions(), "cuda:1"), (RunOptions(device="cpu"), "cpu"), (RunOptions(compute="paced"), "cpu")],
     ids=["auto", "cpu", "paced"],
 )
-def test_device_of_a_rank(asked: Asked, expected: str, two_gpus: list[int]) -> None:
-    assert str(devices.device_of(asked, 5, 1)) == expected
+def test_device_of_a_rank(options: RunOptions, expected: str, two_gpus: list[int]) -> None:
+    assert str(devices.device_of(options, 5, 1)) == expected
     assert two_gpus == ([1] if expected == "cuda:1" else [])
 
 
 def test_a_host_with_too_few_gpus_is_refused(two_gpus: list[int]) -> None:
     with pytest.raises(HolmesError) as error:
-        devices.device_of(Asked(), 10, 2)
+        devices.device_of(RunOptions(), 10, 2)
     assert str(error.value) == "rank 10 should compute on cuda:2; torch sees 2 here (--device cpu computes on the CPU)"
 
 
 def test_without_a_gpu_a_rank_computes_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert devices.device_of(Asked(), 0, 0) == torch.device("cpu")
+    assert devices.device_of(RunOptions(), 0, 0) == torch.device("cpu")
 
 
 def test_kinds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from holmes_sim.torch_backend import groups, local, watchdog  # noqa: E402
 from holmes_sim.torch_backend.fork_server import RankProcess  # noqa: E402
-from holmes_sim.torch_backend.run_options import HOST, Asked  # noqa: E402
+from holmes_sim.torch_backend.run_options import HOST, RunOptions  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import plan_of  # noqa: E402
 
 
@@ -37,7 +37,7 @@ def here() -> Iterator[local.Local]:
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({"WORLD_SIZE": "3"}, "the launch has 3 ranks, but the plan 2"),
         ({HOST: "a/node7"}, "rank 1 runs on a/node7, but the plan places it on a/node0"),
@@ -45,11 +45,13 @@ def here() -> Iterator[local.Local]:
         ({groups.INTERFACES: "eth0"}, "HOLMES_SIM_INTERFACES: 'eth0' should be JSON"),
     ],
 )
-def test_what_is_not_the_plan(environment: dict[str, str], told: str, tmp_path: Path, here: local.Local) -> None:
+def test_an_environment_that_contradicts_the_plan_is_refused(
+    environment: dict[str, str], message: str, tmp_path: Path, here: local.Local
+) -> None:
     plan = plan_of(tmp_path, (3, 2), (2,))
     with pytest.raises(HolmesError) as error:
-        here.run(plan, Asked(), changed(1, **environment))
-    assert told in str(error.value)
+        here.run(plan, RunOptions(), changed(1, **environment))
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -69,13 +71,13 @@ def children(of: int) -> list[int]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the ranks in /proc")
 def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, (3, 2), (2, 2))
-    told: list[str] = []
+    messages: list[str] = []
 
     def run() -> None:
         try:
-            local.run(plan, Asked(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
+            local.run(plan, RunOptions(steps=1_000_000, compute="paced", scale=1000.0, output=str(tmp_path / "timeline.json")))
         except HolmesError as error:
-            told.append(str(error))
+            messages.append(str(error))
 
     before = set(children(os.getpid()))
     thread = threading.Thread(target=run)
@@ -87,7 +89,7 @@ def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
     time.sleep(1.0)
     os.kill(sorted(ranks)[2], signal.SIGKILL)
     thread.join(timeout=60)
-    assert told == ["rank 2 (a/node0/dev2) was killed by signal 9"]
+    assert messages == ["rank 2 (a/node0/dev2) was killed by signal 9"]
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
     assert not (tmp_path / "timeline.json").exists()
 
@@ -120,14 +122,14 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
         ({"zero_shard_size": 2}, "zero_shard_size 2 (the optimizer state is sharded over all of dp or not at all)"),
     ],
 )
-def test_unsupported_plans_are_refused(config: dict[str, object], told: str, tmp_path: Path, here: local.Local) -> None:
+def test_unsupported_plans_are_refused(config: dict[str, object], message: str, tmp_path: Path, here: local.Local) -> None:
     plan = plan_of(tmp_path, (5,), (2, 2), **config)  # type: ignore[arg-type]
     with pytest.raises(HolmesError, match="the torch backend cannot execute this plan") as error:
-        here.run(plan, Asked())
-    assert told in str(error.value)
+        here.run(plan, RunOptions())
+    assert message in str(error.value)

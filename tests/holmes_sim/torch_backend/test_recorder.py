@@ -1,4 +1,4 @@
-"""What a wait was for is told from the notes of all ranks."""
+"""The notes of all ranks say what a wait was for."""
 
 from __future__ import annotations
 

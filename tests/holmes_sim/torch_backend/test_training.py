@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
 from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE, PRECISIONS  # noqa: E402
-from holmes_sim.torch_backend.run_options import Asked  # noqa: E402
+from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel  # noqa: E402
 from holmes_sim.torch_backend.training_worker import samples  # noqa: E402
 
@@ -113,8 +113,8 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "pp 3, zb-h1, dp 2": ((1, 3, 1), (4, 4), {"schedule": "zb-h1"}),
     "pp 4, zb-h2": ((1, 2, 1, 1), (7,), {"schedule": "zb-h2"}),
     "pp 2, interleaved, dp 2": ((1, 2, 1, 1), (4, 2), {"schedule": "interleaved", "vpp": 2}),
-    "one place, interleaved": ((2, 3), (3,), {"schedule": "interleaved", "vpp": 2}),
-    "one place, interleaved, untied, dp 3": ((2, 3), (1, 1, 1), {"model": LLAMA, "schedule": "interleaved", "vpp": 2}),
+    "one rank, interleaved": ((2, 3), (3,), {"schedule": "interleaved", "vpp": 2}),
+    "one rank, interleaved, untied, dp 3": ((2, 3), (1, 1, 1), {"model": LLAMA, "schedule": "interleaved", "vpp": 2}),
     "dp 3, uneven microbatches": ((5,), (3, 2, 1), {"microbatch_size": 2}),
     "pp 2, dp 3, uneven, zero 0": ((3, 2), (3, 2, 1), {"zero_stage": 0}),
     "dp 2, zero 2": ((2, 3), (3, 3), {"zero_stage": 2}),
@@ -143,33 +143,33 @@ def here() -> Iterator[local.Local]:
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
-    here.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
+    here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path), output=str(tmp_path / "timeline.json")))
     losses, weights = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
-    firsts = [held for rank, held in enumerate(ranks) if plan.config.place(rank)[0] == 0]
-    assert sum(held["losses"] for held in firsts).tolist() == pytest.approx(losses, rel=1e-5)
+    firsts = [result for rank, result in enumerate(ranks) if plan.config.coordinates(rank)[0] == 0]
+    assert sum(result["losses"] for result in firsts).tolist() == pytest.approx(losses, rel=1e-5)
     seen = set()
-    for rank, held in enumerate(ranks):
-        for weight_name, weight in held["weights"].items():
-            expected = part(plan, weight_name, weights[weight_name], weight.shape, plan.config.place(rank)[0])
+    for rank, result in enumerate(ranks):
+        for weight_name, weight in result["weights"].items():
+            expected = part(plan, weight_name, weights[weight_name], weight.shape, plan.config.coordinates(rank)[0])
             torch.testing.assert_close(weight, expected, rtol=0, atol=1e-5, msg=f"rank {rank}: {weight_name}")
             seen.add(weight_name)
     assert seen == set(weights)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-@pytest.mark.parametrize("name", ["pp 3, zb-h1, dp 2", "one place, interleaved, untied, dp 3", "tp 2, pp 2, dp 2, full"])
+@pytest.mark.parametrize("name", ["pp 3, zb-h1, dp 2", "one rank, interleaved, untied, dp 3", "tp 2, pp 2, dp 2, full"])
 def test_half_precision_loses_what_fp32_does_to_its_digits(
     name: str, precision: str, tmp_path: Path, here: local.Local
 ) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, precision=precision, **config)  # type: ignore[arg-type]
-    here.run(plan, Asked(steps=STEPS - 1, weights=str(tmp_path)))
+    here.run(plan, RunOptions(steps=STEPS - 1, weights=str(tmp_path)))
     losses, _ = alone(plan, STEPS)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(plan.config.world_size)]
-    firsts = [held for rank, held in enumerate(ranks) if plan.config.place(rank)[0] == 0]
-    assert {weight.dtype for held in ranks for weight in held["weights"].values()} == {PRECISIONS[precision]}
-    assert sum(held["losses"] for held in firsts).tolist() == pytest.approx(losses, rel=5e-3)
+    firsts = [result for rank, result in enumerate(ranks) if plan.config.coordinates(rank)[0] == 0]
+    assert {weight.dtype for result in ranks for weight in result["weights"].values()} == {PRECISIONS[precision]}
+    assert sum(result["losses"] for result in firsts).tolist() == pytest.approx(losses, rel=5e-3)
 
 
 def test_weights_of_all_stages_are_those_of_the_model(tmp_path: Path) -> None:

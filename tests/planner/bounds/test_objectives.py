@@ -24,12 +24,12 @@ def test_the_bound_is_the_work_of_the_layers_at_the_least_price_of_a_flop():
 
 @given(st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=12))
 def test_a_front_is_what_nothing_dominates(numbers):
-    plans = [Played(*row) for row in numbers]
+    plans = [Candidate(*row) for row in numbers]
     chosen = [tuple(value(plan, name) for name in OBJECTIVES) for plan in front(plans, tuple(OBJECTIVES))]
     assert chosen == sorted({row for row in numbers if not any(dominates(other, row) for other in numbers)})
 
 
-class Played:
+class Candidate:
     """A plan as the front sees it: its prediction."""
 
     def __init__(self, *numbers: float) -> None:

@@ -34,8 +34,8 @@ def test_no_test_rules_out_the_fastest_pipeline_of_its_shapes(seed):
                     family = AnyZeroStage(context, *_classes(context, state, most, test), seconds)
                     assert DeadlineTest(family).within(seconds)
                     if shape.vpp == 1:
-                        plain = split_backward(every[0])
-                        scheduled = AnySchedule(context, *_classes(context, plain, most, test), seconds, names)
+                        split = split_backward(every[0])
+                        scheduled = AnySchedule(context, *_classes(context, split, most, test), seconds, names)
                         assert DeadlineTest(scheduled).within(seconds)
                     elif fewest is not None:
                         chunked = AnyChunks(context, *_classes(context, fewest, most, test), seconds)

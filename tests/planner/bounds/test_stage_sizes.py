@@ -12,10 +12,10 @@ seconds = st.floats(0.0, 9.0)
 
 @given(st.lists(st.tuples(seconds, seconds, seconds, seconds), min_size=1, max_size=8), st.data())
 def test_the_envelope_is_the_least_of_a_size_and_all_larger_ones(rows, data):
-    asked = []
+    computed = []
 
     def size(layers: int) -> StageSeconds:
-        asked.append(layers)
+        computed.append(layers)
         begin, own, both, tail = rows[layers - 1]
         return StageSeconds(begin, own, both, float(layers), 2.0 * layers, 3.0 * layers, tail)
 
@@ -27,4 +27,4 @@ def test_the_envelope_is_the_least_of_a_size_and_all_larger_ones(rows, data):
         assert (least.begin, least.own, least.both) == tuple(min(row[i] for row in larger) for i in range(3))
         assert (least.busy, least.lane, least.weight, least.tail) == (layers, 2 * layers, 3 * layers, exact.tail)
     assert sizes.least_tail() == min(row[3] for row in rows)
-    assert sorted(asked) == list(range(1, len(rows) + 1)), "each size is computed once"
+    assert sorted(computed) == list(range(1, len(rows) + 1)), "each size is computed once"

@@ -10,31 +10,31 @@ from tests import builders as make
 from tests.planner.builders import on_one_cluster
 
 
-def test_a_strategy_is_asked_once_and_its_plan_shared():
-    asked, said = [], []
+def test_a_strategy_runs_once_and_its_plan_is_shared():
+    calls, said = [], []
     context = PlanningContext(on_one_cluster(), said.append)
     plan = make.plan(make.fleet(make.cluster()))
 
     def compute():
-        asked.append(1)
+        calls.append(1)
         return plan
 
     assert context.answer("one", compute) is plan
     assert context.answer("one", compute) is plan
     assert context.answer("two", compute) is plan
-    assert len(asked) == 2
+    assert len(calls) == 2
     assert said == ["strategy one", "strategy two"]
 
 
-def test_a_strategy_without_a_plan_is_not_asked_again():
-    asked = []
+def test_a_strategy_without_a_plan_does_not_run_again():
+    calls = []
     context = PlanningContext(on_one_cluster())
 
     def compute():
-        asked.append(1)
+        calls.append(1)
         raise Infeasible("too large")
 
     for _ in range(2):
         with pytest.raises(Infeasible, match="too large"):
             context.answer("one", compute)
-    assert len(asked) == 1
+    assert len(calls) == 1

@@ -41,8 +41,8 @@ def test_groups_that_are_searched_stand_alike_on_nodes():
     """Nodes of six devices: groups of 4 would lie on one node here and on two there; pinned they may."""
     question = request(make.fleet(make.cluster("a", nodes=4, devices=6)), make.model(experts=12, experts_per_token=1), 12)
     (six,) = question.clusters()
-    held = {ep for ep in (1, 2, 3, 4, 6, 12) if holds(question, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=ep))}
-    assert held == {1, 2, 3, 6, 12}
+    sizes = {ep for ep in (1, 2, 3, 4, 6, 12) if holds(question, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=ep))}
+    assert sizes == {1, 2, 3, 6, 12}
     pinned = replace(question, wishes=Wishes(ep=4))
     assert holds(pinned, six, Shape(1, 12, 1, "none", "1f1b", 1, 1, ep=4))
     narrow = replace(six, fabric=Fabric(nodes_per_leaf=2, oversubscription=4.0))

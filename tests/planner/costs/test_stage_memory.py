@@ -57,5 +57,5 @@ def test_the_memory_of_stages_is_that_of_the_plan(drawn: Drawn):
     one, pp = drawn.shape, len(drawn.stages)
     m = one.microbatches(drawn.request.workload)
     for stage, (role, (name, layers)) in enumerate(zip(roles(pp), drawn.stages, strict=True)):
-        held = schedules.in_flight(one.schedule, stage, pp, m, one.vpp)
-        assert named[name].memory.most_layers(role, held) >= layers
+        in_flight = schedules.in_flight(one.schedule, stage, pp, m, one.vpp)
+        assert named[name].memory.most_layers(role, in_flight) >= layers

@@ -34,18 +34,18 @@ def test_period_and_first_stage_apart(devices, tp, dp, repeats, apart):
 def test_positions_repeat_after_the_period_and_no_sooner(devices, dp):
     cluster, one = make.cluster(nodes=80, devices=devices), shape(dp=dp)
 
-    def place(stage: int) -> list[tuple[int, int]]:
+    def location(stage: int) -> list[tuple[int, int]]:
         taken = [slot(cluster, 1, stage * dp + i)[0] for i in range(dp)]
         return [(device.node - taken[0].node, device.index) for device in taken]
 
     repeats, apart = period(cluster, one), first_apart(cluster, one)
-    assert place(repeats) == place(0)
-    assert all(place(stage) != place(0) for stage in range(1, repeats))
+    assert location(repeats) == location(0)
+    assert all(location(stage) != location(0) for stage in range(1, repeats))
     nodes = [{slot(cluster, 1, stage * dp + i)[0].node for i in range(dp)} for stage in range(apart + 1)]
     assert not nodes[0] & nodes[apart]
     assert all(nodes[0] & nodes[stage] for stage in range(1, apart))
     for stage in range(3 * repeats):
-        assert place(same_position(stage, cluster, one, 0)) == place(stage)
+        assert location(same_position(stage, cluster, one, 0)) == location(stage)
 
 
 def test_stages_before_the_first_keep_their_index():

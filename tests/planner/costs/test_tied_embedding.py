@@ -19,12 +19,12 @@ from tests.planner.real_nodes import tied_on_pcie
 
 
 @pytest.mark.parametrize("pp", range(2, 9))
-def test_a_tied_embedding_is_summed_where_the_last_stage_lies(pp):
+def test_a_tied_embedding_is_summed_on_the_cluster_of_the_last_stage(pp):
     """Up to four stages share a node of 6 GB/s; the fifth and later ones are reached over NICs of 50 GB/s."""
     question = tied_on_pcie()
     context, shape = PlanningContext(question), Shape(1, 1, 1, "none", "1f1b", 1, 1)
     (option,) = node_classes(context, shape)
-    layers = [42 // pp + (place < 42 % pp) for place in range(pp)]
+    layers = [42 // pp + (pp_rank < 42 % pp) for pp_rank in range(pp)]
     plan = build(question, shape, tuple(("a", k) for k in layers), "by hand")
     nic = context.fleets.nic_of((option.cluster,))
     seconds = context.tied.seconds(option.cluster, option.cluster, pp - 1, shape, nic)

@@ -97,7 +97,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("question", "words"), CASES.values(), ids=CASES)
-def test_the_smallest_cure_is_told_and_cures(question, words):
+def test_the_smallest_remedy_is_reported_and_works(question, words):
     assert plan_of(question, budgets=NO_PROOF) is None
     assert in_words(question) == words
     for remedy in remedies(question):

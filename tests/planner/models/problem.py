@@ -30,9 +30,9 @@ def fix(stages: StageVariables, pipeline: Stages) -> None:
     """Require a pipeline: its first, last, border and other middle stages."""
     index = [stages.names.index(name) for name, _ in pipeline]
     chosen = {"first": [(index[0], pipeline[0][1])], "last": [(index[-1], pipeline[-1][1])], "border": [], "middle": []}
-    for place in range(1, len(pipeline) - 1):
-        kind = "border" if index[place] != index[place + 1] else "middle"
-        chosen[kind].append((index[place], pipeline[place][1]))
+    for stage in range(1, len(pipeline) - 1):
+        kind = "border" if index[stage] != index[stage + 1] else "middle"
+        chosen[kind].append((index[stage], pipeline[stage][1]))
     groups = {"first": stages.first, "last": stages.last, "border": stages.border, "middle": stages.middle}
     for kind, group in groups.items():
         for key, variable in group.items():

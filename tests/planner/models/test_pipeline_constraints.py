@@ -27,7 +27,7 @@ def two_and_two(layers: int = 5, memory: float = 80e9, batch: int = 8) -> Reques
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "held"),
+    ("pipeline", "accepted"),
     [
         ((("a", 2), ("a", 3)), True),
         ((("a", 2), ("b", 3)), True),
@@ -40,8 +40,8 @@ def two_and_two(layers: int = 5, memory: float = 80e9, batch: int = 8) -> Reques
         ((("a", 1), ("b", 1), ("a", 3)), False),  # back to a
     ],
 )
-def test_which_pipelines_are_solutions(pipeline, held):
-    assert accepts(two_and_two(), shape(), pipeline) is held
+def test_which_pipelines_are_solutions(pipeline, accepted):
+    assert accepts(two_and_two(), shape(), pipeline) is accepted
 
 
 @pytest.mark.parametrize("pp", [2, 3])
@@ -63,8 +63,8 @@ def test_memory_is_that_of_the_microbatches_in_flight():
             sizes = [b - a for a, b in itertools.pairwise((0, *cuts, 5))]
             pipeline: Stages = tuple(zip(some, sizes, strict=True))
             fits = all(
-                known[name].memory.most_layers(role, schedules.in_flight("1f1b", place, pp, 8, 1)) >= layers
-                for place, (role, (name, layers)) in enumerate(zip(roles(pp), pipeline, strict=True))
+                known[name].memory.most_layers(role, schedules.in_flight("1f1b", pp_rank, pp, 8, 1)) >= layers
+                for pp_rank, (role, (name, layers)) in enumerate(zip(roles(pp), pipeline, strict=True))
             )
             assert accepts(tight, shape(), pipeline) is fits, pipeline
             found[fits] += 1

@@ -121,7 +121,7 @@ def single(option: NodeClass) -> Assignment:
 
 
 def answers(question: Request, shape: Shape, pp: int | None = None, cutoff: float = NEVER) -> list[Assignment]:
-    """What the stage model says for a shape, over all orders of classes, and for pipelines of one place."""
+    """What the stage model says for a shape, over all orders of classes, and for pipelines with a single stage."""
     context = PlanningContext(question)
     classes = node_classes(context, shape)
     singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and option.single_seconds() < cutoff]
@@ -247,7 +247,7 @@ def test_the_bound_holds_for_steps_of_a_fraction_of_a_millisecond():
 
 
 def along(order: str, pp: int):
-    """Whether a pipeline of so many places stands on clusters in this order, some of them left out."""
+    """Whether a pipeline of so many stages stands on clusters in this order, some of them left out."""
 
     def kept(stages: tuple[tuple[str, int], ...]) -> bool:
         names = [name for name, _ in itertools.groupby(name for name, _ in stages)]
@@ -324,7 +324,7 @@ def test_the_bounds_hold_where_the_backward_is_split(schedule, nodes):
 
 
 def test_the_first_of_many_stages_holds_most_microbatches_and_so_fewest_layers():
-    """Place 0 of four holds four microbatches, the last one: where activations fill the memory, layers grow along the pipe."""
+    """Stage 0 of four holds four microbatches, stage 3 one: where activations fill the memory, later stages are larger."""
     shaped, shape = make.model(8, vocab=24), Shape(1, 1, 1, "none", "1f1b", 1, 1)
 
     def question(room: float) -> Request:

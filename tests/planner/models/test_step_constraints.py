@@ -61,9 +61,9 @@ def growing_pipelines(question: Request) -> Iterator[tuple[Stages, float]]:
     """Pipelines along the clusters of the topology whose middle stages grow, and the closed form of each that fits."""
     order = [cluster.name for cluster in question.clusters()]
     for pipeline in pipelines(question, shape()):
-        places = [order.index(name) for name, _ in pipeline]
+        positions = [order.index(name) for name, _ in pipeline]
         middle = [layers for _, layers in pipeline[1:-1]]
-        if len(pipeline) > 1 and places == sorted(places) and middle == sorted(middle):
+        if len(pipeline) > 1 and positions == sorted(positions) and middle == sorted(middle):
             plan = build(question, shape(), pipeline, "by hand")
             if fits(plan):
                 yield pipeline, plan_costs.step_seconds(plan)

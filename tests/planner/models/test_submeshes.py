@@ -38,8 +38,8 @@ def brute(offers, layers: int, m: int, lengths, vpp: int) -> float:
                 continue
             for cuts in itertools.combinations(range(1, layers), pp - 1):
                 sizes = [b - a for a, b in itertools.pairwise((0, *cuts, layers))]
-                tables = [offers[c].other if place else offers[c].first for place, c in enumerate(classes)]
-                times = [float(t[pp - place, k]) for place, (t, k) in enumerate(zip(tables, sizes, strict=True))]
+                tables = [offers[c].other if stage else offers[c].first for stage, c in enumerate(classes)]
+                times = [float(t[pp - stage, k]) for stage, (t, k) in enumerate(zip(tables, sizes, strict=True))]
                 if max(times) < math.inf:
                     best = min(best, (m - 1) * max(times) + sum(times) / vpp)
     return best
@@ -71,7 +71,7 @@ def test_the_programme_finds_what_brute_force_finds(instance):
         assert found[0] == pytest.approx(best)
         assert sum(size for _, size in found[1]) == layers
         times = [
-            (offers[c].other if place else offers[c].first)[len(found[1]) - place, k] for place, (c, k) in enumerate(found[1])
+            (offers[c].other if stage else offers[c].first)[len(found[1]) - stage, k] for stage, (c, k) in enumerate(found[1])
         ]
         assert (m - 1) * max(times) + sum(times) / vpp == pytest.approx(best)
 
@@ -109,7 +109,7 @@ def test_a_bound_on_the_slowest_stage_is_kept():
 
 def test_no_more_stages_of_a_class_than_it_has_submeshes():
     _, stages = divide([offer(1, 6, 1.0, 4), offer(3, 6, 10.0, 4)], 6, 50, (4,), 1, plenty())
-    assert [place for place, _ in stages] == [0, 1, 1, 1]
+    assert [cluster for cluster, _ in stages] == [0, 1, 1, 1]
     assert [size for _, size in stages] == [3, 1, 1, 1]
 
 

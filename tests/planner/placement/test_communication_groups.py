@@ -61,7 +61,7 @@ def test_a_bottleneck_matching_is_that_of_brute_force(data):
 
 def test_a_path_visits_all_groups_by_the_cheapest_borders():
     """a - b and b - c are near, a - c is far: b stands in the middle, however they are listed."""
-    a, b, c = (((place, 0, 0),) for place in range(3))
+    a, b, c = (((node, 0, 0),) for node in range(3))
     far = {frozenset((0, 1)): 1.0, frozenset((1, 2)): 2.0, frozenset((0, 2)): 9.0}
     for listed in itertools.permutations((a, b, c)):
         ordered, cost = in_order(listed, lambda x, y: far[frozenset((x[0][0], y[0][0]))])
@@ -71,7 +71,7 @@ def test_a_path_visits_all_groups_by_the_cheapest_borders():
 
 def test_a_path_over_many_kinds_of_groups_is_not_enumerated():
     """Ten clusters on a line, shuffled: each is put where it costs least, and the line comes out."""
-    groups = tuple(((place, 0, 0),) for place in (3, 7, 0, 9, 1, 5, 8, 2, 6, 4))
+    groups = tuple(((node, 0, 0),) for node in (3, 7, 0, 9, 1, 5, 8, 2, 6, 4))
     ordered, cost = in_order(groups, lambda x, y: float(abs(x[0][0] - y[0][0])))
     assert cost == 9.0
     assert [group[0][0] for group in ordered] in (list(range(10)), list(reversed(range(10))))

@@ -66,15 +66,15 @@ def test_slots_that_do_not_fill_their_nodes_can_lie_evenly_on_them():
 def test_slots_lie_evenly_on_the_fewest_nodes(nodes, per_node, data):
     """In order, each once; nodes differ by one slot at most; where they would differ from filled ones, `uneven` says so."""
     cluster, taken = make.cluster("c", nodes, per_node), data.draw(st.integers(1, nodes * per_node))
-    lies = spread(cluster, 1, taken)
+    spread_slots = spread(cluster, 1, taken)
     filled = tuple(slot(cluster, 1, index) for index in range(taken))
-    counts = Counter(row[0].node for row in lies)
-    places = [(row[0].node, row[0].index) for row in lies]
-    assert len(places) == taken and places == sorted(set(places))
-    assert max(index for _, index in places) < per_node
+    counts = Counter(row[0].node for row in spread_slots)
+    positions = [(row[0].node, row[0].index) for row in spread_slots]
+    assert len(positions) == taken and positions == sorted(set(positions))
+    assert max(index for _, index in positions) < per_node
     assert set(counts) == {row[0].node for row in filled}
     assert max(counts.values()) - min(counts.values()) <= 1
-    assert uneven(cluster, Shape(1, taken, 1, "none", "1f1b", 1, 1), 1) == (lies != filled)
+    assert uneven(cluster, Shape(1, taken, 1, "none", "1f1b", 1, 1), 1) == (spread_slots != filled)
 
 
 def test_stages_take_the_next_free_slots_of_their_cluster(question):
@@ -114,12 +114,12 @@ def test_groups_of_one_rank_are_not_listed(question):
         ((4, 8), [2, 4, 2, 4]),
     ],
 )
-def test_virtual_stages_share_the_layers_of_their_place_evenly(question, layers, chunks):
-    """Stage v of place p is stage v x pp + p; what is left over goes to the later chunks."""
+def test_virtual_stages_share_the_layers_of_their_pipeline_rank_evenly(question, layers, chunks):
+    """Stage v of pipeline rank p is stage v x pp + p; what is left over goes to the later chunks."""
     stages = tuple(("ib", count) for count in layers)
     plan = build(question, Shape(1, 4, 1, "none", "interleaved", 2, 1), stages, "by hand")
     assert [stage.layers for stage in plan.stages] == chunks
-    assert [sum(plan.stages[stage].layers for stage in plan.stages_of(place)) for place in range(2)] == list(layers)
+    assert [sum(plan.stages[stage].layers for stage in plan.stages_of(pp_rank)) for pp_rank in range(2)] == list(layers)
 
 
 def test_three_virtual_stages(question):
@@ -127,7 +127,7 @@ def test_three_virtual_stages(question):
     assert [stage.layers for stage in plan.stages] == [1, 2, 2, 2, 2, 3]
 
 
-def test_a_place_too_small_to_be_cut_is_refused(question):
+def test_a_pipeline_rank_too_small_to_be_cut_is_refused(question):
     with pytest.raises(NotDefined) as caught:
         build(question, Shape(1, 4, 1, "none", "interleaved", 3, 1), (("ib", 10), ("ib", 2)), "by hand")
     assert str(caught.value) == "a pipeline stage of 2 layers cannot be cut into vpp 3 virtual stages"

@@ -22,14 +22,14 @@ def nodes(*numbers: int) -> dict[tuple[str, int], tuple[str, int]]:
 
 
 def test_what_moves_by_hand() -> None:
-    """Four places of two layers on four nodes; node 1 is lost, node 3 takes its number. Now 3, 3, 2 layers on 0, 1 (old 3), 2:
+    """Four stages of two layers on four nodes; node 1 is lost, node 3 takes its number. Now 3, 3, 2 layers on 0, 1 (old 3), 2:
     node 0 lacks layer 2; old node 3 held 6 and 7 and needs 3 to 5; node 2 held 4 and 5 and needs 6, 7 and the logits."""
     before = make.plan(make.fleet(make.cluster("c", 4, 1)), pp=4, layers=(2, 2, 2, 2))
     after = make.plan(make.fleet(make.cluster("c", 3, 1)), pp=3, layers=(3, 3, 2))
     layer, ends = parameters(after)
     assert moves(before, after, nodes(0, 3, 2)) == Moves(3, 0, pytest.approx(2 * (6 * layer + ends)))
     best = settled(before, after, nodes(0, 3, 2))
-    assert [device.node for device in best.placement] == [0, 2, 1]  # the last place goes to old node 3, which holds it
+    assert [device.node for device in best.placement] == [0, 2, 1]  # the last stage goes to old node 3, which holds it
     assert moves(before, best, nodes(0, 3, 2)) == Moves(3, 1, pytest.approx(2 * (1 + 1) * layer))
 
 

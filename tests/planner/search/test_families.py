@@ -49,7 +49,7 @@ def test_no_family_of_a_faster_pipeline_is_pruned(seed):
     """With the plan of a random pipeline as incumbent, the shape and order of the best plan of all is left."""
     question = random_request(seed)
     best = plan_of(question)
-    names = [best.placement[place * best.config.tp * best.config.dp_cp].cluster for place in range(best.config.pp)]
+    names = [best.placement[pp_rank * best.config.tp * best.config.dp_cp].cluster for pp_rank in range(best.config.pp)]
     order = tuple(dict.fromkeys(names))
     for base in searched(question):
         stages = next(iter(pipelines(question, base)), None)

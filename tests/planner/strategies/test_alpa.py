@@ -17,5 +17,5 @@ def test_layers_follow_the_speed_of_clusters():
     machines = make.fleet(*clusters, trunks=(Trunk(("f", "s"), "ethernet", 1e12, 0.0),))
     question = request(machines, make.model(9, 768), 64, Wishes(tp=1, dp=1, pp=2, recompute="none"), seq_len=256)
     plan = alpa.plan(question, PlanningContext(question))
-    layers = {plan.placement[place].cluster: stage.layers for place, stage in enumerate(plan.stages)}
+    layers = {plan.placement[pp_rank].cluster: stage.layers for pp_rank, stage in enumerate(plan.stages)}
     assert layers == {"f": 7, "s": 2}

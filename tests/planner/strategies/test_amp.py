@@ -36,12 +36,12 @@ def test_amp_splits_a_single_microbatch_evenly():
 
 
 def test_amp_takes_the_mean_of_layer_times_and_so_gives_the_slow_no_fewer_layers():
-    asked = on("two speeds", Wishes(tp=1, dp=4, microbatch_size=1, recompute="none"))
-    plan = plan_of(asked, "amp")
+    request = on("two speeds", Wishes(tp=1, dp=4, microbatch_size=1, recompute="none"))
+    plan = plan_of(request, "amp")
     assert [stage.layers for stage in plan.stages] == [6, 6]  # 1 and 0.4 PFLOP/s; a small vocabulary
-    shape = next(shapes(asked))
-    (alone, each), _ = amp.mean_seconds(PlanningContext(asked), shape, 2)
-    fast, slow = (NodeClass(PlanningContext(asked), cluster, shape, []).layer_seconds for cluster in asked.clusters())
+    shape = next(shapes(request))
+    (alone, each), _ = amp.mean_seconds(PlanningContext(request), shape, 2)
+    fast, slow = (NodeClass(PlanningContext(request), cluster, shape, []).layer_seconds for cluster in request.clusters())
     assert each == pytest.approx((fast + slow) / 2)
     assert alone >= 0
 

@@ -117,7 +117,7 @@ def uneven_request(seed: int, **wishes: int) -> Request:
 
 
 def lying(question: Request, evenly: bool) -> float:
-    """The fastest step of a pipeline of one place."""
+    """The fastest step of a pipeline with a single stage."""
     best = math.inf
     for base in searched(question):
         for shape in itertools.chain.from_iterable(map(overlaps, variants(question, base))):
@@ -127,7 +127,7 @@ def lying(question: Request, evenly: bool) -> float:
     return best
 
 
-def test_of_one_place_nodes_filled_and_nodes_evenly_used_are_both_looked_at():
+def test_one_stage_is_tried_on_filled_and_on_evenly_used_nodes():
     """No plan of either is faster than certified, and its bound is above neither; in some questions the even one is faster."""
     gains = []
     for seed in range(8):

@@ -101,11 +101,11 @@ def test_a_pinned_vpp_interleaves(strategy):
 @pytest.mark.parametrize("strategy", strategies.names())
 @pytest.mark.parametrize(("cp", "ep"), [(2, 1), (1, 2), (2, 4)])
 def test_pinned_context_and_expert_degrees_are_kept(strategy, cp, ep):
-    asked = on("infiniband and roce" if cp < 2 else "alike", Wishes(tp=1, cp=cp, ep=ep, recompute="none", microbatch_size=1))
-    model = replace(asked.workload.model, experts=4, experts_per_token=2, ffn_hidden=768)
-    asked = replace(asked, workload=replace(asked.workload, model=model))
-    asked = replace(asked, topology=replace(asked.topology, workload=asked.workload))
-    plan = plan_of(asked, strategy)
+    request = on("infiniband and roce" if cp < 2 else "alike", Wishes(tp=1, cp=cp, ep=ep, recompute="none", microbatch_size=1))
+    model = replace(request.workload.model, experts=4, experts_per_token=2, ffn_hidden=768)
+    request = replace(request, workload=replace(request.workload, model=model))
+    request = replace(request, topology=replace(request.topology, workload=request.workload))
+    plan = plan_of(request, strategy)
     assert (plan.config.tp, plan.config.cp, plan.config.ep) == (1, cp, ep)
     assert plan.config.world_size == len(plan.placement) <= 8
     assert fits(plan)
@@ -117,15 +117,15 @@ def test_pinned_context_and_expert_degrees_are_kept(strategy, cp, ep):
 @pytest.mark.parametrize("strategy", strategies.names())
 @pytest.mark.parametrize("wishes", [Wishes(tp=5), Wishes(dp=7), Wishes(pp=13), Wishes(microbatch_size=5)], ids=str)
 def test_what_cannot_be_is_infeasible(strategy, wishes):
-    asked = on("alike", wishes)
+    request = on("alike", wishes)
     with pytest.raises(Infeasible):
-        strategies.get(strategy).plan(asked, PlanningContext(asked))
+        strategies.get(strategy).plan(request, PlanningContext(request))
 
 
 @pytest.mark.parametrize("strategy", strategies.names())
 def test_the_same_request_has_the_same_plan(strategy):
-    asked = on("odd numbers", FEW)
-    first, second = plan_of(asked, strategy), plan_of(asked, strategy)
+    request = on("odd numbers", FEW)
+    first, second = plan_of(request, strategy), plan_of(request, strategy)
     assert first == second
     if first is not None:
         assert planfile.to_json(first) == planfile.to_json(second)

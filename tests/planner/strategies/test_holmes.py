@@ -31,7 +31,7 @@ def test_holmes_gives_the_faster_environment_more_layers_and_uses_all_machines()
     plan = plan_of(on("two speeds", Wishes(tp=1, dp=4)), "holmes")
     assert plan.config.world_size == 8
     by_cluster = {
-        plan.placement[plan.config.rank(0, 0, place)].cluster: stage.layers for place, stage in enumerate(plan.stages)
+        plan.placement[plan.config.rank(0, 0, pp_rank)].cluster: stage.layers for pp_rank, stage in enumerate(plan.stages)
     }
     assert by_cluster["a"] > by_cluster["b"]
     assert sum(by_cluster.values()) == 12

@@ -21,7 +21,7 @@ def test_megatron_uses_all_devices_in_order_and_even_layers(name):
 
 
 def test_megatron_tries_powers_of_two_as_microbatch_sizes():
-    """Among every divisor, more even layouts than are played would look alike, and the best would not be among them."""
+    """Among every divisor, more even layouts than are simulated would look alike, and the best would not be among them."""
     read = load("topologies/holmes-39b-4.yaml")
     plan = plan_of(Request(read, read.workload, time_limit=NO_LIMIT), "megatron")
     assert (plan.config.tp, plan.config.pp, plan.config.dp, plan.config.microbatch_size) == (4, 2, 4, 4)

@@ -23,7 +23,7 @@ def test_layers_are_around_even_and_none_is_lost(pp, least, more, seed):
     assert len(found) == pp
     assert sum(found) == layers
     assert min(found) >= least
-    even = [layers * (place + 1) // pp - layers * place // pp for place in range(pp)]
+    even = [layers * (pp_rank + 1) // pp - layers * pp_rank // pp for pp_rank in range(pp)]
     assert sum(abs(a - b) for a, b in zip(found, even, strict=True)) <= 2 * pp, "at most pp layers have moved"
 
 

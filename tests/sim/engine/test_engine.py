@@ -132,11 +132,11 @@ def test_a_rank_computes_all_passes_of_its_schedule(data: st.DataObject) -> None
     plan = data.draw(any_plan(ranks=16))
     timeline = simulate(plan)
     for rank in range(plan.config.world_size):
-        _, dp_cp, place = plan.config.place(rank)
+        _, dp_cp, pp_rank = plan.config.coordinates(rank)
         wanted = [
             (kind, stage, m)
             for kind in ("FBW" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "FB")
-            for stage in plan.stages_of(place)
+            for stage in plan.stages_of(pp_rank)
             for m in range(plan.config.num_microbatches[dp_cp // plan.config.cp])
         ]
         computed = {(s.kind, s.stage, s.microbatch) for s in timeline.of(rank) if s.kind in ("F", "B", "W")}
@@ -149,8 +149,8 @@ def test_no_pass_begins_before_the_passes_that_it_depends_on_end(data: st.DataOb
     timeline, config = simulate(plan), plan.config
     for dp in range(config.dp):
         ends, begins = {}, {}
-        for place in range(config.pp):
-            for span in timeline.of(config.rank(0, dp * config.cp, place)):
+        for pp_rank in range(config.pp):
+            for span in timeline.of(config.rank(0, dp * config.cp, pp_rank)):
                 key = span.kind, span.stage, span.microbatch
                 ends[key] = max(span.end, ends.get(key, 0.0))
                 begins[key] = min(span.start, begins.get(key, span.start))

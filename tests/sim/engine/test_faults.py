@@ -48,10 +48,10 @@ TROUBLES = (
 @given(data=st.data(), what=st.sampled_from(TROUBLES), seed=st.integers(0, 9))
 def test_a_disturbed_step_is_the_same_folded_and_unfolded(data: st.DataObject, what: Faults, seed: int) -> None:
     plan = data.draw(any_plan())
-    plain = simulate(plan).step_s
+    fault_free = simulate(plan).step_s
     if what.flaps is not None:
-        what = Faults(flaps=Flaps(plain * what.flaps.up, plain * what.flaps.down))
-    assert_alike(plan, draw(what, plan.fleet, seed, plain))
+        what = Faults(flaps=Flaps(fault_free * what.flaps.up, fault_free * what.flaps.down))
+    assert_alike(plan, draw(what, plan.fleet, seed, fault_free))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -78,18 +78,18 @@ def test_no_fault_is_the_plain_step_and_a_seed_is_one_timeline(data: st.DataObje
 
 
 def test_a_slow_device_holds_up_its_pipeline() -> None:
-    """The second of two places, twice as slow, is never idle: F0 of the first, its own work with
+    """The second of two pipeline ranks, twice as slow, is never idle: F0 of the first, its own work with
     four messages held up behind it, and the message to it; then the later of both ends."""
     machines = fleet(cluster("c", 2, 1, (nic("infiniband", 1e20),)))
     plan = builders.plan(machines, pp=2, layers=(1, 1), microbatches=4)
-    plain = {(span.rank, span.name): span.seconds for span in simulate(plan).spans if span.lane == "compute"}
+    fault_free = {(span.rank, span.name): span.seconds for span in simulate(plan).spans if span.lane == "compute"}
     slow = simulate(plan, drawn=DrawnFaults(slow=((Device("c", 1, 0), 2.0),)))
     found = {(span.rank, span.name): span.seconds for span in slow.spans if span.lane == "compute"}
-    assert found == pytest.approx({(rank, name): (rank + 1) * seconds for (rank, name), seconds in plain.items()})
+    assert found == pytest.approx({(rank, name): (rank + 1) * seconds for (rank, name), seconds in fault_free.items()})
     work = sum(seconds for (rank, name), seconds in found.items() if rank == 1 and name[0] in "FB")
-    ends = plain[0, "B3"] + plain[0, "optimizer"], found[1, "optimizer"]
+    ends = fault_free[0, "B3"] + fault_free[0, "optimizer"], found[1, "optimizer"]
     messages = [span.seconds for span in slow.spans if (span.lane, span.kind) in (("send", "send"), ("return", "send"))]
-    assert slow.step_s == pytest.approx(plain[0, "F0"] + 5 * messages[0] + work + max(ends))
+    assert slow.step_s == pytest.approx(fault_free[0, "F0"] + 5 * messages[0] + work + max(ends))
 
 
 def sends(timeline: Timeline) -> list[tuple[float, float]]:
@@ -204,10 +204,10 @@ def test_a_wrong_text_is_an_error_of_one_line(read: Callable[[str], object], tex
 def test_a_group_whose_collectives_are_measured_with_it_is_as_slow_as_its_slowest(
     measured: bool, factors: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durations.compute, "includes_collectives", lambda *asked: measured)
+    monkeypatch.setattr(durations.compute, "includes_collectives", lambda *arguments: measured)
     plan = builders.plan(fleet(cluster("c", 1, 2)), tp=2)
-    plain, slow = Durations(plan), Durations(plan, DrawnFaults(slow=((Device("c", 0, 1), 2.0),)))
+    fault_free, slow = Durations(plan), Durations(plan, DrawnFaults(slow=((Device("c", 0, 1), 2.0),)))
     forward = Action("F", 0, 0)
-    assert [slow.of(rank, forward) / plain.of(rank, forward) for rank in (0, 1)] == factors
+    assert [slow.of(rank, forward) / fault_free.of(rank, forward) for rank in (0, 1)] == factors
     jittered = Durations(plan, DrawnFaults(jitter=0.1))
     assert (jittered.of(0, forward) == jittered.of(1, forward)) == measured

@@ -24,7 +24,7 @@ def blocks(plan: Plan) -> Copies:
 
 
 def test_replicas_on_their_own_nodes_are_copies_of_the_first() -> None:
-    """Two places of four ranks on eight nodes: replica d is on nodes d and 4 + d."""
+    """Two pipeline ranks of four ranks on eight nodes: replica d is on nodes d and 4 + d."""
     plan = builders.plan(fleet(cluster(nodes=8, devices=4)), tp=4, pp=2, dp=4)
     seen = blocks(plan)
     assert seen.shown == (0, 1, 2, 3, 16, 17, 18, 19)

@@ -79,8 +79,8 @@ def replica_by_replica(plan: Plan) -> Plan:
     config = plan.config
     placement = list(plan.placement)
     for rank in range(config.world_size):
-        tp, dp_cp, place = config.place(rank)
-        placement[rank] = plan.placement[(dp_cp * config.pp + place) * config.tp + tp]
+        tp, dp_cp, pp_rank = config.coordinates(rank)
+        placement[rank] = plan.placement[(dp_cp * config.pp + pp_rank) * config.tp + tp]
     return replace(plan, placement=tuple(placement), groups=groups_of(plan.fleet, config, tuple(placement)))
 
 

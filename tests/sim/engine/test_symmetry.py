@@ -57,7 +57,7 @@ def test_sixty_four_ranks_on_two_clusters_fold_exactly(schedule: str) -> None:
     assert_alike(builders.plan(machines, tp=4, pp=4, dp=4, microbatches=4, schedule=schedule, shape={"tied_embeddings": True}))
 
 
-def test_a_uniform_cluster_folds_to_one_class_a_pipeline_place() -> None:
+def test_a_uniform_cluster_folds_to_one_class_a_pipeline_rank() -> None:
     plan = builders.plan(fleet(cluster(nodes=8, devices=8)), tp=4, pp=4, dp=4, microbatches=4)
     folding = fold(plan)
     assert folding.sizes == (16, 16, 16, 16)

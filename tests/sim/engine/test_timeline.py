@@ -101,7 +101,7 @@ def test_spans_of_one_thread_do_not_overlap(data: st.DataObject) -> None:
 
 
 def test_messages_to_both_neighbours_at_once_do_not_share_a_thread() -> None:
-    """Under a schedule that overlaps its sends, the middle place sends activations ahead and gradients back together."""
+    """Under a schedule that overlaps its sends, the middle pipeline rank sends activations and gradients at the same time."""
     machines = fleet(cluster(nodes=3, nics=(nic(bandwidth=1e8),)))
     assert overlaps(simulate(builders.plan(machines, pp=3, microbatches=6, schedule="interleaved"))) == []
 

@@ -77,7 +77,7 @@ def test_none_takes_a_key_or_an_element_out():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("clusters.rocky.nodes", 3, "clusters.rocky.nodes: there is no clusters.rocky; did you mean 'roce'?"),
         ("clusters.ib.node.nics[7].bandwidth", "1 Gbit/s", "clusters.ib.node.nics[7].bandwidth: there is no clusters.ib.node.nics[7]"),
@@ -90,8 +90,8 @@ def test_none_takes_a_key_or_an_element_out():
         ("links[0].colour", None, "links[0].colour: there is no links[0].colour"),
     ],
 )  # fmt: skip
-def test_an_edit_that_cannot_be_made_is_one_line(path, value, told):
+def test_an_edit_that_cannot_be_made_is_one_line(path, value, message):
     with pytest.raises(TopologyError) as wrong:
         edited(base(), {path: value})
-    assert str(wrong.value).startswith(told)
+    assert str(wrong.value).startswith(message)
     assert "\n" not in str(wrong.value)

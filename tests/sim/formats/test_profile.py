@@ -259,9 +259,9 @@ def test_replicas_measured_and_by_formula_fold_and_stay_above_the_closed_form() 
     ), trunks=(Trunk(("a", "b"), "infiniband", 1e9, 1e-4),))  # fmt: skip
     places = [Device(c, node, index) for node in range(2) for c in "ab" for index in range(2)]
     plan = builders.plan(machines, tp=2, pp=2, dp=2, microbatches=4, placement=tuple(places), schedule="1f1b-deepspeed")
-    played = simulate(plan)
-    assert played.step_s == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
-    assert plan_costs.step_seconds(plan) <= played.step_s * (1 + 1e-9)
+    timeline = simulate(plan)
+    assert timeline.step_s == pytest.approx(simulate(plan, unfolded(plan)).step_s, rel=1e-9)
+    assert plan_costs.step_seconds(plan) <= timeline.step_s * (1 + 1e-9)
 
 
 def sailor_plan() -> Plan:

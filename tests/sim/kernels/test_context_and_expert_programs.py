@@ -75,8 +75,8 @@ def test_tensor_parallel_experts_gather_the_tokens_dispatched_to_them() -> None:
     shared = nodes(tp=2, layers=(3,), shape=EXPERTS | {"shared_ffn_hidden": 96}, sequence_parallel=True)
     once, twice = 64 * 96 * 2.0, 2 * 64 * 96 * 2.0
     routed = (("all_gather", twice, 3.0), ("reduce_scatter", twice, 3.0))
-    for asked, count in ((plan, 3.0), (shared, 6.0)):
-        found = payloads.tensor_collectives(asked.workload, asked.config, 3, False, False, False)
+    for given, count in ((plan, 3.0), (shared, 6.0)):
+        found = payloads.tensor_collectives(given.workload, given.config, 3, False, False, False)
         assert found == (("all_gather", once, count), ("reduce_scatter", once, count), *routed)
 
 

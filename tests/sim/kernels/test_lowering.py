@@ -15,8 +15,8 @@ from tests import builders
 from tests.builders import any_plan, cluster, fleet
 
 
-def program(plan: Plan, place: int, replica: int = 0) -> str:
-    return text(lowering.program(plan, place, plan.config.num_microbatches[replica]), plan.config.vpp)
+def program(plan: Plan, pp_rank: int, replica: int = 0) -> str:
+    return text(lowering.program(plan, pp_rank, plan.config.num_microbatches[replica]), plan.config.vpp)
 
 
 def pair(**facts: object) -> Plan:
@@ -89,11 +89,11 @@ def test_zero_3_gathers_two_layers_ahead_of_each_forward_and_backward() -> None:
 
 def test_a_tied_embedding_is_summed_by_the_end_stages_only() -> None:
     plan = pair(pp=3, shape={"tied_embeddings": True})
-    tied = [" embedding all_reduce " in program(plan, place) for place in range(3)]
+    tied = [" embedding all_reduce " in program(plan, pp_rank) for pp_rank in range(3)]
     assert tied == [True, False, True]
 
 
-def test_virtual_stages_of_a_place_are_numbered() -> None:
+def test_virtual_stages_of_a_pipeline_rank_are_numbered() -> None:
     plan = pair(pp=2, vpp=2, microbatches=2, schedule="interleaved")
     assert program(plan, 0).split(" recv ")[0] == "0F0 send F0 0F1 send F1"
 
@@ -132,17 +132,17 @@ def test_under_deepspeed_a_forward_of_the_steady_state_leaves_behind_the_next_gr
     assert program(plan, 1) == "recv F0 F0 B0 send B0 recv F1 F1 B1 send B1 recv F2 F2 B2 send B2 optimizer"
 
 
-def test_under_deepspeed_fewer_microbatches_than_places_do_not_wait_for_each_other() -> None:
+def test_under_deepspeed_fewer_microbatches_than_pipeline_ranks_do_not_wait_for_each_other() -> None:
     plan = pair(pp=4, microbatches=2, schedule="1f1b-deepspeed")
     assert program(plan, 0) == "F0 send F0 F1 send F1 recv B0 B0 recv B1 B1 optimizer"
     assert program(plan, 2) == "recv F0 F0 send F0 recv F1 F1 recv B0 send F1 B0 send B0 recv B1 B1 send B1 optimizer"
 
 
-def sent(plan: Plan, place: int, replica: int, kind: str) -> Counter[tuple[str, int, int, int, float]]:
+def sent(plan: Plan, pp_rank: int, replica: int, kind: str) -> Counter[tuple[str, int, int, int, float]]:
     def ends(a: Action) -> tuple[int, int]:
-        return (place, a.peer) if kind == "send" else (a.peer, place)
+        return (pp_rank, a.peer) if kind == "send" else (a.peer, pp_rank)
 
-    actions = lowering.program(plan, place, plan.config.num_microbatches[replica])
+    actions = lowering.program(plan, pp_rank, plan.config.num_microbatches[replica])
     return Counter((a.operation, a.microbatch, *ends(a), a.nbytes) for a in actions if a.kind == kind)
 
 
@@ -150,9 +150,9 @@ def sent(plan: Plan, place: int, replica: int, kind: str) -> Counter[tuple[str, 
 def test_every_message_sent_is_received(data: st.DataObject) -> None:
     plan = data.draw(any_plan(ranks=16))
     for replica in range(plan.config.dp):
-        places = range(plan.config.pp)
-        away = sum((sent(plan, place, replica, "send") for place in places), Counter())
-        here = sum((sent(plan, place, replica, "recv") for place in places), Counter())
+        pp_ranks = range(plan.config.pp)
+        away = sum((sent(plan, pp_rank, replica, "send") for pp_rank in pp_ranks), Counter())
+        here = sum((sent(plan, pp_rank, replica, "recv") for pp_rank in pp_ranks), Counter())
         assert away == here
 
 
@@ -162,13 +162,13 @@ def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObj
     config = plan.config
     operation = "reduce_scatter" if config.zero_stage else "all_reduce"
     times = config.num_microbatches[0] if config.zero_stage >= 2 else 1
-    for place in range(config.pp):
-        actions = lowering.program(plan, place, config.num_microbatches[0])
+    for pp_rank in range(config.pp):
+        actions = lowering.program(plan, pp_rank, config.num_microbatches[0])
         reduced = Counter[str]()
         for a in actions:
             if a.kind in ("start", "collective") and a.group in ("dp", "edp") and a.operation == operation:
                 reduced[a.group] += a.nbytes
-        stages = plan.stages_of(place)
+        stages = plan.stages_of(pp_rank)
         held = sum(
             memory.stage_parameters(plan.workload, config, plan.stages[s].layers, s == 0, s == config.num_stages - 1)
             for s in stages

@@ -130,14 +130,14 @@ def microbatch(plan: Any) -> float:
     return 2 * 34.0 * 256 * plan.workload.model.hidden
 
 
-def test_each_place_of_1f1b_holds_one_microbatch_less_than_the_one_before() -> None:
-    """Places 1 and 2 have the same layers and no ends: three and two microbatches in flight."""
+def test_each_pipeline_rank_of_1f1b_holds_one_microbatch_less_than_the_one_before() -> None:
+    """Pipeline ranks 1 and 2 have the same layers and no ends: three and two microbatches in flight."""
     plan = plan_of_four()
     peaks = memory.peak_memory(plan)
     assert peaks[1] - peaks[2] == pytest.approx(microbatch(plan), rel=1e-9)
 
 
-def test_the_first_place_of_1f1b_holds_as_many_microbatches_as_there_are_places() -> None:
+def test_the_first_pipeline_rank_of_1f1b_holds_as_many_microbatches_as_there_are_pipeline_ranks() -> None:
     plan = plan_of_four()
     model, s = plan.workload.model, 256
     parameters = 2 * model.layer_parameters + model.embedding_parameters
@@ -153,7 +153,7 @@ def test_more_is_outside_torch_with_tensor_parallelism() -> None:
     assert memory.outside_torch(config(tp=2)) == 3e9
 
 
-def test_gpipe_holds_all_microbatches_at_every_place() -> None:
+def test_gpipe_holds_all_microbatches_at_every_pipeline_rank() -> None:
     peaks = memory.peak_memory(plan_of_four(schedule="gpipe"))
     fewer = plan_of_four()
     assert peaks[1] == peaks[2]
@@ -161,7 +161,7 @@ def test_gpipe_holds_all_microbatches_at_every_place() -> None:
 
 
 def test_interleaving_holds_its_warm_up_in_chunks() -> None:
-    """Places 1 and 2 hold 9 and 7 chunks of two layers (`peak_in_flight`)."""
+    """Pipeline ranks 1 and 2 hold 9 and 7 chunks of two layers (`peak_in_flight`)."""
     plan = plan_of_four(schedule="interleaved", vpp=2)
     peaks = memory.peak_memory(plan)
     assert peaks[1] - peaks[2] == pytest.approx((9 - 7) * microbatch(plan), rel=1e-9)
@@ -181,8 +181,8 @@ def test_the_head_waits_for_w_with_the_gradient_of_its_logits() -> None:
     assert two - one == 3 * 32 * SBH + 2 * SBH + 2 * S * B * GPT.vocab
 
 
-def test_zb_h1_holds_no_more_than_the_first_place_of_1f1b_but_for_the_head() -> None:
-    """Place i of p holds p - i microbatches for B and i for W (arXiv 2401.10241, section 2.3); 34 and 32 s b h a layer."""
+def test_zb_h1_holds_no_more_than_the_first_pipeline_rank_of_1f1b_but_for_the_head() -> None:
+    """Rank i of p holds p - i microbatches for B and i for W (arXiv 2401.10241, 2.3); 34 and 32 s b h a layer."""
     peaks = memory.peak_memory(plan_of_four(schedule="zb-h1"))
     of_1f1b = plan_of_four()
     assert peaks[0] == memory.peak_memory(of_1f1b)[0]
@@ -191,7 +191,7 @@ def test_zb_h1_holds_no_more_than_the_first_place_of_1f1b_but_for_the_head() -> 
 
 
 def test_zb_h2_holds_seven_microbatches_where_1f1b_holds_four() -> None:
-    """Places 1 and 2 of four: 5 and 3 for B, 2 and 4 for W (arXiv 2401.10241, section 2.3)."""
+    """Pipeline ranks 1 and 2 of four: 5 and 3 for B, 2 and 4 for W (arXiv 2401.10241, section 2.3)."""
     peaks = memory.peak_memory(plan_of_four(schedule="zb-h2"))
     of_1f1b = plan_of_four()
     more = [(a - b) / microbatch(of_1f1b) for a, b in zip(peaks, memory.peak_memory(of_1f1b), strict=True)]
@@ -206,7 +206,7 @@ def test_the_fullest_replica_counts() -> None:
     assert few[0] < one_more[0] == most[0]
 
 
-def test_the_smallest_device_of_a_place_is_its_limit() -> None:
+def test_the_smallest_device_of_a_pipeline_rank_is_its_limit() -> None:
     big, small = cluster("big", 3), cluster("small", 1, spec=device("small", memory=16 * 2**30))
     machines = fleet(big, small, trunks=(Trunk(("big", "small"), "infiniband", 1e10, 0.0),))
     assert memory.limits(builders.plan(machines, pp=2, dp=2)) == (80e9, 16 * 2**30)

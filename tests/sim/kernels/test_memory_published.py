@@ -74,22 +74,22 @@ def test_techniques_save_the_percents_of_figure_7(name: str, percents: tuple[flo
     assert [100 * first_stage(name, mode)[1] / whole for mode in modes] == pytest.approx(percents, abs=0.15)
 
 
-def places(model: Model, layers: tuple[int, ...], seq_len: int, microbatch_size: int, attention: str) -> list[float]:
-    """GiB that torch reserves at every place of a 1F1B pipeline in fp16, one replica."""
+def reserved(model: Model, layers: tuple[int, ...], seq_len: int, microbatch_size: int, attention: str) -> list[float]:
+    """GiB that torch reserves at every pipeline rank of a 1F1B pipeline in fp16, one replica."""
     config = ParallelConfig(
         pp=len(layers), microbatch_size=microbatch_size, num_microbatches=(128,), zero_stage=0, attention=attention,
         gradient_precision="fp16",
     )  # fmt: skip
     workload, last = Workload(model, 128 * microbatch_size, seq_len, "fp16"), len(layers) - 1
-    held = [schedules.peak_in_flight("1f1b", place, len(layers), 128, 1) for place in range(len(layers))]
+    held = [schedules.peak_in_flight("1f1b", pp_rank, len(layers), 128, 1) for pp_rank in range(len(layers))]
     stages = enumerate(zip(layers, held, strict=True))
-    return [memory.rank_bytes(workload, config, n, h, place == 0, place == last) / GIBI for place, (n, h) in stages]
+    return [memory.rank_bytes(workload, config, n, h, pp_rank == 0, pp_rank == last) / GIBI for pp_rank, (n, h) in stages]
 
 
 def gpt_4b(seq_len: int, vocab: int) -> list[float]:
-    """GiB at the eight places of the 4B GPT of the vocabulary-parallelism paper, its baseline."""
+    """GiB at the eight pipeline ranks of the 4B GPT of the vocabulary-parallelism paper, its baseline."""
     model = Model("4b", 32, 3072, 24, 24, 12288, vocab, tied_embeddings=False, learned_positions=seq_len)
-    return places(model, (4,) * 8, seq_len, 1, "flash")
+    return reserved(model, (4,) * 8, seq_len, 1, "flash")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_memory_that_torch_allocates_for_a_4b_gpt_agrees(seq_len: int, vocab: in
     """sail-sg/VocabularyParallelism 6191c3b, artifact/exp_one_host.csv, the baseline: MiB allocated on the fullest and the
     emptiest rank (columns without a heading; the next one, 17046 to 37076, is what was reserved). Left out: 26256.83 at 2048 x
     256000, where the gradient of the embedding table comes on top of everything else; ours is 2.4 % less."""
-    ours = [(place * GIBI - memory.WORKSPACE) / MEBI for place in gpt_4b(seq_len, vocab)]
+    ours = [(gib * GIBI - memory.WORKSPACE) / MEBI for gib in gpt_4b(seq_len, vocab)]
     assert max(ours) == pytest.approx(fullest, rel=0.015)
     assert min(ours) == pytest.approx(emptiest, rel=0.03)
 
@@ -135,8 +135,8 @@ def test_memory_that_torch_allocates_for_a_4b_gpt_agrees(seq_len: int, vocab: in
     ("seq_len", "fullest", "emptiest"), [(2048, 15215.44678, 8726.225098), (4096, 21900.69678, 10425.9751)]
 )
 def test_a_layer_was_measured_to_keep_34_s_b_h(seq_len: int, fullest: float, emptiest: float) -> None:
-    """The same file at 32000 words: place 0 has four layers, eight microbatches and the embedding, place 6 four layers and two;
-    both at 16 bytes a parameter."""
+    """The same file at 32000 words: rank 0 has four layers, eight microbatches and the embedding, rank 6 four layers and two
+    microbatches; both at 16 bytes a parameter."""
     embedding = 16 * (32000 + seq_len) * 3072 / MEBI
     kept = (fullest - embedding - emptiest) * MEBI / (4 * (8 - 2))
     assert kept / (seq_len * 3072) == pytest.approx(34, rel=0.005)
@@ -154,4 +154,4 @@ def test_memory_of_zero_bubbles_1f1b_runs_is_as_measured(
 ) -> None:
     """Qi et al., Zero Bubble Pipeline Parallelism, table 4, 1F1B, 1.5B on 8 and 14.6B on 16 A100; fp16, no fused attention."""
     model = Model("zb", sum(layers), hidden, heads, heads, 4 * hidden, 51200, learned_positions=2048)
-    assert max(places(model, layers, 1024, microbatch_size, "unfused")) == pytest.approx(measured, rel=0.1)
+    assert max(reserved(model, layers, 1024, microbatch_size, "unfused")) == pytest.approx(measured, rel=0.1)

@@ -32,7 +32,7 @@ def test_ranks_are_numbered_as_in_megatron() -> None:
     assert of_kind(group_ranks(config), "ep") == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]
     assert of_kind(group_ranks(config), "dp") == [(0, 4), (1, 5), (2, 6), (3, 7), (8, 12), (9, 13), (10, 14), (11, 15)]
     assert of_kind(group_ranks(config), "pp") == [(r, r + 8) for r in range(8)]
-    assert config.place(13) == (1, 2, 1), "tp 1, dp_cp 2 (cp 0 of replica 1), stage 1"
+    assert config.coordinates(13) == (1, 2, 1), "tp 1, dp_cp 2 (cp 0 of replica 1), stage 1"
     assert config.rank(1, 2, 1) == 13
 
 

@@ -111,8 +111,8 @@ def test_the_sixteen_gpus_of_megatrons_docstring() -> None:
 
 def test_place_and_rank_are_inverse() -> None:
     config = ParallelConfig(tp=2, pp=3, dp=4, num_microbatches=(1,) * 4)
-    assert config.place(13) == (1, 2, 1)
-    assert [config.rank(*config.place(rank)) for rank in range(24)] == list(range(24))
+    assert config.coordinates(13) == (1, 2, 1)
+    assert [config.rank(*config.coordinates(rank)) for rank in range(24)] == list(range(24))
 
 
 def test_a_degree_of_one_has_no_groups() -> None:
@@ -128,9 +128,9 @@ def test_every_group_gets_the_best_nic_that_its_members_share(read: Plan) -> Non
     }
 
 
-def test_a_place_of_an_interleaved_pipeline_holds_every_ppth_stage() -> None:
+def test_a_pipeline_rank_of_an_interleaved_pipeline_holds_every_ppth_stage() -> None:
     plan = builders.plan(fleet(cluster(nodes=2)), pp=2, vpp=3, microbatches=2, schedule="interleaved")
-    assert [plan.stages_of(place) for place in (0, 1)] == [(0, 2, 4), (1, 3, 5)]
+    assert [plan.stages_of(pp_rank) for pp_rank in (0, 1)] == [(0, 2, 4), (1, 3, 5)]
 
 
 def test_hosts_lists_ranks_node_by_node(plan: Plan) -> None:
@@ -247,20 +247,20 @@ def test_a_plan_file_reads_back_as_the_same_plan_and_the_same_bytes(read: Plan) 
     assert planfile.to_json(planfile.from_text("plan.json", text)) == text
 
 
-def test_promise_and_certificate_read_back(read: Plan) -> None:
-    promised = replace(
+def test_prediction_and_certificate_are_read_back(read: Plan) -> None:
+    annotated = replace(
         read,
         prediction=Prediction(1.5, 10.0, 1280.0, 3.25, 0.5, (1e9, 2e9), 0.1, 0.02, 0.75),
         certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False),
     )
-    assert planfile.from_text("plan.json", planfile.to_json(promised)) == promised
+    assert planfile.from_text("plan.json", planfile.to_json(annotated)) == annotated
 
 
 def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(read: Plan) -> None:
     axes = Axis("tp", (1, 2)), Axis("pp", ("1 to 4",)), Axis("schedule", ("1f1b", "zb-h1"))
     proof = Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False, space=axes, outside=("schedule gpipe", "zero_stage 0"))
-    promised = replace(read, certificate=proof)
-    text = planfile.to_json(promised)
+    annotated = replace(read, certificate=proof)
+    text = planfile.to_json(annotated)
     assert json.loads(text)["certificate"]["space"] == [
         {"axis": "tp", "values": [1, 2]},
         {"axis": "pp", "values": ["1 to 4"]},
@@ -268,16 +268,16 @@ def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(re
     ]
     assert json.loads(text)["certificate"]["outside"] == ["schedule gpipe", "zero_stage 0"]
     assert '\n      {"axis": "tp", "values": [1, 2]},\n' in text
-    assert planfile.from_text("plan.json", text) == promised
-    assert planfile.digest(promised) == planfile.digest(read)
+    assert planfile.from_text("plan.json", text) == annotated
+    assert planfile.digest(annotated) == planfile.digest(read)
 
 
 def test_a_certificate_of_an_older_file_names_no_space_and_its_time_limit_is_ignored(read: Plan) -> None:
-    promised = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False))
-    data = json.loads(planfile.to_json(promised))
+    annotated = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False))
+    data = json.loads(planfile.to_json(annotated))
     del data["certificate"]["space"], data["certificate"]["outside"], data["certificate"]["time_limit_reached"]
     data["certificate"]["seconds"] = 50.0
-    assert planfile.from_text("plan.json", json.dumps(data)) == promised
+    assert planfile.from_text("plan.json", json.dumps(data)) == annotated
 
 
 def test_the_schema_of_a_plan_knows_the_space() -> None:

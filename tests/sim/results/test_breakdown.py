@@ -1,4 +1,4 @@
-"""Seconds by pipeline place, of simulated and of measured timelines."""
+"""Seconds by pipeline rank, of simulated and of measured timelines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEP = Timeline(
 )
 
 
-def test_seconds_are_means_over_the_ranks_of_a_place() -> None:
+def test_seconds_are_means_over_the_ranks_of_a_pipeline_rank() -> None:
     """Ranks 0 and 2 are stored as one and count twice; what no span tells of is other."""
     assert breakdown(STEP) == (
         PipelineRankSeconds(
@@ -68,7 +68,7 @@ def test_seconds_are_means_over_the_ranks_of_a_place() -> None:
     )
 
 
-def test_all_places_together() -> None:
+def test_all_pipeline_ranks_together() -> None:
     found = total(breakdown(STEP))
     assert (found.pp_rank, found.ranks) == (-1, 4)
     assert dict(found.seconds)["compute"] == Share((2.0 + 2.0 + 5.0 + 2.25) / 4, 2.0, 5.0)
@@ -90,13 +90,13 @@ def test_a_rank_without_a_stage_is_refused() -> None:
 def test_a_simulated_step_is_broken_down_by_pipeline_rank(data: st.DataObject) -> None:
     plan = data.draw(any_plan(ranks=8))
     timeline = simulate(plan)
-    assert pipeline_rank_of(timeline) == {group[0]: plan.config.place(group[0])[2] for group in timeline.alike}
-    places = breakdown(timeline)
-    assert [(place.pp_rank, place.ranks) for place in places] == [
+    assert pipeline_rank_of(timeline) == {group[0]: plan.config.coordinates(group[0])[2] for group in timeline.alike}
+    rows = breakdown(timeline)
+    assert [(row.pp_rank, row.ranks) for row in rows] == [
         (p, plan.config.tp * plan.config.dp_cp) for p in range(plan.config.pp)
     ]
-    for place in places:
-        seconds = {kind: share.mean for kind, share in place.seconds}
+    for row in rows:
+        seconds = {kind: share.mean for kind, share in row.seconds}
         assert tuple(seconds) == KINDS
         assert sum(seconds.values()) == pytest.approx(timeline.step_s)
         assert seconds["other"] == pytest.approx(0.0, abs=1e-9 * timeline.step_s)

@@ -64,9 +64,9 @@ def test_the_prediction_of_a_lone_device_is_its_watts_all_the_step():
     """A device without neighbours computes from begin to end."""
     machines = fleet(builders.cluster(spec=device(price=2.0, watts=100.0, idle_watts=20.0)))
     plan = builders.plan(machines, microbatches=2)
-    promised = predict(plan, engine.simulate(plan))
-    assert promised.usd_per_token == pytest.approx(2.0 * promised.step_s / 128, rel=1e-12)
-    assert promised.joules_per_token == pytest.approx(100.0 * promised.step_s / 128, rel=1e-12)
+    prediction = predict(plan, engine.simulate(plan))
+    assert prediction.usd_per_token == pytest.approx(2.0 * prediction.step_s / 128, rel=1e-12)
+    assert prediction.joules_per_token == pytest.approx(100.0 * prediction.step_s / 128, rel=1e-12)
 
 
 @given(data=st.data())
@@ -77,18 +77,18 @@ def test_every_second_of_every_device_is_paid_for_and_busy_or_idle(data):
     machines = fleet(*clusters, trunks=plan.fleet.trunks, communicator=plan.fleet.communicator)
     plan = replace(plan, topology=replace(plan.topology, fleet=machines))
     timeline = engine.simulate(plan)
-    promised = predict(plan, timeline)
-    seconds = sum(count for _, count in cost_energy.occupied(plan)) * promised.step_s
+    prediction = predict(plan, timeline)
+    seconds = sum(count for _, count in cost_energy.occupied(plan)) * prediction.step_s
     computed = sum(len(group) * split(timeline.by_rank()[group[0]])[0] for group in timeline.alike)
-    assert promised.usd_per_token == pytest.approx(2.0 * seconds / plan.workload.tokens, rel=1e-9)
+    assert prediction.usd_per_token == pytest.approx(2.0 * seconds / plan.workload.tokens, rel=1e-9)
     joules = 20.0 * seconds + 80.0 * computed
-    assert promised.joules_per_token == pytest.approx(joules / plan.workload.tokens, rel=1e-9)
+    assert prediction.joules_per_token == pytest.approx(joules / plan.workload.tokens, rel=1e-9)
     assert computed <= seconds * (1 + 1e-9)
 
 
 def test_a_plan_file_has_cost_and_energy():
     plan = one_rank(price=2.0, watts=100.0)
-    played = replace(plan, prediction=predict(plan, engine.simulate(plan)))
-    written = planfile.facts(played)["prediction"]
-    assert written["usd_per_token"] == played.prediction.usd_per_token > 0
-    assert written["joules_per_token"] == played.prediction.joules_per_token > 0
+    predicted = replace(plan, prediction=predict(plan, engine.simulate(plan)))
+    written = planfile.facts(predicted)["prediction"]
+    assert written["usd_per_token"] == predicted.prediction.usd_per_token > 0
+    assert written["joules_per_token"] == predicted.prediction.joules_per_token > 0

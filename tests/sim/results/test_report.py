@@ -44,7 +44,7 @@ def test_the_upper_bound_of_a_fleet_is_the_sum_of_its_clusters() -> None:
     assert rate(slow, fast) == pytest.approx(rate(slow) + rate(fast), rel=1e-12)
 
 
-def test_the_slowest_class_of_a_place_is_reported() -> None:
+def test_the_slowest_class_of_a_pipeline_rank_is_reported() -> None:
     nics = (nic("ethernet", 1e12),)
     a, b = (cluster(name, nics=nics, spec=device(name, speed=s)) for name, s in (("a", 1e13), ("b", 2e13)))
     plan = builders.plan(fleet(a, b, trunks=(Trunk(("a", "b"), "ethernet", 1e12, 0.0),)), dp=2)
