@@ -44,7 +44,7 @@ def test_dtfm_reads_the_interconnect_of_a_node():
 def test_dtfm_matches_peers_by_the_shortest_longest_message(worldwide):
     """The nearest pair, Ohio and Virginia, would leave Ireland and Oregon: 0.482 Gbit/s."""
     a, b = (peer("ohio"), peer("ireland")), (peer("virginia"), peer("oregon"))
-    seconds, partners = dtfm._matching(a, b, worldwide)
+    seconds, partners = dtfm.matching(a, b, worldwide)
     assert partners == (peer("oregon"), peer("virginia"))
     assert seconds == pytest.approx(0.067 + dtfm.ACTIVATIONS * 8 / 1.05e9)
 
@@ -53,7 +53,7 @@ def test_dtfm_takes_the_shortest_path_through_the_groups():
     groups = tuple((peer(name),) for name in "abcd")
     far = {("a", "b"): 9.0, ("a", "c"): 1.0, ("a", "d"): 5.0, ("b", "c"): 2.0, ("b", "d"): 1.0, ("c", "d"): 9.0}
     borders = {(x, y): far[x[0].cluster, y[0].cluster] for x, y in itertools.combinations(groups, 2)}
-    assert dtfm._path(groups, borders) == (4.0, (0, 2, 1, 3))
+    assert dtfm.shortest_path(groups, borders) == (4.0, (0, 2, 1, 3))
 
 
 def test_a_layout_is_structured_if_blocks_of_units_share_their_stages():
@@ -162,7 +162,7 @@ def test_a_pipeline_is_filled_as_brute_force_would(groups):
     rooms = [malleus.room(group, j, len(order)) for j, group in enumerate(order)]
     splits = (s for s in itertools.product(*(range(most + 1) for most in rooms[:-1])) if 0 <= 60 - sum(s) <= rooms[-1])
     best = min((max(y * k for y, k in zip(groups, (*s, 60 - sum(s)), strict=True)) for s in splits), default=None)
-    found = malleus._filled(order)
+    found = malleus.filled(order)
     assert (found.seconds if found else None) == best
 
 

@@ -88,11 +88,11 @@ def cost(plan: Plan, pairs: Pairs) -> float:
 
 def arranged(groups: Groups, pairs: Pairs) -> tuple[float, Groups]:
     """DT-FM's cost of unordered groups, and the groups in the order of stages and peers that has this cost."""
-    borders = {key: _matching(*key, pairs)[0] for key in itertools.combinations(groups, 2)}
-    seconds, path = _path(groups, borders)
+    borders = {key: matching(*key, pairs)[0] for key in itertools.combinations(groups, 2)}
+    seconds, path = shortest_path(groups, borders)
     inner = [groups[path[0]]]
     for after in path[1:]:
-        inner.append(_matching(inner[-1], groups[after], pairs)[1])
+        inner.append(matching(inner[-1], groups[after], pairs)[1])
     return _exchange(groups, pairs) + 2 * seconds, tuple(inner)
 
 
@@ -100,8 +100,11 @@ def _exchange(groups: Groups, pairs: Pairs) -> float:
     return max(sum(pairs.gradients(a, b) for b in group if b != a) for group in groups for a in group)
 
 
-def _matching(a: Group, b: Group, pairs: Pairs) -> tuple[float, Group]:
-    """The least longest activation of a perfect matching, and the partner of each peer of `a`."""
+def matching(a: Group, b: Group, pairs: Pairs) -> tuple[float, Group]:
+    """The bottleneck perfect matching of two groups: (seconds of its longest activation, the partner of each peer of `a`).
+
+    Threshold method: the least time at which the pairs that take no longer contain a perfect matching, which augmenting paths
+    find (Kuhn 1955). The groups must have equally many peers; AssertionError if `b` has fewer."""
     seconds = [[pairs.activations(x, y) for y in b] for x in a]
     for limit in sorted({value for row in seconds for value in row}):
         of: dict[int, int] = {}  # index in b -> index in a
@@ -121,8 +124,12 @@ def _augment(i: int, seconds: list[list[float]], limit: float, of: dict[int, int
     return False
 
 
-def _path(groups: Groups, borders: dict[tuple[Group, Group], float]) -> tuple[float, tuple[int, ...]]:
-    """The shortest open path through all groups (Held and Karp): its length, and the groups' indices in order."""
+def shortest_path(groups: Groups, borders: dict[tuple[Group, Group], float]) -> tuple[float, tuple[int, ...]]:
+    """The shortest open path through all groups: (its length in seconds, the groups' indices in its order).
+
+    `borders`: seconds between two groups, by the pair in which the group listed first is first. Dynamic programme over sets of
+    groups (Held and Karp, J. SIAM 10(1), 1962), which takes 2^n n^2 steps. Of paths of equal length, the first in the order of
+    indices."""
     n = len(groups)
     length = {(i, j): borders[groups[min(i, j)], groups[max(i, j)]] for i, j in itertools.permutations(range(n), 2)}
     best: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(1 << i, i): (0.0, (i,)) for i in range(n)}

@@ -90,16 +90,20 @@ def room(group: Group, stage: int, stages: int) -> int:
 @functools.cache
 def fastest(groups: tuple[Group, ...]) -> Pipeline | None:
     """The fastest pipeline on these groups, in any order; None if the layers do not fit memory."""
-    found = [p for order in set(itertools.permutations(groups)) if (p := _filled(order)) is not None]
+    found = [p for order in set(itertools.permutations(groups)) if (p := filled(order)) is not None]
     return min(found, key=lambda p: (p.seconds, p.groups), default=None)
 
 
-def _filled(order: tuple[Group, ...]) -> Pipeline | None:
+def filled(order: tuple[Group, ...]) -> Pipeline | None:
+    """The fastest pipeline whose stages are on these groups in this order; None if the layers do not fit memory.
+
+    Each of the layers goes to the stage that would be the fastest with it, among those with memory for it. This greedy choice
+    minimises the time of the slowest stage: a later layer of a stage never takes less time than an earlier one."""
     rooms = [room(group, j, len(order)) for j, group in enumerate(order)]
     layers = [0] * len(order)
     if sum(rooms) < LAYERS:
         return None
-    for _ in range(LAYERS):  # each layer goes to the stage that is fastest with it: this greedy choice minimises the maximum
+    for _ in range(LAYERS):
         j = min((j for j in range(len(order)) if layers[j] < rooms[j]), key=lambda j: order[j].slowness * (layers[j] + 1))
         layers[j] += 1
     return Pipeline(order, tuple(layers))

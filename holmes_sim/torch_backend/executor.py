@@ -49,7 +49,7 @@ class Executor:
         self.worker, self.recorder = worker, recorder
         self.tp, self.dp_cp, self.pp_rank = plan.config.coordinates(rank)
         self.program: Program = lowering.program(plan, self.pp_rank, plan.config.microbatches_of(self.dp_cp))
-        self.in_backward = _in_backward(self.program)
+        self.in_backward = in_backward(self.program)
         self.overlaps = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.threads: dict[tuple[str | int, ...], CommThread] = {}
         self.receive_threads: dict[tuple[int, str], ReceiveThread] = {}
@@ -211,8 +211,9 @@ def _lane(action: Action) -> str:
     return "dp" if action.group == "embedding" else action.group
 
 
-def _in_backward(program: Program) -> list[bool]:
-    """For each action, whether it belongs to a backward, where buckets are counted from the last layer.
+def in_backward(program: Program) -> list[bool]:
+    """For each action of a rank's program, whether it is a collective of a backward, where buckets are counted from the last
+    layer.
 
     An all_gather belongs to the compute action after it. Reductions of gradients always belong to a backward.
     """

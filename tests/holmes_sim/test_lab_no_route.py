@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 
 import pytest
 
@@ -53,4 +54,7 @@ def lead_nowhere(machines: lab.Lab, nics: list[Interface]) -> None:
         others = [nic for nic in nics if nic.name != own.name]
         lines = [f"route add {nic.address}/32 dev {own.name}" for nic in others]
         lines += [f"neigh replace {nic.address} lladdr {nic.mac} dev {own.name} nud permanent" for nic in others]
-        machines._namespaces.run(number + 1, ("ip", "-batch", "-"), lines)
+        rank = next(rank for rank, location in enumerate(machines.wiring.ranks) if location.host == number)
+        namespace, _ = machines.namespace_of(rank)
+        command = machines.inside(["nsenter", f"--net={namespace}", "ip", "-batch", "-"])
+        subprocess.run(command, input="\n".join(lines), text=True, check=True)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from holmes_sim import commands, whatif
 from holmes_sim.changes import Change
 from planner import api
+from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
 from sim.formats.edits import edited
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
 
 NAME = "lab/lab-slow-trunk"
 MENU = (
@@ -76,20 +82,46 @@ def test_costs_need_prices(found):
     assert (rows["half the batch"].usd_per_h, rows["half the batch"].per_cost) == (pytest.approx(0), None)
 
 
-def test_the_present_plan_is_played_for_other_work_too():
+def replanned(
+    monkeypatch: pytest.MonkeyPatch, now: Plan, answer: Callable[[int], dict[str, Any]], cpus: int, now_s: float = 0.0
+) -> list[dict[str, str]]:
+    """Make `now` the present plan and `answer(i)` the row of the i-th change that is planned anew; returns these changes.
+
+    The clock of the time limit shows 0 at first and `now_s` ever after."""
+    asked: list[dict[str, str]] = []
+    clock = itertools.chain((0.0,), itertools.repeat(now_s))
+
+    def sweep(where: Topology, scenarios: list[dict[str, str]], **_: object) -> SimpleNamespace:
+        asked.extend(scenarios)
+        return SimpleNamespace(results=[answer(i) for i in range(len(scenarios))], interrupted=False)
+
+    monkeypatch.setattr(whatif, "api", SimpleNamespace(plan=lambda *_: now, DEFAULT=api.DEFAULT))
+    monkeypatch.setattr(whatif, "sweep", sweep)
+    monkeypatch.setattr(whatif, "os", SimpleNamespace(cpu_count=lambda: cpus))
+    monkeypatch.setattr(whatif, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    return asked
+
+
+def no_plan(number: int) -> dict[str, Any]:
+    return {"status": "infeasible", "reason_if_none": "no plan"}
+
+
+def test_the_present_plan_is_played_for_other_work_too(found, monkeypatch):
     """A step of twice the batch has twice the microbatches; a batch that the replicas cannot share is not played."""
-    where = commands.load(NAME)
-    now = commands.plan(where, strategy="megatron").plan
-    more = whatif._simulated(now, Change("twice", (("workload.global_batch_size", 64),)), where)
+    menu = (
+        Change("twice", (("workload.global_batch_size", 64),)),
+        Change("short", (("workload.seq_len", 512),)),
+        Change("odd", (("workload.global_batch_size", 33),)),
+    )
+    now = found.plan
+    replanned(monkeypatch, now, no_plan, cpus=1)
+    rows = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=menu).outcomes}
     config = dataclasses.replace(now.config, num_microbatches=tuple(2 * m for m in now.config.num_microbatches))
     twice = dataclasses.replace(now, workload=dataclasses.replace(now.workload, global_batch_size=64), config=config)
-    assert more is not None
-    assert more.step_s == commands.simulate(twice).prediction.step_s
-    assert more.tokens_per_s > now.prediction.tokens_per_s, "the same bubble, twice the work"
-    longer = whatif._simulated(now, Change("short", (("workload.seq_len", 512),)), where)
-    assert longer is not None
-    assert longer.step_s < now.prediction.step_s
-    assert whatif._simulated(now, Change("odd", (("workload.global_batch_size", 33),)), where) is None
+    assert rows["twice"].step_s == commands.simulate(twice).prediction.step_s
+    assert rows["twice"].gain > 0, "the same gradients, twice the work"
+    assert rows["short"].step_s < now.prediction.step_s
+    assert (rows["odd"].step_s, rows["odd"].reason) == (None, "no plan")
 
 
 def test_a_row_says_how_far_its_plan_can_be_from_the_best(found):
@@ -97,46 +129,69 @@ def test_a_row_says_how_far_its_plan_can_be_from_the_best(found):
     assert gaps["too small"] is None
     assert gaps["nothing"] == pytest.approx(found.gap)
     assert all(0 <= gap < 1 for name, gap in gaps.items() if name != "too small")
-    now = found.plan
-    row = {"status": "planned", "step_s": 2.0, "tokens_per_s": 100.0, "gap": 0.5}
-    better = dataclasses.replace(now.prediction, step_s=1.6, tokens_per_s=125.0)
-    outcome = whatif._outcome(now, commands.load(NAME), MENU[4], better, row)
-    assert (outcome.step_s, outcome.tokens_per_s, outcome.how) == (1.6, 125.0, "planned")
-    assert outcome.gap == pytest.approx(1 - 1.0 / 1.6), "the bound is of the change, whichever plan is the better"
-    assert whatif._outcome(now, commands.load(NAME), MENU[4], better, None).gap is None
+
+
+def test_a_row_is_the_faster_of_the_present_plan_and_the_new_one(found, monkeypatch):
+    """The new plan takes 5/4 of the present step, with a proven gap of 1/2: no plan takes less than 5/8 of it."""
+    base = found.base
+    slower = {"status": "planned", "step_s": 1.25 * base.step_s, "tokens_per_s": 0.8 * base.tokens_per_s, "gap": 0.5}
+    replanned(monkeypatch, found.plan, lambda _: slower, cpus=1)
+    (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
+    assert (outcome.step_s, outcome.tokens_per_s, outcome.gain) == (base.step_s, base.tokens_per_s, 0.0)
+    assert outcome.how == "planned"
+    assert outcome.gap == pytest.approx(0.375), "the bound is of the change, whichever plan is the better"
+    faster = {"status": "planned", "step_s": 0.5 * base.step_s, "tokens_per_s": 2.0 * base.tokens_per_s, "gap": 0.25}
+    replanned(monkeypatch, found.plan, lambda _: faster, cpus=1)
+    (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
+    assert (outcome.step_s, outcome.gain, outcome.how) == (0.5 * base.step_s, 1.0, "planned")
+    assert outcome.gap == pytest.approx(0.25)
+    replanned(monkeypatch, found.plan, no_plan, cpus=1)
+    (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
+    assert (outcome.step_s, outcome.gain, outcome.how, outcome.gap) == (base.step_s, 0.0, "played", None)
 
 
 def test_shadow_prices_know_machines_and_not_links():
     """A fifth device does a quarter more work than four: without whole numbers of stages all of it is gained."""
+
+    def per_token(where):
+        request = Request(where, where.workload, Wishes(), math.inf)
+        return relaxed_bound(request, PlanningContext(request), usual=True) / where.workload.tokens
+
     where = commands.load(NAME)
-    present = whatif._relaxed(where)
-    gains = {change.name: present / whatif._relaxed(change.made(where)) - 1 for change in MENU}
+    gains = {change.name: per_token(where) / per_token(change.made(where)) - 1 for change in MENU}
     assert gains == {
         "wider": 0, "a node": pytest.approx(0.25), "half the batch": pytest.approx(0), "too small": -1, "nothing": 0
     }  # fmt: skip
 
 
-def test_changes_that_promise_most_are_planned_anew_where_time_is_short():
-    now = api.plan(
-        question := Request(commands.load(NAME), commands.load(NAME).workload), "certified", PlanningContext(question)
-    )
-    before, wider = now.prediction, replace(now.prediction, tokens_per_s=2 * now.prediction.tokens_per_s)
-    assert whatif._estimate(now, 0.25, before) == 1.25 * before.tokens_per_s, "a machine that the present plan has no use for"
-    assert whatif._estimate(now, 0.0, wider) == wider.tokens_per_s, "a link, of which the programme knows no price"
-    assert whatif._estimate(now, -1.0, None) == math.inf, "what the present plan does not fit, or is other work"
-    assert whatif._chosen([1.0, math.inf, 2.0], 2) == (1, 2)
-    assert whatif._chosen([1.0, math.inf, 2.0], 9) == (1, 2, 0)
+def test_changes_that_promise_most_are_planned_anew_where_time_is_short(found, monkeypatch):
+    """First what the present plan does not fit, or is other work; then a machine, of which the present plan makes no use, by
+    its shadow price of a quarter; then a link, which has none, by the simulation of the present plan."""
+    links = tuple((f"clusters.{name}.node.nics[0].bandwidth", "80 Gbit/s") for name in ("east", "west"))
+    menu = (*MENU, Change("faster", links))
+    asked = replanned(monkeypatch, found.plan, no_plan, cpus=1)
+    rows = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 30.0, menu=menu).outcomes}
+    assert 0.0 < rows["faster"].gain < 0.25, "the present plan is faster on faster NICs"
+    names = ["half the batch", "too small", "a node", "faster", "wider", "nothing"]
+    assert asked == [dict(change.edits) for name in names for change in menu if change.name == name]
+    fewer = replanned(monkeypatch, found.plan, no_plan, cpus=1)
+    whatif.what_if(commands.load(NAME), 10.0, menu=menu)
+    assert fewer == asked[:2], "10 s are enough for two changes of at least 5 s"
 
 
-def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gained():
-    now = api.plan(
-        question := Request(commands.load(NAME), commands.load(NAME).workload), "certified", PlanningContext(question)
-    )
-    prices = [0.0, 0.25, 0.0, -1.0, 0.0]
-    assert list(whatif._all_simulated(now, MENU, prices, due=-math.inf)) == [1]
-    whole = whatif._all_simulated(now, MENU, prices, due=math.inf)
-    assert list(whole) == [1, 0, 2, 4, 3]
-    assert (whole[2], whole[3], whole[4]) == (None, None, now.prediction), "other work, too little memory, the same machines"
+def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gained(found, monkeypatch):
+    """After half of the time one change is simulated, the one with the largest shadow price; the others are ordered by it."""
+    asked = replanned(monkeypatch, found.plan, no_plan, cpus=5, now_s=15.0)
+    outcomes = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=MENU).outcomes}
+    assert asked[0] == dict(MENU[1].edits), "a node"
+    assert asked[-1] == dict(MENU[3].edits), "too small: no time to see that the present plan does not fit"
+    assert {name for name, outcome in outcomes.items() if outcome.step_s is not None} == {"a node"}
+    assert (outcomes["a node"].step_s, outcomes["a node"].how) == (found.base.step_s, "played")
+    asked = replanned(monkeypatch, found.plan, no_plan, cpus=5)
+    outcomes = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=MENU).outcomes}
+    assert len(asked) == 5
+    assert {name for name, outcome in outcomes.items() if outcome.step_s is None} == {"half the batch", "too small"}
+    assert outcomes["nothing"].step_s == found.base.step_s, "the same machines"
 
 
 def test_the_command_prints_one_document(run):

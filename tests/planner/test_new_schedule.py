@@ -39,8 +39,8 @@ def copied(monkeypatch) -> Iterator[Callable[..., str]]:
         name, registry = f"copy-{next(NUMBERS)}-of-{original}", schedules.REGISTRY
         module = SimpleNamespace(NAME=name, **{key: getattr(schedules.get(original), key) for key in MUST}, **facts)
         monkeypatch.setattr(registry, "names", tuple(sorted((*registry.names, name))))
-        monkeypatch.setitem(registry._modules, name, name)
-        monkeypatch.setitem(registry._loaded, name, module)
+        get = registry.get
+        monkeypatch.setattr(registry, "get", lambda wanted: module if wanted == name else get(wanted))
         forget()
         return name
 

@@ -108,8 +108,9 @@ def in_the_lab(plan: Plan) -> Iterator[tuple[str, Inside]]:
 
         def inside(host: str, command: list[str]) -> list[str]:
             named = ["unshare", "--uts", "sh", "-c", 'hostname "$1"; shift; exec "$@"', "sh", host, *command]
-            assert lab._namespaces is not None
-            return lab._namespaces.inside(at[host] + 1, named, is_program=True)
+            rank = next(rank for rank, location in enumerate(lab.wiring.ranks) if location.host == at[host])
+            namespace, _ = lab.namespace_of(rank)
+            return lab.inside(["nsenter", f"--net={namespace}", *named])
 
         yield master, inside
 

@@ -102,12 +102,12 @@ def test_a_silent_neighbour_and_a_reason_end_a_rank(
     store, ended = torch.distributed.HashStore(), threading.Event()
     looking = watchdog.Watchdog(store, 0, 2, end=lambda status: ended.set())
     assert ended.wait(10)
-    looking._closed.set()
+    looking.close()
     assert store.get("failed") == b"rank 1 has sent no heartbeat for 0 s"
     ended.clear()
     other = watchdog.Watchdog(store, 1, 2, end=lambda status: ended.set())
     assert ended.wait(10)
-    other._closed.set()
+    other.close()
     assert set(capsys.readouterr().err.splitlines()) == {"error: rank 1 has sent no heartbeat for 0 s"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from sim.engine.timeline import Span
@@ -9,7 +11,8 @@ from sim.plan.program import Action
 
 pytest.importorskip("torch")
 
-from holmes_sim.torch_backend.executor import _in_backward
+from holmes_sim.torch_backend import recorder as recorder_module
+from holmes_sim.torch_backend.executor import in_backward
 from holmes_sim.torch_backend.recorder import Event, Recorder, spans
 
 MESSAGE = ("pp", 0, 1, "F", 0, 0)
@@ -54,14 +57,16 @@ def test_a_collective_begins_when_the_last_rank_comes() -> None:
     )
 
 
-def test_compute_is_cut_around_an_exchange() -> None:
+def test_compute_is_cut_around_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute begins at 10 s and ends at 13 s on the clock of the rank; a collective takes the second second."""
+    clock = iter((10.0, 13.0))
+    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     recorder = Recorder()
     recorder.begin(Action("F", 2, 5))
-    started = recorder._since
-    recorder.tp_collective("all_reduce", started + 1.0, started + 2.0, ("tp", "within", 0, 0))
-    recorder._end_compute(started + 3.0)
-    kinds = [(event.lane, round(event.start - started, 9), round(event.end - started, 9)) for event in recorder.events]
-    assert kinds == [("compute", 0.0, 1.0), ("tp", 1.0, 2.0), ("wait", 1.0, 2.0), ("compute", 2.0, 3.0)]
+    recorder.tp_collective("all_reduce", 11.0, 12.0, ("tp", "within", 0, 0))
+    recorder.end()
+    kinds = [(event.lane, event.start, event.end) for event in recorder.events]
+    assert kinds == [("compute", 10.0, 11.0), ("tp", 11.0, 12.0), ("wait", 11.0, 12.0), ("compute", 12.0, 13.0)]
     assert {(event.stage, event.microbatch) for event in recorder.events if event.lane != "wait"} == {(2, 5)}
 
 
@@ -74,4 +79,4 @@ def test_buckets_are_counted_from_the_last_layer_in_a_backward() -> None:
         gather("start", 0), gather("wait", 0), Action("B", 0, 0, 0, 2),
         Action("start", 0, part=0, parts=2, group="dp", operation="reduce_scatter"), Action("optimizer"),
     )  # fmt: skip
-    assert _in_backward(program) == [False, False, False, False, True, True, False, True, False]
+    assert in_backward(program) == [False, False, False, False, True, True, False, True, False]

@@ -55,7 +55,7 @@ def test_an_estimate_is_that_of_the_best_class_or_of_all():
 
 @given(drawn_plans())
 def test_an_estimate_without_messages_and_tails_is_never_larger(drawn: Drawn):
-    """The ranking of the first plan relies on it (`first_plan._ranked`)."""
+    """The ranking of shapes in `planner.search.first_plan` relies on it."""
     context = PlanningContext(drawn.request)
     classes = node_classes(context, drawn.shape)
     least = quick_estimate(context, drawn.shape, classes, False, False)

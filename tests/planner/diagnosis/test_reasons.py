@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
 from planner.diagnosis.reasons import verdicts
+from planner.request import Wishes
+from planner.search.candidates import estimates
+from planner.space.shapes import searched, variants
+from sim.hardware.cluster import Cluster, Trunk
 from sim.kernels import memory
 from tests import builders as make
-from tests.planner.builders import SEARCHED_ONCE, on_one_cluster
+from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, request
 
 
 def test_verdicts_are_sorted_and_name_the_bottleneck():
@@ -27,3 +34,53 @@ def test_a_lack_of_memory_is_a_verdict():
         == "memory: c has devices for up to 2 stages, and each holds up to 0 of the model's 4 layers beside one microbatch"
         for verdict in found
     )
+
+
+def test_a_verdict_is_the_best_estimate_of_all_variants_of_a_shape():
+    question = on_one_cluster(layers=4, nodes=2, wishes=SEARCHED_ONCE)
+    context = PlanningContext(question)
+    best = {
+        base.dp: min(
+            estimate.seconds
+            for variant in variants(question, base)
+            for estimate in estimates(context, variant, node_classes(context, variant))
+        )
+        for base in searched(question)
+    }
+    found = verdicts(context, 9)
+    assert {verdict.shape.dp: verdict.seconds for verdict in found} == best
+    assert [(verdict.shape.dp, verdict.shape.schedule, verdict.shape.vpp) for verdict in found] == [
+        (2, "interleaved", 4), (1, "zb-h2", 1)
+    ]  # fmt: skip
+
+
+def test_a_verdict_names_the_stage_that_ends_the_step():
+    (found,) = verdicts(PlanningContext(on_two_clusters(batch=8, wishes=SEARCHED_ONCE)), 2)
+    assert found.why == "stage 1 (1 layer on b): begins at 35.7 ms, 8 microbatches of 78.8 ms, 6.32 ms after the last"
+    assert found.seconds == pytest.approx(0.0357 + 8 * 0.0788 + 0.00632, rel=5e-3)
+
+
+def test_only_the_most_promising_shapes_that_fit_have_verdicts():
+    question = on_one_cluster(layers=4, nodes=2, wishes=SEARCHED_ONCE)
+    assert [len(verdicts(PlanningContext(question), most)) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (4, "a has devices for up to 4 stages, and each holds up to 1"),
+        (1, "b has devices for up to 1 stages, and each holds up to 2"),
+    ],
+)
+def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, told: str):
+    """One layer fits a device of cluster a, two fit the one device of cluster b: more than one of a, less than four."""
+
+    def cluster(name: str, nodes: int, nbytes: float) -> Cluster:
+        return make.cluster(name, nodes, spec=make.device(memory=memory.OUTSIDE + memory.WORKSPACE + nbytes))
+
+    clusters = cluster("a", nodes, 4e6), cluster("b", 1, 6e6)
+    machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e10, 0.0),))
+    question = request(machines, make.model(12), 4, Wishes(tp=1, dp=1, microbatch_size=1, recompute="none"))
+    (found,) = verdicts(PlanningContext(question), 0)
+    assert found.seconds == math.inf
+    assert found.why == f"memory: {told} of the model's 12 layers beside one microbatch"

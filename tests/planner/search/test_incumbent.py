@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.budgets import Budgets
-from planner.search.incumbent import Incumbent
 from planner.time_limit import TimeLimit
+from sim.errors import NotDefined
 from sim.kernels import memory
+from sim.plan.plan import Plan
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, shape
 from tests.planner.search.searches import candidate, incumbent, simulated
@@ -101,7 +103,12 @@ def test_time_is_reserved_for_the_plans_that_follow_a_long_simulation(monkeypatc
     clock = [0.0]
     monkeypatch.setattr("planner.time_limit.time.monotonic", lambda: clock[0])
     kept.limit = TimeLimit(100.0)
+
+    def slow_build(seconds: float, *_: object) -> Plan:
+        clock[0] += seconds
+        raise NotDefined("a pipeline that cannot be built")
+
     for stages, seconds, deadline in zip(SPLITS, (0.5, 10.0, 4.0, 12.0), (100.0, 70.0, 70.0, 67.0), strict=True):
-        monkeypatch.setattr(Incumbent, "_placed", lambda *_, seconds=seconds: clock.append(clock.pop() + seconds) or [])
-        kept.offer(shape(), stages)
+        monkeypatch.setattr("planner.search.incumbent.build", partial(slow_build, seconds))
+        assert not kept.offer(shape(), stages)
         assert clock[0] + kept.limit.seconds_left == deadline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 
 from sim.analytic import recurrence
 from sim.analytic.candidates import Candidates, join
+from sim.analytic.pass_order import Loop, Task, ordered_tasks
 from sim.analytic.recurrence import steps
 from tests.sim.analytic.candidate_steps import candidate, many, step
 
@@ -68,16 +70,29 @@ def test_extrapolation_of_loops_is_exact(candidates: Candidates) -> None:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of passes of each call that advances the recurrence."""
+    """The number of tasks of each block that the recurrence takes from the order of tasks."""
     found: list[int] = []
-    advance = recurrence._Recurrence.advance
 
-    def counted(self: Any, state: Any, passes: Any) -> None:
-        found.append(len(passes))
-        advance(self, state, passes)
+    def counted(*args: Any) -> list[Loop]:
+        return [Loop(Counted(loop.blocks, found), loop.later) for loop in ordered_tasks(*args)]
 
-    monkeypatch.setattr(recurrence._Recurrence, "advance", counted)
+    monkeypatch.setattr(recurrence, "ordered_tasks", counted)
     return found
+
+
+class Counted(Sequence[tuple[Task, ...]]):
+    """Blocks of tasks that append their numbers of tasks to a list when they are taken."""
+
+    def __init__(self, blocks: Sequence[tuple[Task, ...]], taken: list[int]):
+        self.blocks, self.taken = blocks, taken
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, index: Any) -> Any:
+        block = self.blocks[index]
+        self.taken.append(len(block))
+        return block
 
 
 def test_loops_of_equal_stages_are_extrapolated(simulated: list[int]) -> None:
