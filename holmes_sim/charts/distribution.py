@@ -40,5 +40,6 @@ def _lines(axes: Axes, found: Troubled) -> None:
     seconds = found.summary()
     for place, (name, colour) in enumerate(LINES.items()):
         dashes = (DASH * place, (DASH, DASH))
-        axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{name} {time_text(seconds[name])}")
+        words = "without faults" if name == "plain" else name
+        axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{words} {time_text(seconds[name])}")
     axes.spines[["top", "right"]].set_visible(False)
