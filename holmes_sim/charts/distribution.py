@@ -40,5 +40,6 @@ def _lines(axes: Axes, found: Troubled) -> None:
     seconds = found.summary()
     for index, (name, colour) in enumerate(LINES.items()):
         dashes = (DASH * index, (DASH, DASH))
-        axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{name} {time_text(seconds[name])}")
+        label = "without faults" if name == "plain" else name
+        axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{label} {time_text(seconds[name])}")
     axes.spines[["top", "right"]].set_visible(False)
