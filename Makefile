@@ -8,9 +8,8 @@ BIN := $(VENV)/bin
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
 
-# three processes on two cores: the tests of the lab and of failures wait most of their time
 test: $(VENV)/tested
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 notebooks: $(VENV)/tested
 	$(BIN)/python -m pytest -n 2 notebooks

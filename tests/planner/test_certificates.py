@@ -22,7 +22,7 @@ from sim.errors import NoRoute, NotDefined
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
 
-SEEDS = range(60)
+SEEDS = range(45)
 SMALL = 1_500
 """Pipelines of a question here: `python -m benchmarks certificates` judges 1,000 larger ones."""
 LATE: tuple[int, ...] = ()

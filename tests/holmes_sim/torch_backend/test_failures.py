@@ -15,6 +15,7 @@ import pytest
 from sim.errors import HolmesError
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import groups, local, watchdog  # noqa: E402
 from holmes_sim.torch_backend.fork_server import RankProcess  # noqa: E402

@@ -15,6 +15,7 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the fork server
 
 from holmes_sim.torch_backend import local  # noqa: E402
 from holmes_sim.torch_backend.blocks import Embedding, Head, Layer  # noqa: E402
