@@ -115,10 +115,10 @@ def test_hover_shows_rank_action_microbatch_and_times(page, html, study):
         for y in range(0, int(height), 12):
             page.mouse("mouseMoved", left + (start + end) / 2e9 / step * width, top + y)
             tips.add(tip(page))
-        (found,) = {text for text in tips if f"rank {group[0]}," in text and text.startswith("backward")}
+        (found,) = {text for text in tips if f"rank {group[0]} (" in text and text.startswith("backward")}
         head, where, times = found.splitlines()
         assert head == f"backward of microbatch {microbatch}"
-        assert where == f"stage {coordinates(group[0])[2]}, rank {group[0]}, as {', '.join(map(str, group[1:]))}"
+        assert where == f"stage {coordinates(group[0])[2]}, rank {group[0]} (same for {', '.join(map(str, group[1:]))})"
         said = re.fullmatch(r"(\S+) (\S+) to (\S+) (\S+): (\S+) (\S+)", times).groups()
         for number, unit, fact in zip(said[::2], said[1::2], (start, end, end - start), strict=True):
             assert float(number) * {"s": 1e9, "ms": 1e6, "us": 1e3}[unit] == pytest.approx(fact, rel=5e-4)
@@ -186,7 +186,7 @@ def test_keys_go_from_action_to_action(page, study):
     page.key("ArrowRight")
     assert tip(page) not in ("", first)
     page.key("ArrowDown")
-    assert "rank 2, as 3, 4, 5, 10, 11, 12, 13" in tip(page)
+    assert "rank 2 (same for 3, 4, 5, 10, 11, 12, 13)" in tip(page)
     page.key("Escape")
     assert tip(page) == ""
 
