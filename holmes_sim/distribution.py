@@ -78,10 +78,10 @@ class Troubled:
         return simulate(self.plan, drawn=self.drawn(seed))
 
     def summary(self) -> dict[str, Seconds]:
-        """Step times in seconds by name: promised (predicted in the plan), plain (no faults), mean, quantiles, slowest."""
+        """Step times in seconds by name: predicted (in the plan), fault_free (simulated now), mean, quantiles, slowest."""
         quantiles = {name: self.quantile_s(share) for name, share in SHARES.items()}
         ends = {"slowest": max(self.steps_s)}
-        return {"promised": self.predicted_s, "plain": self.fault_free_s, "mean": self.mean_s} | quantiles | ends
+        return {"predicted": self.predicted_s, "fault_free": self.fault_free_s, "mean": self.mean_s} | quantiles | ends
 
     def facts(self) -> dict[str, Any]:
         """The distribution as plain data (format holmes-sim/trouble/1)."""
@@ -91,7 +91,7 @@ class Troubled:
             "step_s": self.summary(),
             "slowest_seed": self.slowest,
             "seeds": [{"seed": seed, "step_s": step} for seed, step in zip(self.seeds, self.steps_s, strict=True)],
-            "simulation": {"seconds": self.seconds, "played": self.distinct_steps, "interrupted": self.interrupted},
+            "simulation": {"seconds": self.seconds, "distinct_steps": self.distinct_steps, "interrupted": self.interrupted},
         }
 
     @property
@@ -100,7 +100,7 @@ class Troubled:
         import pandas as pd
 
         ratios = [step / self.fault_free_s for step in self.steps_s]
-        return pd.DataFrame({"seed": self.seeds, "step (s)": self.steps_s, "times the plain step": ratios})
+        return pd.DataFrame({"seed": self.seeds, "step (s)": self.steps_s, "times the fault-free step": ratios})
 
 
 def trouble(

@@ -37,7 +37,7 @@ class Line:
     def facts(self) -> dict[str, Any]:
         """Plain data."""
         numbers = {
-            "promised_s": self.predicted, "simulated_s": self.simulated, "measured_s": self.measured, "error": self.error
+            "predicted_s": self.predicted, "simulated_s": self.simulated, "measured_s": self.measured, "error": self.error
         }  # fmt: skip
         return numbers if self.least is None else numbers | {"least_s": self.least, "most_s": self.most}
 

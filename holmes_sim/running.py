@@ -135,7 +135,7 @@ def _held(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> He
 def facts(held: Held) -> dict[str, Any]:
     """The comparison as plain data, as `holmes-sim run --json` and `lab --json` print it."""
     return {
-        "predicted": {"step_s": held.step.simulated, "promised_s": held.step.predicted},
+        "predicted": {"step_s": held.step.simulated, "plan_step_s": held.step.predicted},
         "measured": {"step_s": held.step.measured, "spread": held.spread, "steps_s": list(held.measured.steps_s)},
         "error": held.step.error,
         "scale": held.measured.scale,

@@ -40,7 +40,7 @@ from sim.units import Seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-PLANNED, PRESENT_PLAN = "planned", "played"
+PLANNED, PRESENT_PLAN = "planned", "simulated"
 """Values of `Outcome.how`: the change was replanned, or only the present plan was simulated on it."""
 PRESENT_SHARE = 0.25
 """Fraction of the time limit for planning the unchanged topology. Guess."""
@@ -56,7 +56,7 @@ class Outcome:
     """Result of a change: `tokens_per_s` and `step_s` of its plan, and its `gain` in tokens/s (0.1: 10% more than now).
 
     `usd_per_h` is the rent that the change adds (None if a price is missing). `how` is "planned" if the change was replanned,
-    or "played" if only the present plan was simulated on it. `gap` is the proven gap to the best plan of a replanned
+    or "simulated" if only the present plan was simulated on it. `gap` is the proven gap to the best plan of a replanned
     change, else None. Without a plan the numbers are None and `reason` says why."""
 
     change: Change

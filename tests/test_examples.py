@@ -12,7 +12,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 PRINTS = {
     "plan_a_topology": ("Lower bound:", "from the best", "microbatch_size: "),
     "widen_a_trunk": ("1 Gbit/s: ", "5 Gbit/s: ", "tokens/s (+"),
-    "simulate_stragglers": ("promised: ", "slowest: seed "),
+    "simulate_stragglers": ("predicted: ", "slowest: seed "),
 }
 
 

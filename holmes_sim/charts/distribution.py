@@ -11,7 +11,7 @@ from sim.units import time_text
 
 BINS = 30
 """Bins of the histogram."""
-LINES = {"plain": BLACK, "mean": BLUE, "p95": ORANGE, "p99": RED}
+LINES = {"fault_free": BLACK, "mean": BLUE, "p95": ORANGE, "p99": RED}
 """Statistics drawn as vertical lines -> colour."""
 
 
@@ -40,6 +40,6 @@ def _lines(axes: Axes, found: Troubled) -> None:
     seconds = found.summary()
     for index, (name, colour) in enumerate(LINES.items()):
         dashes = (DASH * index, (DASH, DASH))
-        label = "without faults" if name == "plain" else name
+        label = name.replace("_", "-")
         axes.axvline(seconds[name], color=colour, lw=1.5, ls=dashes, label=f"{label} {time_text(seconds[name])}")
     axes.spines[["top", "right"]].set_visible(False)

@@ -22,10 +22,11 @@ NAMED_FAULTS = 4
 
 def step_distribution(found: Troubled) -> Group:
     """Table of the distribution, and the faults of the slowest seed."""
-    table = grid(f"Step with faults, {len(found.seeds):,} seeds: {found.trouble}", "name", "step", "of plain", "tokens/s")
+    title = f"Step with faults, {len(found.seeds):,} seeds: {found.trouble}"
+    table = grid(title, "name", "step", "times fault-free", "tokens/s")
     for name, seconds in found.summary().items():
         rate = found.plan.workload.tokens / seconds
-        table.add_row(name, time_text(seconds), f"{seconds / found.fault_free_s:.3f}", f"{rate:,.0f}")
+        table.add_row(name.replace("_", "-"), time_text(seconds), f"{seconds / found.fault_free_s:.3f}", f"{rate:,.0f}")
     return Group(table, Text(f"Seed {found.slowest} is the slowest: {drawn_text(found.drawn(found.slowest))}."))
 
 

@@ -96,10 +96,11 @@ def layout(plan: Plan) -> str:
     config = plan.config
     counts = sorted(set(config.num_microbatches))
     many = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    noun = "microbatch" if many == "1" else "microbatches"
     parts = [f"tp {config.tp}", f"pp {config.pp}", f"dp {config.dp}"]
     parts += [f"{key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1]
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
-    parts += [f"{many} microbatches of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
+    parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
     parts += [f"recompute {config.recompute}"] + (["sequence parallel"] if config.sequence_parallel else [])
     return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
 

@@ -47,7 +47,7 @@ def counted(plan: Plan) -> Troubled:
 def test_quantiles_are_steps_of_seeds() -> None:
     found = counted(builders.plan(fleet(cluster())))
     assert found.summary() == {
-        "promised": 1.0, "plain": 1.0, "mean": 50.5, "p50": 50.0, "p95": 95.0, "p99": 99.0, "slowest": 100.0,
+        "predicted": 1.0, "fault_free": 1.0, "mean": 50.5, "p50": 50.0, "p95": 95.0, "p99": 99.0, "slowest": 100.0,
     }  # fmt: skip
     assert found.slowest == 0
     assert repr(found).endswith("mean 50.5 s, p50 50 s, p95 95 s, p99 99 s, slowest 100 s")

@@ -1,4 +1,4 @@
-"""Plans played in the lab: what is predicted is what the links allow, and the ranks' messages go over the shaped ones."""
+"""Plans run in the lab: what is predicted is what the links allow, and the ranks' messages go over the shaped ones."""
 
 from __future__ import annotations
 

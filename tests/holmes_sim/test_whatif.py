@@ -54,10 +54,10 @@ def test_the_rows_can_be_confirmed_by_hand(found):
     rows = {outcome.change.name: outcome for outcome in found.outcomes}
     for change in MENU:
         if change.name != "too small":
-            promised = by_hand(change)
-            assert rows[change.name].step_s == promised.step_s
-            assert rows[change.name].tokens_per_s == promised.tokens_per_s
-            assert rows[change.name].gain == pytest.approx(promised.tokens_per_s / found.base.tokens_per_s - 1)
+            expected = by_hand(change)
+            assert rows[change.name].step_s == expected.step_s
+            assert rows[change.name].tokens_per_s == expected.tokens_per_s
+            assert rows[change.name].gain == pytest.approx(expected.tokens_per_s / found.base.tokens_per_s - 1)
 
 
 def test_the_best_stands_first_and_what_has_no_plan_last(found):
@@ -107,7 +107,7 @@ def no_plan(number: int) -> dict[str, Any]:
 
 
 def test_the_present_plan_is_played_for_other_work_too(found, monkeypatch):
-    """A step of twice the batch has twice the microbatches; a batch that the replicas cannot share is not played."""
+    """A step of twice the batch has twice the microbatches; a batch that the replicas cannot share is not simulated."""
     menu = (
         Change("twice", (("workload.global_batch_size", 64),)),
         Change("short", (("workload.seq_len", 512),)),
@@ -147,7 +147,7 @@ def test_a_row_is_the_faster_of_the_present_plan_and_the_new_one(found, monkeypa
     assert outcome.gap == pytest.approx(0.25)
     replanned(monkeypatch, found.plan, no_plan, cpus=1)
     (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
-    assert (outcome.step_s, outcome.gain, outcome.how, outcome.gap) == (base.step_s, 0.0, "played", None)
+    assert (outcome.step_s, outcome.gain, outcome.how, outcome.gap) == (base.step_s, 0.0, "simulated", None)
 
 
 def test_shadow_prices_know_machines_and_not_links():
@@ -186,7 +186,7 @@ def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gain
     assert asked[0] == dict(MENU[1].edits), "a node"
     assert asked[-1] == dict(MENU[3].edits), "too small: no time to see that the present plan does not fit"
     assert {name for name, outcome in outcomes.items() if outcome.step_s is not None} == {"a node"}
-    assert (outcomes["a node"].step_s, outcomes["a node"].how) == (found.base.step_s, "played")
+    assert (outcomes["a node"].step_s, outcomes["a node"].how) == (found.base.step_s, "simulated")
     asked = replanned(monkeypatch, found.plan, no_plan, cpus=5)
     outcomes = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=MENU).outcomes}
     assert len(asked) == 5

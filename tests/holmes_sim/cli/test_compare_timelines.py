@@ -64,7 +64,7 @@ def test_compare_draws_and_prints_one_document(run, files, tmp_path):
     (row,) = json.loads(seen.out)["rows"]
     assert (row["scale"], row["compute"], row["origin"]) == (20.0, "paced", "measured")
     assert row["step"]["error"] == pytest.approx(-0.2) and row["step"]["spread"] == pytest.approx(0.2)
-    assert row["step"]["promised_s"] == pytest.approx(0.8 * row["step"]["measured_s"])
+    assert row["step"]["predicted_s"] == pytest.approx(0.8 * row["step"]["measured_s"])
     assert [stage["ranks"] for stage in row["stages"]] == [16, 16]
     assert chart.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
