@@ -202,9 +202,8 @@ def test_a_worker_that_is_killed_is_one_line_and_what_was_reported_stays(tmp_pat
         f"sweep.sweep('lab-layouts', output={str(output)!r}, progress=report)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=HOME, capture_output=True, text=True, check=False)
-    assert ended.stderr.splitlines()[-1] == (
-        "sim.errors.HolmesError: a worker process was killed; it may have run out of memory. Run the sweep again to continue"
-    )
+    message = "a worker process was killed; it may have run out of memory. Run the sweep again to continue"
+    assert f"sim.errors.HolmesError: {message}" in ended.stderr.splitlines()  # joblib's resource tracker may warn after it
     assert len(pd.read_csv(output)) == len(journaled(journal.path_of(output))) >= 2
 
 
