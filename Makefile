@@ -3,13 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: plan test notebooks test-peers lint types docs clean
+unexport PYTHONDONTWRITEBYTECODE  # the many processes of the tests compile each module once
+
+.PHONY: plan test test-more notebooks test-peers lint types docs clean
 
 plan: $(VENV)/installed
 	$(BIN)/holmes-sim plan topologies/holmes-hybrid-4.yaml
 
 test: $(VENV)/tested
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not more"
+
+test-more: $(VENV)/tested
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m more
 
 notebooks: $(VENV)/tested
 	$(BIN)/python -m pytest -n 2 notebooks

@@ -20,8 +20,11 @@ from sim.errors import HolmesError
 from sim.formats import planfile
 from sim.plan.plan import Plan
 from tests.holmes_sim.test_lab import refusal
+from tests.more import more
 
 REFUSED = refusal() or ("" if find_spec("torch") else "torch is not installed")
+SCALE = 20.0
+"""Links are slower and compute takes longer by this factor, so that what this machine adds is small beside them."""
 PERMITTED = pytest.mark.skipif(bool(REFUSED), reason=f"THE LAB IS NOT TESTED HERE: {REFUSED}")
 
 
@@ -34,6 +37,7 @@ def plan_of(name: str, strategy: str, batch: int = 32, **pins: int) -> Plan:
     return found
 
 
+@more
 @PERMITTED
 @pytest.mark.parametrize(
     ("name", "batch", "pins"),
@@ -47,10 +51,10 @@ def test_no_step_is_faster_than_its_links(name: str, batch: int, pins: dict[str,
 
     A group that went round the shaped links would be: a quarter of the step is waiting for them."""
     plan = plan_of(name, "megatron", batch, **pins)
-    held = running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=20.0)).held
+    held = running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=SCALE)).held
     assert held.step.simulated is not None
     assert held.step.measured is not None
-    assert held.measured.scale == 20.0
+    assert held.measured.scale == SCALE
     assert held.step.measured >= 0.97 * held.step.simulated
     exposed = next(line for line in held.seconds if line.name == "exposed")
     assert exposed.simulated is not None
@@ -63,21 +67,22 @@ def test_the_command_says_what_was_predicted_and_measured(tmp_path: Path) -> Non
     plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
     (tmp_path / "plan.json").write_text(planfile.to_json(plan), encoding="utf-8")
     timeline = tmp_path / "timeline.json"
-    arguments = ["lab", str(tmp_path / "plan.json"), "--steps", "1", "--scale", "10", "-o", str(timeline), "--json"]
+    arguments = ["lab", str(tmp_path / "plan.json"), "--steps", "1", "--scale", str(SCALE), "-o", str(timeline), "--json"]
     result = CliRunner().invoke(application(), arguments)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert set(told) == {"predicted", "measured", "error", "scale", "compute", "computed_on", "seconds", "notes"}
-    assert (told["scale"], told["compute"]) == (10.0, "paced")
+    assert (told["scale"], told["compute"]) == (SCALE, "paced")
     assert told["error"] == pytest.approx(told["predicted"]["step_s"] / told["measured"]["step_s"] - 1)
     assert json.loads(timeline.read_text(encoding="utf-8"))["metadata"]["origin"] == "measured"
 
 
+@more
 @PERMITTED
 def test_a_rank_that_fails_ends_the_lab() -> None:
     plan = plan_of("lab-slow-dp", "certified", pp=1, dp=2, microbatch_size=8)
     with pytest.raises(HolmesError, match="nosuch"):
-        running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=10.0, output="/nosuch/timeline.json"))
+        running.run_in_lab(plan, RunOptions(steps=1, compute="paced", scale=SCALE, output="/nosuch/timeline.json"))
 
 
 def test_slow_links_are_slow_everywhere() -> None:

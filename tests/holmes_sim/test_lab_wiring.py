@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holmes_sim.lab import notes
@@ -123,7 +123,6 @@ def test_a_rank_is_told_the_nics_near_to_its_device(hybrid: Plan) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=30)
 def test_names_and_addresses_are_unique_and_short_enough_for_linux(data: st.DataObject) -> None:
     wiring = wire(data.draw(any_plan(16)), 10)
     nics = [nic for host in wiring.hosts for nic in host.interfaces]
@@ -166,7 +165,6 @@ def test_a_ring_of_trunks_makes_no_loop_and_packets_take_the_model_s_way() -> No
 
 
 @given(data=st.data())
-@settings(max_examples=60)
 def test_packets_cross_the_trunks_and_leaves_that_the_model_names(data: st.DataObject) -> None:
     """As many cables as `trunk_path` has trunks, and an uplink at each end where a leaf is oversubscribed and left."""
     plan = data.draw(any_plan(16))
@@ -190,7 +188,6 @@ def test_packets_cross_the_trunks_and_leaves_that_the_model_names(data: st.DataO
 
 
 @given(data=st.data())
-@settings(max_examples=30)
 def test_a_host_has_a_route_to_every_nic_it_can_reach_and_to_no_other(data: st.DataObject) -> None:
     wiring = wire(data.draw(any_plan(16)), 10)
     for here, routes in zip(wiring.hosts, wiring.routes, strict=True):

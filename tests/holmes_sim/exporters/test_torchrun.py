@@ -26,6 +26,7 @@ from sim.hardware.cluster import Device
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
+from tests.more import more
 
 pytest.importorskip("torch.distributed")
 
@@ -179,6 +180,7 @@ def test_a_script_on_a_wrong_host_is_one_line(script, host, line, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"holmes_launch: {line}\n")
 
 
+@more
 def test_a_launch_of_another_size_is_one_line_before_torchruns_own(tmp_path):
     folder.write(exporting.export(plan_of("lo"), "torchrun"), tmp_path / "launch")
     command = ["torchrun", "--standalone", "--nproc-per-node=3", str(tmp_path / "launch" / "holmes_launch.py"), "train.py"]

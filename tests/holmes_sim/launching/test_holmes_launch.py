@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from holmes_sim.launching import holmes_launch, nets, torch_launch
 from holmes_sim.launching.holmes_launch import host_of, network, seat_of
@@ -117,7 +117,6 @@ def hold(plan: Plan) -> None:
 
 
 @given(plan=any_plan(ranks=24))
-@settings(max_examples=60)
 def test_networks_are_those_of_the_plan(plan: Plan) -> None:
     hold(plan)
 

@@ -21,6 +21,7 @@ from planner import api
 from planner.request import Request
 from sim.errors import HolmesError
 from tests.holmes_sim.sweeping.reading import without_seconds
+from tests.more import after
 
 HOME = Path(hs.__file__).resolve().parent.parent
 GRID = "vary:\n  links[0].bandwidth: [1 Gbit/s, 5 Gbit/s]\n  plan.pp: [1, 2, 3]\n"
@@ -265,7 +266,7 @@ def test_a_sweep_reads_well_in_a_notebook(quick):
         hs.sweep("lab-layouts", {"plan.pp": [2]})
 
 
-@pytest.mark.parametrize("name", study.shipped())
+@pytest.mark.parametrize("name", after(2, study.shipped()))
 def test_a_shipped_study_in_short_has_plans(name):
     """Its first and last scenario, with a second of search."""
     whole = study.load(name)

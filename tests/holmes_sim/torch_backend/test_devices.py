@@ -20,11 +20,12 @@ pytestmark = pytest.mark.xdist_group("torch")  # one test process starts the for
 from holmes_sim.torch_backend import communication, devices  # noqa: E402
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from tests.holmes_sim.torch_backend.test_training import CASES, plan_of  # noqa: E402
+from tests.more import after  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("name", ["one process", "llama"])
+@pytest.mark.parametrize("name", after(1, ["llama", "one process"]))
 def test_nothing_stays_on_the_cpu(name: str, tmp_path: Path) -> None:
     """torch raises where an operation gets tensors of two devices; messages alone go through the host."""
     layers, microbatches, config = CASES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from holmes_sim.torch_backend.buckets import BETAS, LEARNING_RATE, PRECISIONS  #
 from holmes_sim.torch_backend.run_options import RunOptions  # noqa: E402
 from holmes_sim.torch_backend.tensor_parallel import TensorParallel  # noqa: E402
 from holmes_sim.torch_backend.training_worker import samples  # noqa: E402
+from tests.more import after  # noqa: E402
 
 STEPS = 3
 GPT = "{layers: 5, hidden: 32, heads: 4, kv_heads: 4, ffn_hidden: 96, vocab: 64, mlp: gelu, learned_positions: 16}"
@@ -134,13 +136,20 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
 }
 
 
+FIRST = (
+    "pp 4, uneven, 1f1b", "pp 3, zb-h1, dp 2", "pp 2, interleaved, dp 2", "dp 3, uneven microbatches", "dp 2, zero 2",
+    "dp 2, zero 3, pp 2", "dp 2, nothing overlapped", "tp 2, sequence parallel", "llama",
+)  # fmt: skip
+"""One case of each feature, which `make test` tries."""
+
+
 @pytest.fixture(scope="module")
 def here() -> Iterator[local.Local]:
     with local.Local() as machine:
         yield machine
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", after(9, sorted(CASES, key=lambda name: name not in FIRST)))
 def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> None:
     layers, microbatches, config = CASES[name]
     plan = plan_of(tmp_path, layers, microbatches, **config)  # type: ignore[arg-type]
@@ -158,8 +167,15 @@ def test_equals_one_process(name: str, tmp_path: Path, here: local.Local) -> Non
     assert seen == set(weights)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-@pytest.mark.parametrize("name", ["pp 3, zb-h1, dp 2", "one rank, interleaved, untied, dp 3", "tp 2, pp 2, dp 2, full"])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    after(
+        1,
+        itertools.product(
+            ["one rank, interleaved, untied, dp 3", "pp 3, zb-h1, dp 2", "tp 2, pp 2, dp 2, full"], ["fp16", "bf16"]
+        ),
+    ),
+)
 def test_half_precision_loses_what_fp32_does_to_its_digits(
     name: str, precision: str, tmp_path: Path, here: local.Local
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holmes_sim import commands
@@ -48,7 +48,6 @@ def requests_short_of_memory(draw: st.DrawFn) -> Request:
     return request(make.fleet(*clusters, trunks=trunks), model, batch, wishes)
 
 
-@settings(max_examples=40)
 @given(requests_short_of_memory())
 def test_a_request_changed_by_a_remedy_has_a_plan(question):
     plan = plan_of(question, budgets=NO_PROOF)

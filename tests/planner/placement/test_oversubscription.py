@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.placement.oversubscription import OversubscriptionCosts
@@ -15,7 +15,6 @@ from sim.hardware.cluster import Device, Fabric
 from tests.planner.placement.on_leaves import in_order, leaves_of, on_leaves, shape
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_the_spine_is_judged_as_the_closed_form_has_it_or_worse(data):
     """Equal where no two rings share an uplink and all wires are ideal, whatever stands where."""

@@ -13,6 +13,7 @@ from planner.request import Wishes
 from planner.search.single_stage import may_beat_cutoff, single_stage_bounds
 from planner.space.shapes import overlaps, searched, variants
 from sim.errors import PlanError
+from tests.more import after
 from tests.planner.builders import on_one_cluster, random_request, shape
 from tests.planner.search.searches import incumbent, simulated
 
@@ -51,7 +52,7 @@ def test_a_dominated_or_too_large_stage_has_no_bound_of_its_own():
     assert single_stage_bounds(incumbent(short), shape(schedule="interleaved", vpp=3)) == [math.inf]
 
 
-@pytest.mark.parametrize("seed", range(0, 24, 2))
+@pytest.mark.parametrize("seed", after(6, range(0, 24, 2)))
 def test_no_plan_of_one_stage_is_faster_than_its_bound_or_the_incumbent(seed):
     question = random_request(seed)
     for base in searched(question):

@@ -44,7 +44,6 @@ TROUBLES = (
 )
 
 
-@settings(max_examples=40)
 @given(data=st.data(), what=st.sampled_from(TROUBLES), seed=st.integers(0, 9))
 def test_a_disturbed_step_is_the_same_folded_and_unfolded(data: st.DataObject, what: Faults, seed: int) -> None:
     plan = data.draw(any_plan())

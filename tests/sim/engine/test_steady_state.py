@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sim.engine.components import components
@@ -58,7 +58,6 @@ def assert_is_led(timeline: Timeline) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=40)
 def test_an_extrapolated_step_equals_a_fully_simulated_one(data: st.DataObject) -> None:
     plan = longer(data.draw(any_plan(ranks=16)), data.draw(st.integers(8, 10)))
     short, whole = simulate(plan), simulate_at_length(plan)

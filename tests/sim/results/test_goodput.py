@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import HolmesError
@@ -68,7 +68,6 @@ def test_closed_form_and_events_agree(run: Run) -> None:
 
 
 @given(st.floats(10, 1e4), st.floats(0, 100), st.floats(0, 500), st.floats(1, 1000), st.integers(0, 99), st.floats(1, 1e4))
-@settings(max_examples=40)
 def test_all_time_is_accounted_for(
     mean: float, checkpoint: float, restart: float, interval: float, seed: int, horizon: float
 ) -> None:
