@@ -56,7 +56,7 @@ def measure(names: tuple[str, ...] = tuple(SCENARIOS), steps: int = 3) -> Iterat
         plans = plan(name)
         scale = max(lab.smallest_scale(found, len(os.sched_getaffinity(0))) for found in plans.values())
         for strategy, found in plans.items():
-            comparison = running.run_in_lab(found, RunOptions(steps=steps, compute="paced", scale=scale)).held
+            comparison = running.run_in_lab(found, RunOptions(steps=steps, compute="paced", scale=scale)).compared
             assert comparison.step.simulated is not None
             assert comparison.step.measured is not None
             yield Row(name, strategy, scale, comparison.step.simulated, comparison.step.measured, comparison.spread or 0.0)

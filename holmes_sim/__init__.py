@@ -50,7 +50,7 @@ _PUBLIC = {
     "replan": "holmes_sim.replanning",
     "read": "holmes_sim.commands",
     "read_plan": "holmes_sim.commands",
-    "hold": "holmes_sim.measurement",
+    "measured_step": "holmes_sim.measurement",
     "run_here": "holmes_sim.running",
     "run_in_lab": "holmes_sim.running",
     "RunOptions": "holmes_sim.torch_backend.run_options",

@@ -53,7 +53,7 @@ class PipelineRankLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MeasuredStep:
     """A measured timeline and the simulated one, which is multiplied by the scale of the measured one."""
 
     name: str
@@ -89,7 +89,9 @@ class Held:
         }  # fmt: skip
 
 
-def hold(plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests: tuple[str, ...] = ()) -> Held:
+def measured_step(
+    plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests: tuple[str, ...] = ()
+) -> MeasuredStep:
     """Compare a measured timeline with the simulated one of a plan; `name` is used in error messages.
 
     Raises TimelineError if the timeline belongs to another plan: its digest is neither the one of `plan` nor in `digests` (such
@@ -113,7 +115,7 @@ def hold(plan: Plan, simulated: Timeline, measured: Timeline, name: str, digests
     if predicted is not None:
         predicted_seconds["exposed"] = scale * predicted.exposed_communication_s
         predicted_seconds["bubble"] = scale * predicted.bubble_fraction * predicted.step_s
-    return Held(
+    return MeasuredStep(
         name=name,
         plan=plan,
         simulated=model,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holmes_sim import measurement
-from holmes_sim.measurement import Held
+from holmes_sim.measurement import MeasuredStep
 from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, RunOptions
 from holmes_sim.torch_backend.supported import check
 from sim.engine import engine, timeline
@@ -34,7 +34,7 @@ def is_launched() -> bool:
     return RANK_VARIABLE in os.environ
 
 
-def run_here(plan: Plan, options: RunOptions) -> Held:
+def run_here(plan: Plan, options: RunOptions) -> MeasuredStep:
     """Run all ranks of a plan on this machine, and compare the measured step with the simulation. Raises HolmesError.
 
     If the plan uses several nodes, the ranks compute on CPUs, because devices of different nodes have the same index."""
@@ -46,14 +46,14 @@ def run_here(plan: Plan, options: RunOptions) -> Held:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(options.output or Path(folder) / "timeline.json")
         local.run(plan, replace(options, output=str(path.resolve())))
-        return _held(plan, path, options.output or "run")
+        return _compared(plan, path, options.output or "run")
 
 
 @dataclass(frozen=True, slots=True)
 class InLab:
     """A comparison measured in the lab, and notes on where the lab differs from the assumptions of the simulator."""
 
-    held: Held
+    compared: MeasuredStep
     notes: tuple[str, ...]
 
 
@@ -83,7 +83,7 @@ def run_in_lab(plan: Plan, options: RunOptions) -> InLab:
             here.run(plan, replace(options, output=str(path), scale=time_scale, device="cpu"), in_namespace)
         wired = lab.as_wired(plan, machines.has_latency)
         expected = wired if options.compute == "paced" else slowed(wired, scale)
-        return InLab(_held(plan, path, options.output or "lab", expected), lab.notes(plan, machines.wiring))
+        return InLab(_compared(plan, path, options.output or "lab", expected), lab.notes(plan, machines.wiring))
 
 
 def slowed(plan: Plan, scale: float) -> Plan:
@@ -101,7 +101,7 @@ def _slow_nic(nic: Nic, scale: float) -> Nic:
     return replace(nic, bandwidth=nic.bandwidth / scale, spec=replace(nic.spec, latency=nic.spec.latency * scale))
 
 
-def as_rank(plan: Plan, options: RunOptions) -> Held | None:
+def as_rank(plan: Plan, options: RunOptions) -> MeasuredStep | None:
     """Run this process as one rank of a launch. Rank 0 returns the comparison, other ranks None.
 
     Raises HolmesError, SystemExit if any rank fails.
@@ -112,7 +112,7 @@ def as_rank(plan: Plan, options: RunOptions) -> Held | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(options.output or Path(folder) / "timeline.json")
         measured = rank.run(plan, replace(options, output=str(path.resolve())))
-        return None if measured is None else _held(plan, path, options.output or "run")
+        return None if measured is None else _compared(plan, path, options.output or "run")
 
 
 def _check(plan: Plan, options: RunOptions, in_lab: bool = False) -> None:
@@ -126,20 +126,20 @@ def _check(plan: Plan, options: RunOptions, in_lab: bool = False) -> None:
     check(plan)
 
 
-def _held(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> Held:
+def _compared(plan: Plan, path: Path, name: str, expected: Plan | None = None) -> MeasuredStep:
     """Compare the timeline at `path` with the simulation of `expected`, or of the plan if that is None."""
     measured = timeline.from_json(path.read_text(encoding="utf-8"), str(path))
-    return measurement.hold(plan, engine.simulate(expected or plan), measured, name)
+    return measurement.measured_step(plan, engine.simulate(expected or plan), measured, name)
 
 
-def facts(held: Held) -> dict[str, Any]:
+def facts(compared: MeasuredStep) -> dict[str, Any]:
     """The comparison as plain data, as `holmes-sim run --json` and `lab --json` print it."""
     return {
-        "predicted": {"step_s": held.step.simulated, "plan_step_s": held.step.predicted},
-        "measured": {"step_s": held.step.measured, "spread": held.spread, "steps_s": list(held.measured.steps_s)},
-        "error": held.step.error,
-        "scale": held.measured.scale,
-        "compute": held.measured.compute,
-        "computed_on": list(held.measured.computed_on),
-        "seconds": {line.name: line.facts() for line in held.seconds},
+        "predicted": {"step_s": compared.step.simulated, "plan_step_s": compared.step.predicted},
+        "measured": {"step_s": compared.step.measured, "spread": compared.spread, "steps_s": list(compared.measured.steps_s)},
+        "error": compared.step.error,
+        "scale": compared.measured.scale,
+        "compute": compared.measured.compute,
+        "computed_on": list(compared.measured.computed_on),
+        "seconds": {line.name: line.facts() for line in compared.seconds},
     }

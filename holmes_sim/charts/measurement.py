@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from holmes_sim.charts.gantt import bars, legend, numbers, row_height
 from holmes_sim.charts.pipeline import row_label, rows_of
 from holmes_sim.charts.style import DARK, DPI, WIDTH, Picture
-from holmes_sim.measurement import Held
+from holmes_sim.measurement import MeasuredStep
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError
 from sim.units import time_text
@@ -20,11 +20,11 @@ MOST_ROWS = 12
 """Rows per panel; with more classes of ranks, some of every pipeline rank are drawn."""
 
 
-def measurement(held: Sequence[Held]) -> Figure:
+def measurement(compared: Sequence[MeasuredStep]) -> Figure:
     """The simulated step at the top, then one panel per measured step. Raises HolmesError if their scales differ."""
-    plan, first = held[0].plan, held[0]
+    plan, first = compared[0].plan, compared[0]
     rows = rows_of(first.simulated, lambda rank: plan.config.coordinates(rank)[2], MOST_ROWS)
-    panels = _panels(held)
+    panels = _panels(compared)
     height = row_height(len(rows) * len(panels)) * len(rows)
     space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Picture(figsize=(WIDTH, 1.7 + len(panels) * (height + 0.45)), dpi=DPI, layout=space)
@@ -55,15 +55,15 @@ def measurement(held: Sequence[Held]) -> Figure:
     return figure
 
 
-def _panels(held: Sequence[Held]) -> list[tuple[str, Timeline]]:
+def _panels(compared: Sequence[MeasuredStep]) -> list[tuple[str, Timeline]]:
     """(title, timeline) from top to bottom: the simulated step, then the measured ones. Raises HolmesError."""
-    scales = list(dict.fromkeys(one.measured.scale for one in held))
+    scales = list(dict.fromkeys(one.measured.scale for one in compared))
     if len(scales) > 1:
         words = " and ".join(f"{scale:g}" for scale in scales)
         raise HolmesError(f"timelines at scales {words} have no common time axis; draw timelines of one scale")
     slower = f", {scales[0]:g} times as long as planned" if scales[0] != 1 else ""
-    found = [(f"simulated: {time_text(held[0].simulated.step_s)}{slower}", held[0].simulated)]
-    for one in held:
+    found = [(f"simulated: {time_text(compared[0].simulated.step_s)}{slower}", compared[0].simulated)]
+    for one in compared:
         timeline = one.measured
         how = f", {timeline.compute} compute" if timeline.compute else ""
         error = f"; simulated {one.step.error:+.1%}" if one.step.error is not None else ""

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.measurement import Held, Line
+from holmes_sim.measurement import Line, MeasuredStep
 from holmes_sim.printing.plans import heading, layout
 from holmes_sim.printing.tables import STYLE, grid
 from sim.engine.timeline import Timeline
@@ -18,13 +18,13 @@ from sim.units import MILLI, Seconds, time_text
 Words = Callable[[Seconds | None], str]
 
 
-def measured(rows: tuple[Held, ...]) -> Group:
+def measured(rows: tuple[MeasuredStep, ...]) -> Group:
     """The plan, and below it each timeline beside the simulation of the plan. There must be at least one timeline."""
     plan = rows[0].plan
     return Group(heading(plan), Text(layout(plan)), *(part for row in rows for part in (Text(), _one(row))))
 
 
-def _one(row: Held) -> Group:
+def _one(row: MeasuredStep) -> Group:
     timeline, unit, words = row.measured, *_unit(row.measured.step_s)
     here = "measured" if timeline.origin == "measured" else "given"
     parts: list[Text | Table] = [Text(f"{row.name}: {_what(timeline)}", style=STYLE)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holmes_sim import charts
-from holmes_sim.measurement import Held, hold
+from holmes_sim.measurement import MeasuredStep, measured_step
 from sim.engine.engine import simulate
 from sim.engine.timeline import Timeline
 from sim.errors import HolmesError, TimelineError
@@ -53,11 +53,11 @@ def measured(plan: Plan, factors: dict[str, float] = FACTORS, scale: float = SCA
 
 
 @pytest.fixture
-def comparison(plan: Plan) -> Held:
-    return hold(plan, simulate(plan), measured(plan), "lab.json")
+def comparison(plan: Plan) -> MeasuredStep:
+    return measured_step(plan, simulate(plan), measured(plan), "lab.json")
 
 
-def test_predicted_and_simulated_times_are_multiplied_by_the_scale(plan: Plan, comparison: Held) -> None:
+def test_predicted_and_simulated_times_are_multiplied_by_the_scale(plan: Plan, comparison: MeasuredStep) -> None:
     assert plan.prediction is not None
     assert comparison.step.predicted == comparison.step.simulated == SCALE * plan.prediction.step_s
     assert comparison.step.measured == pytest.approx(1.5 * SCALE * plan.prediction.step_s)
@@ -67,7 +67,7 @@ def test_predicted_and_simulated_times_are_multiplied_by_the_scale(plan: Plan, c
     assert exposed.predicted == pytest.approx(exposed.simulated)
 
 
-def test_errors_are_those_of_the_factors(comparison: Held) -> None:
+def test_errors_are_those_of_the_factors(comparison: MeasuredStep) -> None:
     """Compute is 1.25 and 1.5 times as long on the two replicas, so 1.375 on a mean rank."""
     for row in comparison.pipeline_ranks:
         compute, exposed, bubble, other = row.seconds
@@ -83,7 +83,7 @@ def test_errors_are_those_of_the_factors(comparison: Held) -> None:
 
 
 def test_a_simulated_timeline_has_no_errors(plan: Plan) -> None:
-    found = hold(plan, simulate(plan), simulate(plan), "again.json")
+    found = measured_step(plan, simulate(plan), simulate(plan), "again.json")
     lines = [found.step, *found.seconds, *(line for row in found.pipeline_ranks for line in (*row.seconds, *row.groups))]
     assert {line.error for line in lines} == {0.0, None}
     assert found.spread is None
@@ -92,13 +92,13 @@ def test_a_simulated_timeline_has_no_errors(plan: Plan) -> None:
 def test_a_kind_of_group_that_only_one_of_both_has_is_listed_without_an_error(plan: Plan) -> None:
     seen = measured(plan)
     spans = tuple(span._replace(lane="edp", group="edp") if span.lane == "dp" else span for span in seen.spans)
-    found = hold(plan, simulate(plan), replace(seen, spans=spans), "lab.json")
+    found = measured_step(plan, simulate(plan), replace(seen, spans=spans), "lab.json")
     lines = {line.name: line for line in found.pipeline_ranks[0].groups}
     assert (lines["dp"].measured, lines["dp"].error) == (None, None)
     assert (lines["edp"].simulated, lines["edp"].error) == (None, None)
 
 
-def test_plain_data(comparison: Held) -> None:
+def test_plain_data(comparison: MeasuredStep) -> None:
     facts = comparison.facts()
     assert {key: facts[key] for key in ("name", "origin", "compute", "scale")} == {
         "name": "lab.json", "origin": "measured", "compute": "paced", "scale": 10.0,
@@ -119,19 +119,19 @@ def test_a_timeline_of_another_plan_is_refused(plan: Plan) -> None:
     }
     for text, timeline in wrong.items():
         with pytest.raises(TimelineError) as caught:
-            hold(plan, simulated, timeline, "t.json")
+            measured_step(plan, simulated, timeline, "t.json")
         assert str(caught.value).startswith(f"t.json: {text}")
 
 
 def test_the_digest_of_the_plan_without_its_profile_is_right_too(plan: Plan) -> None:
     other = replace(measured(plan), plan_digest="feed")
-    assert hold(plan, simulate(plan), other, "t.json", ("feed",)).measured is other
+    assert measured_step(plan, simulate(plan), other, "t.json", ("feed",)).measured is other
 
 
 # the picture
 
 
-def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan, comparison: Held) -> None:
+def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan, comparison: MeasuredStep) -> None:
     figure = charts.measurement([comparison])
     above, below = figure.axes
     assert above.get_xlim() == below.get_xlim() == (0.0, comparison.measured.step_s)
@@ -149,8 +149,8 @@ def test_the_measured_step_stands_below_the_simulated_one_on_one_axis(plan: Plan
         assert boxes == [pytest.approx(box) for box in sorted(spans)]
 
 
-def test_timelines_of_two_scales_have_no_common_axis(plan: Plan, comparison: Held) -> None:
-    other = hold(plan, simulate(plan), measured(plan, scale=20.0), "other.json")
+def test_timelines_of_two_scales_have_no_common_axis(plan: Plan, comparison: MeasuredStep) -> None:
+    other = measured_step(plan, simulate(plan), measured(plan, scale=20.0), "other.json")
     with pytest.raises(
         HolmesError, match=r"^timelines at scales 10 and 20 have no common time axis; draw timelines of one scale$"
     ):
@@ -158,7 +158,7 @@ def test_timelines_of_two_scales_have_no_common_axis(plan: Plan, comparison: Hel
     assert len(charts.measurement([comparison, comparison]).axes) == 3
 
 
-def test_a_timeline_alone_is_drawn_by_its_stages(plan: Plan, comparison: Held) -> None:
+def test_a_timeline_alone_is_drawn_by_its_stages(plan: Plan, comparison: MeasuredStep) -> None:
     figure = charts.timeline(comparison.measured)
     rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert rows == ["stage 0 (rank 0)", "stage 0 (rank 1)", "stage 1 (rank 2)", "stage 1 (rank 3)"]

@@ -121,17 +121,19 @@ def _measured(what: list[str], chart: Path | None, profile: str | None, as_json:
     with out.progress("simulating"):
         simulated = commands.simulate(given).timeline
     digests = (planfile.digest(plan),)
-    held = tuple(measurement.hold(given, simulated, timeline, name, digests) for name, timeline in timelines.items())
+    compared = tuple(
+        measurement.measured_step(given, simulated, timeline, name, digests) for name, timeline in timelines.items()
+    )
     if chart is not None:
         from holmes_sim import charts
 
-        out.save(charts.measurement(held), chart)
+        out.save(charts.measurement(compared), chart)
     if as_json:
-        out.show_json({"rows": [row.facts() for row in held]})
+        out.show_json({"rows": [row.facts() for row in compared]})
         return
     from holmes_sim import printing
 
-    out.show(printing.measured(held))
+    out.show(printing.measured(compared))
     out.note_rests_on(given, profile)
     out.note_written(chart)
 

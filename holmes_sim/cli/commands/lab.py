@@ -51,17 +51,17 @@ def command(
     out.can_be_drawn(chart)
     with out.progress(f"{given.config.world_size} ranks in the lab"):
         answer = running.run_in_lab(given, RunOptions(steps, compute, scale, str(output or "")))
-    held = answer.held
+    compared = answer.compared
     if chart is not None:
         from holmes_sim import charts
 
-        out.save(charts.measurement((held,)), chart)
+        out.save(charts.measurement((compared,)), chart)
     for line in answer.notes:
         out.note(f"Note: {line}.")
     if as_json:
-        out.show_json(running.facts(held) | {"notes": list(answer.notes)})
+        out.show_json(running.facts(compared) | {"notes": list(answer.notes)})
         return
     from holmes_sim import printing
 
-    out.show(printing.measured((held,)))
+    out.show(printing.measured((compared,)))
     out.note_written(output, chart)

@@ -51,22 +51,22 @@ def command(
     out.can_be_written(output)
     options = RunOptions(steps, compute, scale, str(output or ""), device=device)
     if running.is_launched() and not local:
-        held = running.as_rank(given, options)
+        compared = running.as_rank(given, options)
     elif local:
         with out.progress(f"running {given.config.world_size} ranks"):
-            held = running.run_here(given, options)
+            compared = running.run_here(given, options)
     else:
         ranks = given.config.world_size
         raise HolmesError(f"{plan}: start its {ranks} ranks with torchrun, or all of them on this machine with --local")
-    if held is None:
+    if compared is None:
         return
     if as_json:
-        out.show_json(running.facts(held))
+        out.show_json(running.facts(compared))
         return
     from holmes_sim import printing
 
-    out.show(printing.measured((held,)))
-    if computed_on := held.measured.computed_on:
+    out.show(printing.measured((compared,)))
+    if computed_on := compared.measured.computed_on:
         planned = " and ".join(dict.fromkeys(given.fleet.spec(device).name for device in given.placement))
         out.note(f"Computed on {' and '.join(computed_on)}; predicted for {planned}.")
     out.note_written(output)
