@@ -89,13 +89,14 @@ class Calibration:
 
 
 def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> Calibration:
-    """Fit every stack that the cases name. Skips cases that cannot be simulated; raises HolmesError if no case can."""
+    """Fit every stack that the cases name. Skips cases that cannot be simulated or have no measured step; raises HolmesError if
+    none is left."""
     stacks: dict[str, list[Case]] = {}
     for case in found:
-        if case.plan is not None:
+        if case.plan is not None and case.measured_s is not None:
             stacks.setdefault(case.stack, []).append(case)
     if not stacks:
-        raise HolmesError("none of the cases can be simulated; holmes-sim validate says why")
+        raise HolmesError("no case has a measured step and can be simulated; holmes-sim validate says why")
     fits, sensitivities = [], []
     for name, cases in stacks.items():
         fit, slopes, residuals = _calibrate(name, cases, progress)
@@ -143,6 +144,11 @@ def _family(case: Case) -> str:
     return f"hidden {_plan(case).workload.model.hidden}"
 
 
+def _measured(case: Case) -> float:
+    assert case.measured_s is not None
+    return case.measured_s
+
+
 def _devices(case: Case) -> str:
     return " ".join(cluster.node.device.name for cluster in _plan(case).fleet.clusters)
 
@@ -155,7 +161,7 @@ def _network(case: Case) -> str:
 def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, np.ndarray, np.ndarray]:
     """The fit of a stack, the sensitivities (cases x constants), and the residuals at the default (log seconds)."""
     plans = [_plan(case) for case in cases]
-    measured = np.log([case.measured_s for case in cases])
+    measured = np.log([_measured(case) for case in cases])
     blocking = name in catalog.names("stacks") and catalog.stack_facts(name).blocking
     default = replace(DEFAULT, blocking=blocking)
     slopes = _slopes(plans, default, lambda text: progress(f"{name}: {text}"))

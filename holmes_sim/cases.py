@@ -1,8 +1,9 @@
-"""Read measured training runs (format holmes-sim/cases/1): plans to simulate, and the measured step times to compare with.
+"""Read measured training runs (format holmes-sim/cases/1): plans to simulate, and the measurements to compare with.
 
-A case has the topology, workload and configuration of a published run, and the measured seconds of one step. Ranks are placed
-on the nodes as listed, in Megatron-LM's order; if `replicas` names clusters, each replica of each stage takes the next free
-devices of its cluster. A case that the simulator cannot model has a reason instead of a plan.
+A case has the topology, workload and configuration of a published run, and the measured seconds of one step, or whether the run
+ended for want of memory. Ranks are placed on the nodes as listed, in Megatron-LM's order; if `replicas` names clusters, each
+replica of each stage takes the next free devices of its cluster. A case that the simulator cannot model has a reason instead of
+a plan.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sim.errors import PlanError, TopologyError
 from sim.formats.documents import Document, check, parse, read_text
@@ -27,7 +28,7 @@ from sim.hardware.topology import Topology
 from sim.plan.groups import groups_of
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.plan.plan import MadeBy, Plan, Stage
-from sim.units import GIGA, Bytes
+from sim.units import GIGA, Bytes, Seconds
 from sim.workload.workload import Workload
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
@@ -52,11 +53,29 @@ class CaseConfigFacts(ConfigFacts):
     layer_partition: str = PARTITIONS[0]
 
 
-class MeasuredFacts(StrictModel):
-    """Measurements of a run: seconds of one optimizer step, and peak memory in GB (1e9 bytes) if the source reports it."""
+class CaseStageFacts(StageFacts):
+    """Layers of a virtual stage. `head`: it holds the head although it is not the last stage."""
 
-    step_s: Measured
+    head: Flag = False
+
+
+class MeasuredFacts(StrictModel):
+    """Measurements of a run: seconds of one optimizer step, or the outcome: it ran, or failed for want of memory.
+
+    Peak memory in GB (1e9 bytes), if the source reports it, is that of the fullest rank, or of a rank of the first stage."""
+
+    step_s: Measured | None = None
+    outcome: Literal["ran", "failed"] | None = None
     peak_memory_gb: Measured | None = None
+    first_rank_memory_gb: Measured | None = None
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> MeasuredFacts:
+        if (self.step_s is None) == (self.outcome is None):
+            raise ValueError("measured has either step_s or outcome (ran or failed)")
+        if self.peak_memory_gb is not None and self.first_rank_memory_gb is not None:
+            raise ValueError("measured has either peak_memory_gb or first_rank_memory_gb")
+        return self
 
 
 class CaseFacts(StrictModel):
@@ -66,7 +85,7 @@ class CaseFacts(StrictModel):
     topology: dict[str, Any]
     workload: WorkloadFacts
     config: CaseConfigFacts
-    stages: tuple[StageFacts, ...] = ()
+    stages: tuple[CaseStageFacts, ...] = ()
     replicas: tuple[list[str], ...] = ()
     stack: str
     measured: MeasuredFacts
@@ -79,7 +98,7 @@ class CasesFacts(StrictModel):
     """Measured training runs of one source.
 
     Peak memory is all used memory of a device (nvidia-smi); if `memory` of the source begins with "torch", it is the memory
-    that torch reserved.
+    that torch reserved, as the memory of the first rank always is.
     """
 
     format: Literal["holmes-sim/cases/1"]
@@ -92,18 +111,21 @@ class CasesFacts(StrictModel):
 class Case:
     """One measured run with its plan, or the `reason` why it has no plan.
 
-    `measured_bytes` is the peak memory of the fullest rank, if the source reports it: the memory that torch reserved if
-    `inside_torch`, else all used memory of the device.
+    Either `measured_s` is the measured step, or `outcome` says whether the run "ran" or "failed" for want of memory.
+    `measured_bytes` is the peak memory of the fullest rank, or of a rank of the first stage (`on_first`), if the source reports
+    it: the memory that torch reserved if `inside_torch`, else all used memory of the device.
     """
 
     id: str
     source: str
     stack: str
-    measured_s: float
+    measured_s: Seconds | None
     plan: Plan | None
     reason: str = ""
     measured_bytes: Bytes | None = None
     inside_torch: bool = False
+    on_first: bool = False
+    outcome: str = ""
 
 
 def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, ...]:
@@ -118,10 +140,8 @@ def load(path: str | Path, measured: ProfileFacts | None = None) -> tuple[Case, 
     if faults:
         raise TopologyError("\n".join(dict.fromkeys("\n".join(faults).splitlines())))
     known = topologies if measured is None else tuple(profiled(topology, measured) for topology in topologies)
-    inside_torch = facts.source.get("memory", "").startswith("torch")
-    return tuple(
-        _case(case, topology, Path(path).stem, inside_torch) for case, topology in zip(facts.cases, known, strict=True)
-    )
+    in_torch = facts.source.get("memory", "").startswith("torch")
+    return tuple(_case(case, topology, Path(path).stem, in_torch) for case, topology in zip(facts.cases, known, strict=True))
 
 
 def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator[Topology]:
@@ -139,21 +159,26 @@ def _topologies(document: Document, folder: Path, faults: list[str]) -> Iterator
             faults.append(str(error))
 
 
-def _case(case: CaseFacts, topology: Topology, source: str, inside_torch: bool) -> Case:
+def _case(case: CaseFacts, topology: Topology, source: str, in_torch: bool) -> Case:
     plan, reason = None, f"wrong in the source: {case.wrong}" if case.wrong else ""
     try:
         plan = None if reason else _plan(case, topology)
     except PlanError as error:
         reason = str(error)
-    gigabytes = case.measured.peak_memory_gb
+    seen, on_first = case.measured, case.measured.first_rank_memory_gb is not None
+    gigabytes = seen.first_rank_memory_gb if on_first else seen.peak_memory_gb
     peak = None if gigabytes is None else gigabytes * GIGA
-    return Case(case.id, source, case.stack, case.measured.step_s, plan, reason, peak, inside_torch)
+    return Case(
+        case.id, source, case.stack, seen.step_s, plan, reason, peak, in_torch or on_first, on_first, seen.outcome or ""
+    )
 
 
 def _plan(case: CaseFacts, topology: Topology) -> Plan:
     assert topology.workload is not None
     config = _config(case.config, topology.workload)
     written = [stage.layers for stage in case.stages]
+    if any(stage.head for stage in case.stages[:-1]):
+        raise PlanError("stages: a head that is not on the last stage is not modelled")
     stages = _stages(written, topology.workload.model.layers, config, case.config.layer_partition)
     placement = _placement(topology.fleet, config, case.replicas)
     groups = groups_of(topology.fleet, config, placement)

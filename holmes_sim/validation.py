@@ -1,4 +1,4 @@
-"""Validate the simulator against measured runs: errors of the step time by source, rank correlation, regret, memory errors.
+"""Validate the simulator against measured runs: errors of the step time by source, rank correlation, regret.
 
 Every case is simulated with its own configuration and one of three sets of constants: "default", one set for all cases;
 "fitted", the software stack of the case if one was fitted; "honest", a fit of that stack without the group of the case (the
@@ -21,7 +21,7 @@ from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog, profile
 from sim.hardware.stack import DEFAULT, Stack
-from sim.kernels import compute, memory
+from sim.kernels import compute
 from sim.plan.plan import Plan, with_stack
 
 Item = TypeVar("Item")
@@ -46,7 +46,14 @@ class Row:
     @property
     def error(self) -> float | None:
         """predicted / measured - 1: negative if the simulator is optimistic."""
-        return None if self.predicted_s is None else self.predicted_s / self.case.measured_s - 1
+        measured = self.case.measured_s
+        return None if self.predicted_s is None or measured is None else self.predicted_s / measured - 1
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        """(predicted, measured) seconds of the step; None if one is missing."""
+        predicted, measured = self.predicted_s, self.case.measured_s
+        return None if predicted is None or measured is None else (predicted, measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,11 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
 def validate(
     found: tuple[Case, ...], mode: str = "default", progress: Callable[[str], None] = lambda text: None
 ) -> tuple[Row, ...]:
-    """Simulate every case that has a plan, in several processes if there are many. Raises HolmesError for an unknown mode."""
+    """Simulate every case with a plan and a measured step, in several processes if there are many.
+
+    Cases without a measured step, which tell whether a run failed for want of memory, have no row. Raises HolmesError for an
+    unknown mode."""
+    found = tuple(case for case in found if case.measured_s is not None)
     stacks = [stack_of(case, mode) for case in found]
     pairs = [(stack, case.plan) for (_, stack, _), case in zip(stacks, found, strict=True) if case.plan is not None]
     results = iter(each(_step, pairs, progress))
@@ -139,7 +150,7 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
     """Errors of rows; Kendall's tau and regret only if all rows have one source (`one_source`)."""
     rows = tuple(rows)
     errors = [row.error for row in rows if row.error is not None]
-    pairs = [(row.predicted_s, row.case.measured_s) for row in rows if row.predicted_s is not None]
+    pairs = [row.seconds for row in rows if row.seconds is not None]
     sizes = [abs(error) for error in errors] or [float("nan")]
     return Summary(
         n=len(errors),
@@ -186,17 +197,13 @@ def regret(rows: Iterable[Row]) -> float | None:
     The mean is over choices: sets of cases with equal stack, topology (except its name) and workload that differ in their
     configuration only. None if there is no choice.
     """
-    choices: dict[object, list[Row]] = {}
+    choices: dict[object, list[tuple[float, float]]] = {}
     for row in rows:
         plan = row.case.plan
-        if plan is not None and row.predicted_s is not None:
+        if plan is not None and row.seconds is not None:
             key = (row.case.stack, plan.fleet.clusters, plan.fleet.trunks, plan.workload)
-            choices.setdefault(key, []).append(row)
-    lost = []
-    for options in choices.values():
-        if len(options) > 1:
-            chosen = min(options, key=lambda row: row.predicted_s or 0.0)
-            lost.append(chosen.case.measured_s / min(row.case.measured_s for row in options) - 1)
+            choices.setdefault(key, []).append(row.seconds)
+    lost = [min(options)[1] / min(measured for _, measured in options) - 1 for options in choices.values() if len(options) > 1]
     return mean(lost) if lost else None
 
 
@@ -222,26 +229,6 @@ def by_fit(rows: tuple[Row, ...]) -> dict[str, Summary]:
     return {name: summary(some, one_source=False) for name, some in split.items()}
 
 
-def memory_errors(rows: Iterable[Row]) -> tuple[tuple[Case, float, float], ...]:
-    """(case, predicted bytes, error) of the fullest rank of every case with a plan and a measured peak memory.
-
-    The prediction counts what the source counts: memory reserved by torch, or all memory of the device.
-    """
-    found = []
-    for case in (row.case for row in rows):
-        if case.plan is not None and case.measured_bytes is not None:
-            predicted = max(memory.torch_bytes(case.plan) if case.inside_torch else memory.peak_memory(case.plan))
-            found.append((case, predicted, predicted / case.measured_bytes - 1))
-    return tuple(found)
-
-
-def _memory_facts(rows: tuple[Row, ...]) -> dict[str, Any]:
-    """Plain data of the memory errors; empty if no case has a measured peak memory."""
-    found = memory_errors(rows)
-    listed = [{"id": case.id, "predicted": p, "measured": case.measured_bytes, "error": error} for case, p, error in found]
-    return {"memory": listed} if listed else {}
-
-
 def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     """Rows and summaries as plain data, as `holmes-sim validate --json` prints them; cases without a plan have a reason."""
     everything, sources = summary(rows, one_source=False), by_source(rows)
@@ -258,7 +245,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
         | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources)})
         | {name: _summary_facts(one) for name, one in by_fit(rows).items()}
         | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
-    } | _memory_facts(rows)
+    }
 
 
 def _summary_facts(one: Summary) -> dict[str, Any]:

@@ -22,20 +22,20 @@ def validation(rows: Iterable[Row]) -> Figure:
 
     Raises HolmesError if no case is left.
     """
-    drawn = [row for row in rows if row.predicted_s is not None]
+    drawn = [row for row in rows if row.seconds is not None]
     if not drawn:
         raise HolmesError("no case can be simulated, so there is nothing to draw; holmes-sim validate gives the reasons")
     figure = Picture(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     sources = list(dict.fromkeys(row.case.source for row in drawn))
     for index, source in enumerate(sources):
-        mine = [row for row in drawn if row.case.source == source]
+        mine = [row.seconds for row in drawn if row.case.source == source and row.seconds is not None]
         axes.plot(
-            [row.case.measured_s for row in mine], [row.predicted_s or 0.0 for row in mine], linestyle="none", markersize=5,
+            [measured for _, measured in mine], [predicted for predicted, _ in mine], linestyle="none", markersize=5,
             marker=MARKERS[index // len(COLOURS) % len(MARKERS)], color=COLOURS[index % len(COLOURS)], alpha=0.7,
             label=f"{source} ({len(mine)})",
         )  # fmt: skip
-    seconds = [value for row in drawn for value in (row.case.measured_s, row.predicted_s or row.case.measured_s)]
+    seconds = [value for row in drawn for value in row.seconds or ()]
     ends = [min(seconds) / 1.3, max(seconds) * 1.3]
     axes.plot(ends, ends, color=GREY, linewidth=1)
     axes.fill_between(ends, [0.8 * end for end in ends], [1.2 * end for end in ends], color=GREY, alpha=0.2, linewidth=0)

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim import validation
+from holmes_sim import memory_validation, validation
 from holmes_sim.cases import Case
 from holmes_sim.printing.tables import STYLE, grid
 
@@ -25,8 +25,28 @@ def _memory(sizes: tuple[tuple[Case, float, float], ...]) -> Table:
     return table
 
 
-def validated(rows: tuple[validation.Row, ...]) -> Group:
-    """Table of the errors by source and over all cases, then errors of memory, compute sources, and cases left out."""
+def _memory_parts(cases: tuple[Case, ...]) -> list[Text | Table]:
+    """Errors of the peak memory and outcomes, as far as they were measured."""
+    sizes, called = memory_validation.memory_errors(cases), memory_validation.outcomes(cases)
+    parts: list[Text | Table] = [_memory(sizes)] if sizes else []
+    return [*parts, _outcomes(called)] if called.ran + called.failed else parts
+
+
+def _outcomes(called: memory_validation.Outcomes) -> Text:
+    """Of the layouts that ran, the share called feasible; of those that failed, the share called infeasible."""
+    ran = f"Of {called.ran} layouts that ran, {called.ran_feasible / called.ran:.1%} are called feasible." if called.ran else ""
+    share = called.failed_infeasible / called.failed if called.failed else 0.0
+    failed = f"Of {called.failed} layouts that ran out of memory, {share:.1%} are called infeasible." if called.failed else ""
+    return Text(" ".join(part for part in (ran, failed) if part))
+
+
+def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...]) -> Group:
+    """Table of the errors by source and over all cases, then errors of memory, compute sources, and cases left out.
+
+    `rows` are those of the cases with a measured step."""
+    memory, left_out = _memory_parts(cases), _left_out(cases)
+    if not rows:
+        return Group(*memory, *left_out)
     sources = validation.by_source(rows)
     table = grid("Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "tau", "regret")
     table.columns[0].header = "source"
@@ -35,11 +55,6 @@ def validated(rows: tuple[validation.Row, ...]) -> Group:
         tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
         lost = "-" if one.regret is None else f"{one.regret:.1%}"
         table.add_row(name, str(one.n), str(one.left_out) if one.left_out else "", *numbers, tau, lost)
-    reasons: dict[str, int] = {}
-    for row in rows:
-        if row.case.reason:
-            reason = f"{row.case.source}: {row.case.reason}"
-            reasons[reason] = reasons.get(reason, 0) + 1
     average, fit = "None of the cases can be simulated.", validation.by_fit(rows)
     if any(one.n for one in sources.values()):
         average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}."
@@ -52,12 +67,15 @@ def validated(rows: tuple[validation.Row, ...]) -> Group:
     if any(row.constants == "default" for row in rows):
         note += " The default is six constants, fitted once to all runs of validation/."
     parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
-    sizes = validation.memory_errors(rows)
-    if sizes:
-        parts += [Text(), _memory(sizes)]
+    parts += [Text(), *memory] if memory else []
     compute = Counter(words for row in rows if (words := validation.rests_on(row)))
     if compute:
         parts += [Text(), Text("Compute", style=STYLE), *(Text(f"{many:4} {words}") for words, many in compute.items())]
-    if reasons:
-        parts += [Text(), Text("Left out", style=STYLE), *(Text(f"{many:4} {reason}") for reason, many in reasons.items())]
-    return Group(*parts)
+    return Group(*parts, *left_out)
+
+
+def _left_out(cases: tuple[Case, ...]) -> list[Text]:
+    """How many cases of each source have no plan, and why."""
+    reasons = Counter(f"{case.source}: {case.reason}" for case in cases if case.reason)
+    lines = [Text(f"{many:4} {reason}") for reason, many in reasons.items()]
+    return [Text(), Text("Left out", style=STYLE), *lines] if lines else []

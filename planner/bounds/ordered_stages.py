@@ -92,7 +92,7 @@ class OrderedStages:
         if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
             return self.holders[i].memory.most_layers(role, ((shape.vpp, 0),))
         held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.representative(self.m, stages), shape.vpp)
-        return self.holders[i].memory.most_layers(role, held)
+        return self.holders[i].memory.most_layers(role, held, stages)
 
     def most_by_compute(self, seconds: float) -> list[int]:
         """Most layers of a stage of each class by the work of its layers alone."""

@@ -23,7 +23,7 @@ class StageMemory:
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, config: ParallelConfig):
         self._context, self._shape, self._config = context, shape, config
         self._workload, self._device_bytes = context.request.workload, cluster.node.device.memory
-        self._most: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+        self._most: dict[tuple[str, tuple[tuple[int, int], ...], int], int] = {}
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
@@ -33,34 +33,45 @@ class StageMemory:
     def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
         """Bytes of a rank of a stage that holds the activations of `held` microbatches."""
         ends = role in ("first", "only"), role in ("last", "only")
-        config = single_stage_config(self._config) if role == "only" else self._config
+        config = self._config_of(role)
         inside = memory.rank_bytes(self._workload, config, layers, held * config.vpp, *ends)
         return inside + memory.outside_torch(config)
 
-    def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...]) -> int:
+    def most_layers(self, role: str, in_flight: tuple[tuple[int, int], ...], pp: int = 0) -> int:
         """Most layers of a stage that fit beside its microbatches in flight (`schedules.in_flight`), at most the model's
-        layers."""
-        if (role, in_flight) not in self._most:
+        layers. `pp`: stages of the pipeline; if it is not known, the head has one microbatch under schedules with chunks."""
+        if (role, in_flight, pp) not in self._most:
             left = self._device_bytes - memory.outside_torch(self._config)
             most = self._workload.model.layers
             for held, deferred in in_flight:
-                one, two = (fixed + held * each for fixed, each in self._bytes(role))
+                heads = self._more_heads(role, held, pp)
+                one, two = (fixed + held * each + heads for fixed, each in self._bytes(role))
                 if deferred:
                     one, two = (total + deferred * each for total, each in zip((one, two), self._deferred(role), strict=True))
                 most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
-            self._most[role, in_flight] = max(most, 0)
-        return self._most[role, in_flight]
+            self._most[role, in_flight, pp] = max(most, 0)
+        return self._most[role, in_flight, pp]
 
     def _bytes(self, role: str) -> tuple[tuple[float, float], ...]:
         """(bytes without activations, bytes for each microbatch in flight) of stages of one and of two layers.
 
         `sim.kernels.memory.rank_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
-        those whose weight gradients are deferred."""
+        those whose weight gradients are deferred, but for the head under schedules with chunks (`_more_heads`)."""
         key = split_backward(self._shape), self._shape.vpp, role
         if key not in self._context.bytes:
             none, held = ([self._rank_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
             self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
         return self._context.bytes[key]
+
+    def _more_heads(self, role: str, held: int, pp: int) -> float:
+        """Bytes of the head's microbatches beyond the one that `_bytes` has under schedules with chunks."""
+        if self._shape.vpp == 1 or role not in ("last", "only") or not pp:
+            return 0.0
+        config = replace(self._config, pp=pp)
+        return (memory.heads_in_flight(config, held) - 1) * memory.logits_bytes(self._workload, config)
+
+    def _config_of(self, role: str) -> ParallelConfig:
+        return single_stage_config(self._config) if role == "only" else self._config
 
     def _deferred(self, role: str) -> tuple[float, ...]:
         """Bytes for each microbatch whose weight gradients are deferred, of stages of one and of two layers."""
@@ -73,5 +84,5 @@ class StageMemory:
 
     def _rank_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
         ends = role in ("first", "only"), role in ("last", "only")
-        config = single_stage_config(self._config) if role == "only" else self._config
+        config = self._config_of(role)
         return memory.rank_bytes(self._workload, config, layers, held, *ends, deferred)

@@ -35,7 +35,8 @@ def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
     microbatches = classes[0].microbatches if classes else 0
     held = (schedules.most_in_flight(shape.schedule, longest, microbatches, shape.vpp),)
     return all(
-        option.memory.most_layers(role, held) >= min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
+        option.memory.most_layers(role, held, longest)
+        >= min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
         for option in classes
         for role in ("first", "middle", "last", "only")
     )

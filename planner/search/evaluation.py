@@ -110,7 +110,7 @@ class PipelineEvaluation:
         microbatches, name, vpp = self.shape.representative(self.microbatches, pp), self.shape.schedule, self.shape.vpp
         in_flight = (schedules.in_flight(name, stage, pp, microbatches, vpp) for stage in range(pp))
         return [
-            self.classes[i].memory.most_layers(role, held)
+            self.classes[i].memory.most_layers(role, held, pp)
             for i, role, held in zip(classes, stage_roles, in_flight, strict=True)
         ]
 

@@ -67,4 +67,4 @@ def _fits(option: NodeClass, shape: Shape) -> bool:
         return False
     representative = shape.representative(option.microbatches, 1)
     held = schedules.in_flight(shape.schedule, 0, 1, representative, shape.vpp)
-    return option.memory.most_layers("only", held) >= option.workload.model.layers
+    return option.memory.most_layers("only", held, 1) >= option.workload.model.layers

@@ -121,6 +121,22 @@ def outside_torch(config: ParallelConfig) -> Bytes:
     return OUTSIDE_TP if config.tp > 1 else OUTSIDE
 
 
+def heads_in_flight(config: ParallelConfig, in_flight: float) -> float:
+    """Microbatches between F and B of the head, where `in_flight` are on the last pipeline rank.
+
+    Every virtual stage of that rank before the last one holds `pp` microbatches: interleaved 1F1B passes them on in rounds of
+    `pp` (arXiv 2104.04473, section 2.2). All others are the head's: all microbatches under GPipe, and all under interleaved
+    1F1B if there are only `pp` of them, for then Megatron-LM runs every forward first.
+    """
+    return in_flight if config.vpp == 1 else max(1.0, in_flight - (config.vpp - 1) * config.pp)
+
+
+def logits_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Bytes that the head keeps for one microbatch on one rank: its inputs and the logits."""
+    tokens, nbytes = workload.seq_len // config.cp, workload.bytes_per_value
+    return sum(k.saved for k in head_kernels(workload.model, config.microbatch_size, tokens, config.tp, nbytes))
+
+
 def rank_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
@@ -138,7 +154,7 @@ def rank_bytes(
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:
         head = head_kernels(workload.model, b, s, config.tp, nbytes)
-        total += sum(k.saved for k in head) + deferred * deferred_bytes(head, nbytes)
+        total += logits_bytes(workload, config) * heads_in_flight(config, in_flight) + deferred * deferred_bytes(head, nbytes)
     if deferred:
         total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)

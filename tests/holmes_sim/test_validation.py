@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from holmes_sim import cases, cli, commands, printing, validation
+from holmes_sim import cases, cli, commands, memory_validation, printing, validation
 from holmes_sim.cases import Case
 from sim.engine.engine import simulate
 from sim.errors import HolmesError, TopologyError
@@ -121,7 +121,7 @@ def test_measured_memory_is_held_against_the_fullest_rank(
     found = cases.load(path)
     assert [case.measured_bytes for case in found] == pytest.approx([17.19e9, 19.05e9, 23.87e9, 25.75e9])
     assert found[0].plan is not None
-    (first, *_) = validation.memory_errors([validation.Row(case, 1.0) for case in found])
+    (first, *_) = memory_validation.memory_errors(found)
     fullest = max(memory.torch_bytes(found[0].plan))
     assert first == (found[0], fullest, pytest.approx(fullest / 17.19e9 - 1))
     for arguments in (["--json"], []):
@@ -137,7 +137,7 @@ def test_measured_memory_is_held_against_the_fullest_rank(
 
 def memory_of(path: Path) -> list[float]:
     """Relative errors of the memory of a file's cases."""
-    return [error for _, _, error in validation.memory_errors(validation.Row(case, None) for case in cases.load(path))]
+    return [error for _, _, error in memory_validation.memory_errors(cases.load(path))]
 
 
 def test_memory_that_torch_reserved_is_held_against_torch_and_other_against_the_device(tmp_path: Path) -> None:
@@ -188,7 +188,6 @@ def test_a_wrong_case_file_is_one_line_for_every_fault(tmp_path: Path) -> None:
         cases.load(path)
     lines = [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
     assert lines == [
-        "cases[0].measured.step_s: this key is missing",
         "cases[0].measured.step_z: unknown key; did you mean 'step_s'?",
     ]
 
@@ -237,7 +236,7 @@ def test_faults_of_topology_and_case_are_reported_together(tmp_path: Path) -> No
         (("validate",), 0, "None of the cases can be simulated."),
         (("validate", "--json"), 0, '"macro": null'),
         (("validate", "--chart", "x.png"), 2, "nothing to draw"),
-        (("calibrate",), 2, "none of the cases can be simulated"),
+        (("calibrate",), 2, "no case has a measured step and can be simulated"),
     ],
 )
 def test_cases_that_cannot_be_simulated_are_reported_and_no_traceback(

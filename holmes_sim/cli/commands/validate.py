@@ -34,21 +34,22 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Compare simulated with measured step times of published training runs."""
-    from holmes_sim import validation
+    from holmes_sim import memory_validation, validation
     from sim.errors import HolmesError
 
     if stack not in validation.STACKS:
         raise HolmesError(f"--stack {stack!r} is unknown; known: {', '.join(validation.STACKS)}")
     with out.progress("validating") as progress:
-        rows = validation.validate(validation.read(cases or [validation.folder()], profile), stack, progress)
+        found = validation.read(cases or [validation.folder()], profile)
+        rows = validation.validate(found, stack, progress)
     if chart is not None:
         from holmes_sim import charts
 
         out.save(charts.validation(rows), chart)
     if as_json:
-        out.show_json(validation.facts(rows))
+        out.show_json(validation.facts(rows) | memory_validation.facts(found))
         return
     from holmes_sim import printing
 
-    out.show(printing.validated(rows))
+    out.show(printing.validated(rows, found))
     out.note_written(chart)

@@ -58,4 +58,4 @@ def test_the_memory_of_stages_is_that_of_the_plan(drawn: Drawn):
     m = one.microbatches(drawn.request.workload)
     for stage, (role, (name, layers)) in enumerate(zip(roles(pp), drawn.stages, strict=True)):
         in_flight = schedules.in_flight(one.schedule, stage, pp, m, one.vpp)
-        assert named[name].memory.most_layers(role, in_flight) >= layers
+        assert named[name].memory.most_layers(role, in_flight, pp) >= layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from sim.hardware.cluster import Trunk
 from sim.kernels import memory
 from sim.kernels.memory import layer_activation_bytes, state_bytes
+from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
 from sim.workload.kernels import LayerSharding, layer_kernels
 from sim.workload.model import Model
 from sim.workload.workload import Workload
@@ -122,7 +125,8 @@ def test_tensor_parallel_ranks_share_the_parameters() -> None:
 
 def plan_of_four(**switches: Any) -> Any:
     machines = fleet(cluster(nodes=4))
-    return builders.plan(machines, pp=4, microbatches=8, layers=(2,) * (4 * switches.get("vpp", 1)), seq_len=256, **switches)
+    switches = {"microbatches": 8, "layers": (2,) * (4 * switches.get("vpp", 1))} | switches
+    return builders.plan(machines, pp=4, seq_len=256, **switches)
 
 
 def microbatch(plan: Any) -> float:
@@ -158,6 +162,44 @@ def test_gpipe_holds_all_microbatches_at_every_pipeline_rank() -> None:
     fewer = plan_of_four()
     assert peaks[1] == peaks[2]
     assert peaks[1] - memory.peak_memory(fewer)[1] == pytest.approx((8 - 3) * microbatch(fewer), rel=1e-9)
+
+
+def logits(plan: Plan) -> float:
+    """arXiv 2205.05198, section 4.3: 4 s b h for norm and projection, 4 s b v for the logits in fp32."""
+    model, tokens = plan.workload.model, 256
+    return 4.0 * tokens * model.hidden + 4.0 * tokens * model.vocab
+
+
+def test_gpipe_keeps_the_logits_of_all_microbatches() -> None:
+    """The last pipeline rank has 8 microbatches in flight, under 1F1B one."""
+    plan, fewer = plan_of_four(schedule="gpipe"), plan_of_four()
+    more = memory.peak_memory(plan)[3] - memory.peak_memory(fewer)[3]
+    assert more == pytest.approx(7 * (microbatch(fewer) + logits(plan)), rel=1e-9)
+
+
+def test_interleaving_of_pp_microbatches_keeps_all_their_logits() -> None:
+    """With as many microbatches as pipeline ranks, Megatron-LM runs all forwards first; with more it keeps one's logits."""
+    few, many = (memory.peak_memory(plan_of_four(schedule="interleaved", vpp=2, microbatches=m))[3] for m in (4, 8))
+    plan = plan_of_four(schedule="interleaved", vpp=2)
+    chunks = 8 - 5  # of two layers: 4 x 2, and 4 of the first chunk and 1 of the second
+    assert few - many == pytest.approx(chunks * microbatch(plan) + 3 * logits(plan), rel=1e-9)
+
+
+CHUNKS = {name: (1, 2, 3) if schedules.get(name).CHUNKED else (1,) for name in schedules.names()}
+
+
+@pytest.mark.parametrize(("name", "vpp"), [(name, vpp) for name, several in CHUNKS.items() for vpp in several])
+def test_heads_in_flight_are_those_of_the_program(name: str, vpp: int) -> None:
+    for pp, m in itertools.product(range(1, 6), range(1, 13)):
+        if not schedules.is_defined(name, pp, m, vpp):
+            continue
+        waiting, most = 0, 0
+        for action in schedules.actions(name, pp - 1, pp, m, vpp):
+            waiting += {"F": 1, "B": -1}.get(action.kind, 0) if action.stage == pp * vpp - 1 else 0
+            most = max(most, waiting)
+        pairs = schedules.in_flight(name, pp - 1, pp, m, vpp)
+        one = ParallelConfig(pp=pp, vpp=vpp, schedule=name, num_microbatches=(m,))
+        assert max(memory.heads_in_flight(one, held) for held, _ in pairs) == most, (pp, m)
 
 
 def test_interleaving_holds_its_warm_up_in_chunks() -> None:
