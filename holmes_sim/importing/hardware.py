@@ -19,6 +19,8 @@ LABELS = {
     "v100-sxm2-16gb": "v100-sxm2-16gb", "v100-sxm2-32gb": "v100-sxm2-32gb", "v100-sxm3-32gb": "v100-sxm3-32gb",
     "geforce-rtx-2080-ti": "rtx-2080-ti", "geforce-rtx-3080-ti": "rtx-3080-ti", "geforce-rtx-3090": "rtx-3090",
     "geforce-rtx-4090": "rtx-4090", "amd-instinct-mi210": "mi210", "amd-instinct-mi300x": "mi300x",
+    "gb200": "gb200", "gb300": "gb300", "b300-sxm6-ac": "b300-sxm-270gb", "h20": "h20-96gb",
+    "rtx-pro-6000-blackwell-server-edition": "rtx-pro-6000", "amd-instinct-mi325x": "mi325x", "amd-instinct-mi355x": "mi355x",
 }  # fmt: skip
 """Product name without the vendor at its front -> device of the catalogue."""
 
@@ -44,6 +46,10 @@ _NVLINKS: dict[str, tuple[tuple[int, bool, str], ...]] = {
     "h800-sxm5": ((8, True, "nvlink4-h800"),),
     "gh200": ((6, True, "nvlink4-gh200x4"),),
     "b200-sxm": ((18, True, "nvlink5"),),
+    "b300-sxm": ((18, True, "nvlink5"),),
+    "gb200": ((18, True, "nvlink5"),),
+    "gb300": ((18, True, "nvlink5"),),
+    "h20": ((18, True, "nvlink4"),),
 }
 """Device -> (NVLinks between a pair, whether every pair has them, link of the catalogue).
 
@@ -52,18 +58,18 @@ calbusbw.h. The hybrid cube mesh of V100 has one or two links between a pair. Br
 from the catalogue's links.
 """
 
-_XGMI = {"mi210": "infinity-fabric-3", "mi300x": "infinity-fabric-4"}
+_XGMI = {"mi210": "infinity-fabric-3"} | dict.fromkeys(("mi300x", "mi325x", "mi355x"), "infinity-fabric-4")
 """Device -> link of the catalogue for xGMI."""
 _GENERATIONS = {
     3: ("v100", "t4", "titan", "rtx-2080"),
     4: ("a100", "a800", "rtx-3", "rtx-4", "l40s", "mi210"),
-    5: ("h", "b200"),
+    5: ("h", "b200", "rtx-pro"),
 }
 """PCIe generation -> prefixes of the names of its devices (data sheets)."""
 USUAL_LINKS = {
     "v100-sxm2": "nvlink2", "v100-sxm3": "nvlink2-nvswitch", "a100-sxm4": "nvlink3", "a800-sxm4": "nvlink3-a800",
     "h100-sxm5": "nvlink4", "h200-sxm": "nvlink4", "h800-sxm5": "nvlink4-h800", "gh200": "nvlink4-gh200x4",
-    "b200-sxm": "nvlink5", "mi210": "infinity-fabric-3", "mi300x": "infinity-fabric-4",
+    "b200-sxm": "nvlink5", "b300-sxm": "nvlink5", "gb200": "nvlink5", "gb300": "nvlink5", "h20": "nvlink4", **_XGMI,
 }  # fmt: skip
 """Device -> the link on its usual board; a guess, used if no source gives the link."""
 
