@@ -16,6 +16,7 @@ from sim.formats.topology import load
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from tests import builders
+from tests.more import more
 
 
 @pytest.mark.parametrize(("kinds", "devices"), [(scale.UNIFORM, 1), (scale.MIXED, 4)])
@@ -39,6 +40,7 @@ def test_replicas_of_four_kinds_have_their_own_kinds_of_ranks(size: int, kinds_o
     assert len(fold(plan).sizes) == kinds_of_ranks
 
 
+@more
 def test_a_simulation_is_measured_in_a_process_of_its_own() -> None:
     uniform, stages, replicas = scale.measure((1024,))
     assert (uniform.fleet, uniform.devices, uniform.classes) == ("uniform", 1024, 16)

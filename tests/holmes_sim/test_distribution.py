@@ -21,6 +21,7 @@ from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
 from tests import builders
 from tests.builders import cluster, fleet
+from tests.more import more
 
 Make = Callable[..., Any]
 
@@ -61,6 +62,7 @@ def test_a_fault_of_all_devices_is_simulated_once(hybrid: Plan) -> None:
     assert 1.5 * found.fault_free_s < found.mean_s < 2 * found.fault_free_s  # compute doubles, the network does not
 
 
+@more
 def test_more_stragglers_make_no_seed_of_this_plan_faster(hybrid: Plan) -> None:
     """Holds for this plan and these seeds; it is not a law.
 

@@ -17,6 +17,7 @@ from holmes_sim.launching import folder
 from sim.hardware.cluster import Trunk
 from tests import builders
 from tests.builders import cluster, device, fleet, nic
+from tests.more import more
 
 PLAYED = {"schedule": "1f1b-deepspeed"}
 
@@ -95,6 +96,7 @@ def test_without_zero_there_is_no_section_of_it(one_fabric):
     }
 
 
+@more
 def test_every_rank_loads_the_environment_of_its_host(two_fabrics, tmp_path):
     plan = builders.plan(two_fabrics, tp=2, pp=3, microbatches=2, **PLAYED)
     folder.write(exporting.export(plan, "deepspeed"), tmp_path / "launch")

@@ -16,6 +16,7 @@ import pytest
 import holmes_sim as hs
 from sim.errors import HolmesError
 from tests.holmes_sim.sweeping.reading import without_seconds
+from tests.more import more
 
 pytest.importorskip("distributed", reason="engine dask is not tested: pip install 'holmes-sim[dask]'")
 HOME = Path(hs.__file__).resolve().parent.parent
@@ -60,6 +61,7 @@ def cluster(tmp_path_factory) -> Iterator[Dask]:
             process.wait()
 
 
+@more
 def test_a_cluster_answers_what_this_machine_answers_and_survives_the_loss_of_a_worker(cluster, tmp_path):
     """Half of the study by two workers, then one of them is killed at work: the other does what is left."""
     engine, output = f"dask://{cluster.address}", tmp_path / "table.csv"

@@ -18,6 +18,7 @@ from planner.search.budgets import Budgets
 from sim.errors import Infeasible
 from sim.formats import planfile
 from sim.plan.plan import Plan
+from tests.more import after
 from tests.planner.builders import NO_PROOF, plan_of
 from tests.planner.strategies.fleets import FEW, FLEETS, on
 
@@ -30,7 +31,7 @@ class Planned:
     plans: dict[str, Plan | None]
 
 
-@pytest.fixture(scope="module", params=FLEETS)
+@pytest.fixture(scope="module", params=after(3, FLEETS))
 def planned(request: pytest.FixtureRequest) -> Planned:
     question = on(request.param, FEW)
     return Planned(question, {name: plan_of(question, name) for name in strategies.names()})
