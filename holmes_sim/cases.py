@@ -72,9 +72,9 @@ class MeasuredFacts(StrictModel):
     @model_validator(mode="after")
     def _measures_something(self) -> MeasuredFacts:
         if (self.step_s is None) == (self.outcome is None):
-            raise ValueError("measured has either step_s or outcome (ran or failed)")
+            raise ValueError("give either step_s or outcome (ran or failed)")
         if self.peak_memory_gb is not None and self.first_rank_memory_gb is not None:
-            raise ValueError("measured has either peak_memory_gb or first_rank_memory_gb")
+            raise ValueError("give either peak_memory_gb or first_rank_memory_gb")
         return self
 
 

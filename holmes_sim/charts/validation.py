@@ -24,7 +24,9 @@ def validation(rows: Iterable[Row]) -> Figure:
     """
     drawn = [row for row in rows if row.seconds is not None]
     if not drawn:
-        raise HolmesError("no case can be simulated, so there is nothing to draw; holmes-sim validate gives the reasons")
+        raise HolmesError(
+            "no case has a measured step and can be simulated, so there is nothing to draw; holmes-sim validate says why"
+        )
     figure = Picture(figsize=(9.0, 7.0), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     sources = list(dict.fromkeys(row.case.source for row in drawn))

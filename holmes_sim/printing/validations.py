@@ -29,15 +29,15 @@ def _memory_parts(cases: tuple[Case, ...]) -> list[Text | Table]:
     """Errors of the peak memory and outcomes, as far as they were measured."""
     sizes, called = memory_validation.memory_errors(cases), memory_validation.outcomes(cases)
     parts: list[Text | Table] = [_memory(sizes)] if sizes else []
-    return [*parts, _outcomes(called)] if called.ran + called.failed else parts
+    lines = _outcomes(called)
+    return [*parts, *([Text()] if parts and lines else []), *lines]
 
 
-def _outcomes(called: memory_validation.Outcomes) -> Text:
-    """Of the layouts that ran, the share called feasible; of those that failed, the share called infeasible."""
-    ran = f"Of {called.ran} layouts that ran, {called.ran_feasible / called.ran:.1%} are called feasible." if called.ran else ""
-    share = called.failed_infeasible / called.failed if called.failed else 0.0
-    failed = f"Of {called.failed} layouts that ran out of memory, {share:.1%} are called infeasible." if called.failed else ""
-    return Text(" ".join(part for part in (ran, failed) if part))
+def _outcomes(called: memory_validation.Outcomes) -> list[Text | Table]:
+    """How many layouts that ran are called feasible, and how many that failed are called infeasible."""
+    lines = [("that ran", called.ran_feasible, called.ran, "feasible")]
+    lines += [("that ran out of memory", called.failed_infeasible, called.failed, "infeasible")]
+    return [Text(f"Layouts {which}: {some} of {n} called {what} ({some / n:.1%}).") for which, some, n, what in lines if n]
 
 
 def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...]) -> Group:

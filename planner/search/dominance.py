@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from planner.bounds.deadline_test import AnyOrder, DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
-from planner.costs.node_classes import node_classes
+from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request
 from planner.search.candidates import too_large
 from planner.search.incumbent import Incumbent
@@ -34,12 +34,26 @@ def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
     longest = min(sum(option.max_stages for option in classes), layers // shape.vpp)
     microbatches = classes[0].microbatches if classes else 0
     held = (schedules.most_in_flight(shape.schedule, longest, microbatches, shape.vpp),)
-    return all(
-        option.memory.most_layers(role, held, longest)
-        >= min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
-        for option in classes
-        for role in ("first", "middle", "last", "only")
-    )
+
+    def has_room(option: NodeClass) -> bool:
+        needed = min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
+        memory, heads = option.memory, _heads(shape, longest, microbatches)
+        return all(memory.most_layers(role, held) >= needed for role in ("first", "middle", "last", "only")) and all(
+            memory.most_layers("last", in_flight, pp) >= needed for pp, in_flight in heads
+        )
+
+    return all(map(has_room, classes))
+
+
+def _heads(shape: Shape, longest: int, microbatches: int) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+    """(stages, microbatches in flight on the last one) of pipelines of up to `longest` stages, under a schedule with chunks.
+
+    A short pipeline may hold more microbatches of the head than a long one (`sim.kernels.memory.heads_in_flight`)."""
+    if shape.vpp == 1:
+        return []
+    name, vpp = shape.schedule, shape.vpp
+    defined = [pp for pp in range(2, longest + 1) if schedules.is_defined(name, pp, microbatches, vpp)]
+    return [(pp, schedules.in_flight(name, pp - 1, pp, shape.representative(microbatches, pp), vpp)) for pp in defined]
 
 
 def undominated(

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import functools
 
-from sim.kernels.compute import rank_kernels
+from sim.kernels.compute import last_kernels, rank_kernels
 from sim.plan import schedules
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import GIBI, GIGA, Bytes
-from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels, head_kernels
+from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels
 from sim.workload.workload import Workload
 
 WORKSPACE: Bytes = 1.0 * GIBI
@@ -131,10 +131,10 @@ def heads_in_flight(config: ParallelConfig, in_flight: float) -> float:
     return in_flight if config.vpp == 1 else max(1.0, in_flight - (config.vpp - 1) * config.pp)
 
 
+@functools.lru_cache(maxsize=4096)
 def logits_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Bytes that the head keeps for one microbatch on one rank: its inputs and the logits."""
-    tokens, nbytes = workload.seq_len // config.cp, workload.bytes_per_value
-    return sum(k.saved for k in head_kernels(workload.model, config.microbatch_size, tokens, config.tp, nbytes))
+    return sum(kernel.saved for kernel in last_kernels(workload, config))
 
 
 def rank_bytes(
@@ -153,8 +153,8 @@ def rank_bytes(
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:
-        head = head_kernels(workload.model, b, s, config.tp, nbytes)
-        total += logits_bytes(workload, config) * heads_in_flight(config, in_flight) + deferred * deferred_bytes(head, nbytes)
+        total += logits_bytes(workload, config) * heads_in_flight(config, in_flight)
+        total += deferred * deferred_bytes(last_kernels(workload, config), nbytes)
     if deferred:
         total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)

@@ -63,7 +63,8 @@ def test_the_shares_are_printed_and_no_empty_table_of_steps(tmp_path: Path) -> N
     page = io.StringIO()
     Console(file=page, width=120).print(printing.validated(validation.validate(found), found))
     assert page.getvalue().splitlines() == [
-        "Of 1 layouts that ran, 100.0% are called feasible. Of 1 layouts that ran out of memory, 100.0% are called infeasible."
+        "Layouts that ran: 1 of 1 called feasible (100.0%).",
+        "Layouts that ran out of memory: 1 of 1 called infeasible (100.0%).",
     ]
 
 

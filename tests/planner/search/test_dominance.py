@@ -16,7 +16,7 @@ from planner.request import Request, Wishes
 from planner.search.dominance import dominating, is_dominated, undominated
 from sim.analytic.evaluator import evaluate
 from tests import builders as make
-from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, shape
+from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, request, shape
 from tests.planner.search.searches import incumbent, simulated
 
 
@@ -51,6 +51,22 @@ def test_a_variant_is_dominated_where_everything_fits_under_zero_1():
     assert is_dominated(incumbent(question, best=best), shape(dp=2, zero_stage=2))
     assert not is_dominated(incumbent(question, best=best), shape(dp=2, zero_stage=1))
     assert not is_dominated(incumbent(tight()), shape(dp=2, zero_stage=2))
+
+
+def test_the_head_of_a_short_interleaved_pipeline_needs_room_as_well():
+    """Of two microbatches a pipeline of two stages keeps the logits of both, one of four stages would keep those of one."""
+    clusters, variant = make.cluster(nodes=4, devices=2), shape(dp=2, schedule="interleaved", vpp=2, zero_stage=2)
+
+    def question(memory: float) -> Request:
+        machines = replace(clusters, node=replace(clusters.node, device=make.device(memory=memory)))
+        return request(make.fleet(machines), make.model(8, vocab=76_800), batch=4, seq_len=2048)
+
+    (option,) = node_classes(PlanningContext(question(1e12)), replace(variant, zero_stage=1))
+    whole = option.memory.bytes_at  # two microbatches in flight; of the ends' roles "only" needs most
+    one_head = whole("only", 8, 1) + whole("middle", 8, 2) - whole("middle", 8, 1)
+    head = 4 * 2048 * (76_800 + 96)
+    assert not is_dominated(incumbent(question(one_head + 0.1 * head)), variant)
+    assert is_dominated(incumbent(question(one_head + head)), variant)
 
 
 def test_pipelines_that_fit_under_zero_1_are_left_out():
