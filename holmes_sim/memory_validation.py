@@ -18,12 +18,15 @@ from sim.units import Bytes
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Layouts that `ran` and `failed` for want of memory, and how many of each are called feasible and infeasible."""
+    """Layouts that `ran` and `failed` for want of memory, and how many of each are called feasible and infeasible.
+
+    `left_out`: layouts without a plan, which are in none of the other numbers."""
 
     ran: int
     ran_feasible: int
     failed: int
     failed_infeasible: int
+    left_out: int
 
     def facts(self) -> dict[str, Any]:
         """Plain data: numbers, and shares (None if there is no such layout)."""
@@ -34,14 +37,16 @@ class Outcomes:
             "failed": self.failed,
             "failed_infeasible": self.failed_infeasible,
             "failed_infeasible_share": self.failed_infeasible / self.failed if self.failed else None,
+            "left_out": self.left_out,
         }
 
 
 def outcomes(cases: Iterable[Case]) -> Outcomes:
-    """Count the outcomes of cases with a plan that the planner's test of memory agrees with."""
-    called = [(case.outcome, fits(case.plan)) for case in cases if case.outcome and case.plan is not None]
+    """Count the outcomes of cases, and those that the planner's test of memory agrees with."""
+    known = [case for case in cases if case.outcome]
+    called = [(case.outcome, fits(case.plan)) for case in known if case.plan is not None]
     ran, failed = ([feasible for outcome, feasible in called if outcome == which] for which in ("ran", "failed"))
-    return Outcomes(len(ran), sum(ran), len(failed), len(failed) - sum(failed))
+    return Outcomes(len(ran), sum(ran), len(failed), len(failed) - sum(failed), len(known) - len(called))
 
 
 def memory_errors(cases: Iterable[Case]) -> tuple[tuple[Case, Bytes, float], ...]:
@@ -67,4 +72,6 @@ def facts(cases: tuple[Case, ...]) -> dict[str, Any]:
     """Plain data of memory errors and outcomes, as `holmes-sim validate --json` prints them; empty if nothing was measured."""
     errors, called = memory_errors(cases), outcomes(cases)
     listed = [{"id": case.id, "predicted": p, "measured": case.measured_bytes, "error": error} for case, p, error in errors]
-    return ({"memory": listed} if listed else {}) | ({"outcomes": called.facts()} if called.ran + called.failed else {})
+    return ({"memory": listed} if listed else {}) | (
+        {"outcomes": called.facts()} if any(case.outcome for case in cases) else {}
+    )

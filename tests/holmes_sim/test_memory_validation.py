@@ -47,11 +47,11 @@ def test_layouts_are_counted_by_what_the_planner_calls_them(tmp_path: Path) -> N
     """A GPT of 6.7 B parameters takes 18 bytes each: 60 GB on each of two devices, and 110 GB of one with 30 of 32 layers."""
     outcomes = [(EVEN, "outcome: ran"), (SKEWED, "outcome: ran"), (SKEWED, "outcome: failed"), (SKEWED, "outcome: failed")]
     found = cases.load(written(tmp_path, *outcomes, (EVEN, "outcome: failed"), (EVEN, "step_s: 3.0")))
-    assert memory_validation.outcomes(found) == memory_validation.Outcomes(2, 1, 3, 2)
+    assert memory_validation.outcomes(found) == memory_validation.Outcomes(2, 1, 3, 2, 0)
     assert memory_validation.facts(found) == {
         "outcomes": {
             "ran": 2, "ran_feasible": 1, "ran_feasible_share": 0.5,
-            "failed": 3, "failed_infeasible": 2, "failed_infeasible_share": 2 / 3,
+            "failed": 3, "failed_infeasible": 2, "failed_infeasible_share": 2 / 3, "left_out": 0,
         }
     }  # fmt: skip
     rows = validation.validate(found)
@@ -80,7 +80,7 @@ def test_memory_of_the_first_rank_is_compared_with_what_torch_reserves_there(tmp
 def test_a_head_before_the_last_stage_is_a_reason_not_a_plan(tmp_path: Path) -> None:
     (case,) = cases.load(written(tmp_path, ("{layers: [0, 31], head: true}, {layers: [31, 32]}", "outcome: ran")))
     assert (case.plan, case.reason) == (None, "stages: a head that is not on the last stage is not modelled")
-    assert memory_validation.outcomes([case]) == memory_validation.Outcomes(0, 0, 0, 0)
+    assert memory_validation.outcomes([case]) == memory_validation.Outcomes(0, 0, 0, 0, 1)
 
 
 @pytest.mark.parametrize(
