@@ -27,8 +27,9 @@ class StageMemory:
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
-        empty, one = (self.bytes_at(role, layers, held) for held in (0, 1))
-        return math.floor((self._device_bytes - empty) / (one - empty) * (1 + 1e-12))
+        least = 0 if self._shape.vpp > 1 else 1  # a further microbatch keeps further logits, unless there are chunks
+        low, high = (self.bytes_at(role, layers, held) for held in (least, least + 1))
+        return least + math.floor((self._device_bytes - low) / (high - low) * (1 + 1e-12))
 
     def bytes_at(self, role: str, layers: int, held: int = 1) -> float:
         """Bytes of a rank of a stage that holds the activations of `held` microbatches."""
@@ -56,7 +57,7 @@ class StageMemory:
         """(bytes without activations, bytes for each microbatch in flight) of stages of one and of two layers.
 
         `sim.kernels.memory.rank_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
-        those whose weight gradients are deferred, but for the head under schedules with chunks (`_more_heads`)."""
+        those whose weight gradients are deferred, but for the head (`_more_heads`)."""
         key = split_backward(self._shape), self._shape.vpp, role
         if key not in self._context.bytes:
             none, held = ([self._rank_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
@@ -64,10 +65,10 @@ class StageMemory:
         return self._context.bytes[key]
 
     def _more_heads(self, role: str, held: int, pp: int) -> float:
-        """Bytes of the head's microbatches beyond the one that `_bytes` has under schedules with chunks."""
-        if self._shape.vpp == 1 or role not in ("last", "only") or not pp:
+        """Bytes of the head's microbatches beyond the one that `_bytes` has."""
+        if role not in ("last", "only") or (self._shape.vpp > 1 and not pp):
             return 0.0
-        config = replace(self._config, pp=pp)
+        config = replace(self._config, pp=pp or self._config.pp)
         return (memory.heads_in_flight(config, held) - 1) * memory.logits_bytes(self._workload, config)
 
     def _config_of(self, role: str) -> ParallelConfig:

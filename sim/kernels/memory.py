@@ -122,13 +122,14 @@ def outside_torch(config: ParallelConfig) -> Bytes:
 
 
 def heads_in_flight(config: ParallelConfig, in_flight: float) -> float:
-    """Microbatches between F and B of the head, where `in_flight` are on the last pipeline rank.
+    """Microbatches whose logits the head keeps, at least one, where `in_flight` are on the last pipeline rank.
 
     Every virtual stage of that rank before the last one holds `pp` microbatches: interleaved 1F1B passes them on in rounds of
     `pp` (arXiv 2104.04473, section 2.2). All others are the head's: all microbatches under GPipe, and all under interleaved
-    1F1B if there are only `pp` of them, for then Megatron-LM runs every forward first.
+    1F1B if there are only `pp` of them, for then Megatron-LM runs every forward first. If only weight gradients wait, one is
+    counted as well: the last B makes the gradient of its logits before it frees them.
     """
-    return in_flight if config.vpp == 1 else max(1.0, in_flight - (config.vpp - 1) * config.pp)
+    return max(1.0, in_flight - (config.vpp - 1) * config.pp)
 
 
 @functools.lru_cache(maxsize=4096)
