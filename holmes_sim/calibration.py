@@ -1,48 +1,42 @@
 """Fit the constants of software stacks to measured runs, with the error on the fitted runs and on held-out runs.
 
-A stack fits the four constants of `sim.hardware.stack.NUMBERS` to which the step time of its runs is most sensitive; the others
-stay at the default. The unknowns are logarithms of factors on the default. The fit is their maximum a posteriori estimate with
-a Laplace likelihood of the relative errors (scale `SCALE`), so that one outlier has little influence, and a normal prior around
-the default (width `WIDTH`), so that few or similar runs do not move the constants far. Sensitivities are finite differences of
-the closed form; residuals come from the engine. `blocking` is not fitted: it is read from the stack file.
+A stack fits four constants of `sim.hardware.stack.NUMBERS`: those that its file names, or else those of `USUAL` to which the
+step time of its runs is most sensitive; the others stay at the default (`holmes_sim.posterior`). Residuals are the engine's.
+Facts such as `blocking` are not fitted: they are read from the stack file.
 
 The honest error holds out whole groups of runs: model families of a stack; if it has one family, device types; if it has one
-device type, networks. Each group is predicted by a fit without it, and the only group of a stack by the default."""
+device type, networks. Each group is predicted by a fit without it, and the only group of a stack by the default. Besides, each
+tensor-parallel degree, each pipeline degree and each number of nodes is held out in turn. Fits without a group take the
+sensitivities of the full fit."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Any
 
 import numpy as np
 
 from holmes_sim.cases import Case
-from holmes_sim.validation import each
-from sim.analytic.plan_costs import step_seconds
-from sim.engine.engine import simulate
+from holmes_sim.posterior import gauss_newton, log_steps, posterior, sensitivities, stack_at
 from sim.errors import HolmesError
 from sim.formats import catalog
 from sim.formats.documents import to_yaml
-from sim.hardware.stack import DEFAULT, NUMBERS, Stack
-from sim.plan.plan import Plan, with_stack
+from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
+from sim.plan.plan import Plan
+from sim.units import time_text
 
-SCALE = 0.05
-"""Scale of the Laplace likelihood: typical relative error of a run with the right constants. Guess; larger trusts runs less."""
-WIDTH = 0.2
-"""Standard deviation of the prior: typical distance of a log factor from the default. Guess; larger trusts runs more."""
 FITTED = 4
 """Number of constants that a stack fits."""
-DIFFERENCE = 0.05
-"""Step of the finite differences, as a log factor. Guess."""
+USUAL = tuple(name for name in NUMBERS if getattr(DEFAULT, name))
+"""Constants that are chosen by sensitivity; the others describe particular software, so its stack file must name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A fit without the cases of one group."""
+    """A fit without the cases of one group; `axis` says what the cases of the group share (`AXES`)."""
 
+    axis: str
     group: str
     cases: tuple[str, ...]
     stack: Stack
@@ -52,11 +46,12 @@ class HeldOut:
 class Fit:
     """A fitted stack: the names of its fitted constants, its cases, and mean absolute errors of the step time.
 
-    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group predicted by a fit
-    without it.
+    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group of the axis "model"
+    predicted by a fit without it. `named` says that the stack file names the constants.
     """
 
     name: str
+    named: bool
     numbers: tuple[str, ...]
     stack: Stack
     cases: tuple[str, ...]
@@ -116,14 +111,21 @@ def _common(sensitivities: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]])
         return None
     slopes, residuals = np.vstack([s for _, s, _ in sensitivities]), np.concatenate([r for _, _, r in sensitivities])
     weights = np.array([len(of) / len(names) / int(np.sum(of == source)) for source in of])
-    every = np.arange(len(NUMBERS))
-    factors = _posterior(slopes, residuals, every, weights)
+    factors = posterior(slopes, residuals, USUAL, weights)
     held_out = residuals.copy()
     for name in names:
         own = of == name
-        held_out[own] += slopes[own] @ _posterior(slopes[~own], residuals[~own], every, weights[~own])
+        held_out[own] += slopes[own] @ posterior(slopes[~own], residuals[~own], USUAL, weights[~own])
     errors = [mean(_error(r[of == name]) for name in names) for r in (residuals, residuals + slopes @ factors, held_out)]
-    return Common(_stack(factors), *errors)
+    return Common(stack_at(USUAL, factors, DEFAULT), *errors)
+
+
+AXES: dict[str, Callable[[Case], str]] = {
+    "tp": lambda case: f"tp {_plan(case).config.tp}",
+    "pp": lambda case: f"pp {_plan(case).config.pp}",
+    "nodes": lambda case: f"{_nodes(case)} nodes",
+}
+"""What is held out, besides `groups` (the axis "model")."""
 
 
 def groups(cases: Sequence[Case]) -> tuple[str, ...]:
@@ -133,6 +135,12 @@ def groups(cases: Sequence[Case]) -> tuple[str, ...]:
         if len(set(labels)) > 1:
             return labels
     return ("all",) * len(cases)
+
+
+def _folds(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
+    """Axis -> group label of every case, for each axis with more than one group."""
+    labels = {"model": groups(cases)} | {axis: tuple(map(label, cases)) for axis, label in AXES.items()}
+    return {axis: found for axis, found in labels.items() if len(set(found)) > 1}
 
 
 def _plan(case: Case) -> Plan:
@@ -153,85 +161,55 @@ def _devices(case: Case) -> str:
     return " ".join(cluster.node.device.name for cluster in _plan(case).fleet.clusters)
 
 
+def _nodes(case: Case) -> int:
+    return len({(device.cluster, device.node) for device in _plan(case).placement})
+
+
 def _network(case: Case) -> str:
     kinds = {"one node" if group.nic == "intra_node" else group.nic for group in _plan(case).groups}
     return " ".join(sorted(kinds - {"one node"})) or "one node"
 
 
 def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, np.ndarray, np.ndarray]:
-    """The fit of a stack, the sensitivities (cases x constants), and the residuals at the default (log seconds)."""
+    """The fit of a stack, the sensitivities to `USUAL` (cases x constants), and the residuals at the default (log seconds)."""
+
+    def report(text: str) -> None:
+        progress(f"{name}: {text}")
+
     plans = [_plan(case) for case in cases]
     measured = np.log([_measured(case) for case in cases])
-    blocking = name in catalog.names("stacks") and catalog.stack_facts(name).blocking
-    default = replace(DEFAULT, blocking=blocking)
-    slopes = _slopes(plans, default, lambda text: progress(f"{name}: {text}"))
-    strongest = np.argsort(-np.abs(slopes).mean(axis=0), kind="stable")[:FITTED]
-    chosen = np.array(sorted(strongest.tolist()))
-    labels = groups(cases)
-    folds = tuple(dict.fromkeys(labels)) if len(set(labels)) > 1 else ()
-    factors = {fold: np.zeros(len(NUMBERS)) for fold in (*folds, "")}
-    at_default = _log_steps(plans, [default] * len(plans), lambda text: progress(f"{name}: {text}")) - measured
-    for fold in factors:
-        seen = np.array([label != fold for label in labels])
-        factors[fold] = _posterior(slopes[seen], at_default[seen], chosen)
-    stacks = {fold: _stack(factors[fold], default) for fold in factors}
-    fitted = _log_steps(plans, [stacks[""]] * len(plans)) - measured
-    honest = _log_steps(plans, [stacks[label] if folds else default for label in labels]) - measured
-    held_out = tuple(
-        HeldOut(fold, tuple(case.id for case, label in zip(cases, labels, strict=True) if label == fold), stacks[fold])
-        for fold in folds
-    )
+    default, named = _facts(name)
+    usual = sensitivities(plans, default, USUAL, np.zeros(len(USUAL)), report)
+    at_default = log_steps(plans, [default] * len(plans), report) - measured
+    strongest = np.argsort(-np.abs(usual).mean(axis=0), kind="stable")[:FITTED]
+    numbers = named or tuple(USUAL[index] for index in sorted(strongest.tolist()))
+    factors, slopes, offsets = gauss_newton(plans, default, numbers, at_default, report)
+    stack = stack_at(numbers, factors, default)
+    fitted = log_steps(plans, [stack] * len(plans), report) - measured
+    held_out = []
+    for axis, labels in _folds(cases).items():
+        for group in dict.fromkeys(labels):
+            seen = np.array([label != group for label in labels])
+            without = stack_at(numbers, posterior(slopes[seen], offsets[seen], numbers), default)
+            hidden = tuple(case.id for case, label in zip(cases, labels, strict=True) if label == group)
+            held_out.append(HeldOut(axis, group, hidden, without))
+    families = {case: one.stack for one in held_out if one.axis == "model" for case in one.cases}
+    honest = log_steps(plans, [families.get(case.id, default) for case in cases], report) - measured
     errors = [_error(residual) for residual in (at_default, fitted, honest)]
-    numbers = tuple(NUMBERS[index] for index in chosen)
-    fit = Fit(name, numbers, stacks[""], tuple(case.id for case in cases), held_out, *errors)
-    return fit, slopes, at_default
+    ids = tuple(case.id for case in cases)
+    return Fit(name, bool(named), numbers, stack, ids, tuple(held_out), *errors), usual, at_default
 
 
 def _error(residuals: np.ndarray) -> float:
     return float(np.mean(np.abs(np.expm1(residuals))))
 
 
-def _stack(factors: np.ndarray, default: Stack = DEFAULT) -> Stack:
-    """The stack with the constants of `DEFAULT` multiplied by exp(factors), rounded to three digits."""
-    values = {name: getattr(DEFAULT, name) * math.exp(factor) for name, factor in zip(NUMBERS, factors, strict=True)}
-    numbers: dict[str, Any] = {name: float(f"{value:.3g}") for name, value in values.items()}
-    return replace(default, **numbers)
-
-
-def _log_steps(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None] = lambda text: None) -> np.ndarray:
-    """Logarithm of the simulated step time of each plan with its stack."""
-    return np.log(each(_engine, list(zip(stacks, plans, strict=True)), progress))
-
-
-def _engine(pair: tuple[Stack, Plan]) -> float:
-    return simulate(with_stack(*pair)).step_s
-
-
-def _closed(pair: tuple[Stack, Plan]) -> float:
-    return step_seconds(with_stack(*pair))
-
-
-def _slopes(plans: list[Plan], default: Stack, progress: Callable[[str], None]) -> np.ndarray:
-    """Derivative of the log step time by each log factor (plans x constants), by finite differences of the closed form."""
-    stacks = [default] + [_stack(DIFFERENCE * np.eye(len(NUMBERS))[index], default) for index in range(len(NUMBERS))]
-    pairs = [(stack, plan) for plan in plans for stack in stacks]
-    seconds = np.log(each(_closed, pairs, progress)).reshape(len(plans), len(stacks))
-    steps = [math.log(getattr(stack, name) / getattr(DEFAULT, name)) for name, stack in zip(NUMBERS, stacks[1:], strict=True)]
-    found: np.ndarray = (seconds[:, 1:] - seconds[:, :1]) / np.array(steps)
-    return found
-
-
-def _posterior(slopes: np.ndarray, residuals: np.ndarray, chosen: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Log factors of the chosen constants that minimise |residuals + slopes x factors| and the prior; the others stay 0.
-
-    Iteratively reweighted least squares for the Laplace likelihood; `counts` are weights of the runs.
-    """
-    selected, factors = slopes[:, chosen], np.zeros(slopes.shape[1])
-    for _ in range(100):
-        weights = (1.0 if counts is None else counts) / (SCALE * np.maximum(np.abs(residuals + slopes @ factors), 0.2 * SCALE))
-        normal = selected.T @ (selected * weights[:, None]) + np.eye(len(chosen)) / WIDTH**2
-        factors[chosen] = -np.linalg.solve(normal, selected.T @ (weights * residuals))
-    return factors
+def _facts(name: str) -> tuple[Stack, tuple[str, ...]]:
+    """(default constants with the facts of a stack, the constants that its file says to fit: () if it says none)."""
+    if name not in catalog.names("stacks"):
+        return DEFAULT, ()
+    facts = catalog.stack_facts(name)
+    return replace(DEFAULT, blocking=facts.blocking, all_reduces=facts.all_reduces), tuple(facts.fits)
 
 
 def written(fit: Fit) -> dict[str, object]:
@@ -239,7 +217,9 @@ def written(fit: Fit) -> dict[str, object]:
     return {
         "format": "holmes-sim/stack/1",
         "name": fit.name,
-        **({"blocking": True} if fit.stack.blocking else {}),
+        **{fact: True for fact in ("blocking", "all_reduces") if getattr(fit.stack, fact)},
+        **({"fits": list(fit.numbers)} if fit.named else {}),
+        **({"sources": sources} if (sources := _sources(fit.name)) else {}),
         "fitted": _numbers(fit.stack, fit.numbers),
         "error": {
             "default": round(fit.default_error, 4),
@@ -248,9 +228,14 @@ def written(fit: Fit) -> dict[str, object]:
         },
         "cases": list(fit.cases),
         "held_out": [
-            {"group": one.group, "fitted": _numbers(one.stack, fit.numbers), "cases": list(one.cases)} for one in fit.held_out
+            {"axis": one.axis, "group": one.group, "fitted": _numbers(one.stack, fit.numbers), "cases": list(one.cases)}
+            for one in fit.held_out
         ],
     }
+
+
+def _sources(name: str) -> dict[str, str]:
+    return catalog.stack_facts(name).sources if name in catalog.names("stacks") else {}
 
 
 def text(fit: Fit) -> str:
@@ -263,11 +248,9 @@ def facts(fitted: Calibration) -> dict[str, object]:
     found: dict[str, object] = {"stacks": [written(fit) for fit in fitted.fits]}
     if (common := fitted.common) is not None:
         errors = {"default": common.default_error, "fitted": common.error, "source_left_out": common.left_out_error}
-        found["common"] = {"fitted": _numbers(common.stack, NUMBERS), "error": errors}
+        found["common"] = {"fitted": _numbers(common.stack, USUAL), "error": errors}
     return found
 
 
 def _numbers(stack: Stack, names: Sequence[str]) -> dict[str, float | str]:
-    return {
-        name: f"{getattr(stack, name) * 1e3:.3g} ms" if name in ("launch", "step") else getattr(stack, name) for name in names
-    }
+    return {name: time_text(getattr(stack, name)) if name in TIMES else getattr(stack, name) for name in names}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from holmes_sim import commands
 from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
+from sim.formats.planfile import config_facts
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES, Prediction
@@ -35,7 +36,7 @@ class Front:
 
 def _row_facts(plan: Plan) -> dict[str, Any]:
     numbers = {key: getattr(prediction(plan), key) for key in (*OBJECTIVES.values(), "samples_per_s")}
-    config = asdict(plan.config) | {"num_microbatches": list(plan.config.num_microbatches)}
+    config = config_facts(plan.config)
     return {**numbers, "devices": {cluster.name: count for cluster, count in cost_energy.occupied(plan)}, "config": config}
 
 

@@ -2,7 +2,8 @@
 
 Every case is simulated with its own configuration and one of three sets of constants: "default", one set for all cases;
 "fitted", the software stack of the case if one was fitted; "honest", a fit of that stack without the group of the case (the
-default if there is none)."""
+default if there is none). The group is the case's model family (or device types, or network), or with "honest-tp", "honest-pp"
+and "honest-nodes" its tensor-parallel degree, pipeline degree and number of nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from sim.plan.plan import Plan, with_stack
 
 Item = TypeVar("Item")
 
-STACKS = ("default", "fitted", "honest")
+HELD_OUT = {"honest": "model", "honest-tp": "tp", "honest-pp": "pp", "honest-nodes": "nodes"}
+"""Sets of constants that a fit without the case gives -> axis of the group that is held out (`holmes_sim.calibration`)."""
+STACKS = ("default", "fitted", *HELD_OUT)
 PARALLEL_FROM = 20
 """Minimum number of items for which several processes are started. Guess: fewer items do not repay their start."""
 
@@ -96,8 +99,8 @@ def read(paths: Iterable[str | Path], measured: str | Path | None = None) -> tup
 def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
     """(name, stack, whether it was fitted to this case) for a case. Raises HolmesError for an unknown mode.
 
-    Stacks are fitted with formulas, so a case with measured compute (`--profile`) uses the default. `blocking` is a known
-    property of a stack, not a fitted one, so an honest prediction with the default constants keeps it.
+    Stacks are fitted with formulas, so a case with measured compute (`--profile`) uses the default. The facts of a stack are
+    known and not fitted, so an honest prediction with the default constants keeps them.
     """
     if mode not in STACKS:
         raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
@@ -107,9 +110,9 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
     if mode == "fitted":
         return case.stack, facts.stack(facts.fitted), case.id in facts.cases
     for one in facts.held_out:
-        if case.id in one.cases:
+        if one.axis == HELD_OUT[mode] and case.id in one.cases:
             return f"{case.stack} without {one.group}", facts.stack(one.fitted), False
-    known = "default", replace(DEFAULT, blocking=facts.blocking), False
+    known = "default", replace(DEFAULT, blocking=facts.blocking, all_reduces=facts.all_reduces), False
     return known if case.id in facts.cases else (case.stack, facts.stack(facts.fitted), False)
 
 

@@ -237,6 +237,7 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
         "sequence_parallel": tp > 1 and draw(st.booleans()),
         "overlap_grad_reduce": draw(st.booleans()),
         "overlap_param_gather": draw(st.booleans()),
+        "all_reduces": draw(st.booleans()),
     }
     if ep == 1 and switches["zero_stage"]:
         sizes = [size for size in range(2, dp * cp) if dp * cp % size == 0]

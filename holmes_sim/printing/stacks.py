@@ -8,9 +8,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.calibration import Calibration
+from holmes_sim.calibration import USUAL, Calibration
 from holmes_sim.printing.tables import grid
-from sim.hardware.stack import DEFAULT, NUMBERS, Stack
+from sim.hardware.stack import DEFAULT, NUMBERS, SHARES, TIMES, Stack
 from sim.units import time_text
 
 
@@ -25,10 +25,18 @@ def add_stack(
     table: Table, name: str, stack: Stack, fitted: Iterable[str], cases: int, groups: int, errors: tuple[float, float, float]
 ) -> None:
     """Add a row: the fitted constants, and mean absolute errors with the default, with the fit, and on held-out groups."""
-    shown = {number: f"{getattr(stack, number):.2f}" for number in NUMBERS[:4]}
-    shown |= {number: time_text(getattr(stack, number)) for number in NUMBERS[4:]}
-    numbers = [shown[number] if number in fitted else "" for number in NUMBERS]
+    numbers = [_text(number, stack) if number in fitted else "" for number in NUMBERS]
     table.add_row(name, str(cases), str(groups or ""), *numbers, *(f"{error:.1%}" for error in errors))
+
+
+def _text(number: str, stack: Stack) -> str:
+    """A constant of a stack as text."""
+    value: float = getattr(stack, number)
+    return time_text(value) if number in TIMES else f"{value:.2f}" if number in SHARES else f"{value:.3g}"
+
+
+def _listed(stack: Stack, numbers: Iterable[str]) -> str:
+    return ", ".join(f"{number} {_text(number, stack)}" for number in numbers)
 
 
 def calibrated(fitted: Calibration) -> Group:
@@ -37,14 +45,10 @@ def calibrated(fitted: Calibration) -> Group:
     for fit in fitted.fits:
         errors = (fit.default_error, fit.error, fit.honest_error)
         add_stack(table, fit.name, fit.stack, fit.numbers, len(fit.cases), len(fit.held_out), errors)
-    shares = ", ".join(f"{name} {getattr(DEFAULT, name):.2f}" for name in NUMBERS[:4])
-    times = ", ".join(f"{name} {time_text(getattr(DEFAULT, name))}" for name in NUMBERS[4:])
     note = "Errors: mean absolute error of the step time. honest: each group of cases is predicted by a fit without this group."
-    lines = [f"Empty cells have the default: {shares}, {times}.", note]
+    lines = [f"Empty cells have the default: {_listed(DEFAULT, NUMBERS)}.", note]
     if (common := fitted.common) is not None:
-        shares = ", ".join(f"{name} {getattr(common.stack, name):.2f}" for name in NUMBERS[:4])
-        times = ", ".join(f"{name} {time_text(getattr(common.stack, name))}" for name in NUMBERS[4:])
-        lines.append(f"One set of constants for all stacks, with equal weight for each source: {shares}, {times}.")
+        lines.append(f"One set of constants for all stacks, with equal weight for each source: {_listed(common.stack, USUAL)}.")
         lines.append(
             f"Mean error over sources: default {common.default_error:.1%}, this set {common.error:.1%}, "
             f"each source with a set fitted to the others {common.left_out_error:.1%}."

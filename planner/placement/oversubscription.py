@@ -218,7 +218,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         return found[0], found[1]
 
     def _around(self, volumes: Floats, gathers: bool) -> _Transfers:
-        operation = "all_gather" if gathers else "reduce_scatter" if self.plan.config.zero_stage else "all_reduce"
+        operation = "all_gather" if gathers else self.plan.config.reduction
         source, target = self.node, np.roll(self.node, -1, axis=1)
         nics = (self.rings.get(stage, "") for stage in range(len(source)))
         rates = [_uplink(self.plan.fleet, name, nic, operation) for name, nic in zip(self.cluster, nics, strict=True)]

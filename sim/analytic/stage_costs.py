@@ -148,10 +148,12 @@ def optimizer_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> Seconds:
     """Seconds of the optimizer step of a stage on one rank."""
-    held = memory.by_sharing(workload, config, layers, first, last)
-    owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in held)
+    shared = memory.by_sharing(workload, config, layers, first, last)
+    owned = sum(parameters / (sharing if config.zero_stage >= 1 else 1) for _, parameters, sharing in shared)
     row = compute.measured(device, workload, config)
-    return row.update * owned if row and row.update else compute.optimizer_seconds(device, owned)
+    if row and row.update:
+        return row.update * owned
+    return compute.optimizer_seconds(device, owned, sum(parameters for _, parameters, _ in shared))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +263,9 @@ def synchronisation(
     buckets = payloads.buckets(*shape)
     reduced = buckets if config.reduces_behind else config.vpp
     gradients = payloads.gradient_bytes(*shape)
+    work = [(group, config.reduction, nbytes / reduced, float(reduced)) for group, nbytes in gradients]
     if config.zero_stage == 0:
-        return tuple((group, "all_reduce", nbytes / reduced, reduced) for group, nbytes in gradients)
+        return tuple(work)
     gathered = buckets if config.gathers_ahead else config.vpp
-    work = [(group, "reduce_scatter", nbytes / reduced, float(reduced)) for group, nbytes in gradients]
     work += [(group, "all_gather", nbytes / gathered, float(gathered)) for group, nbytes in payloads.parameter_bytes(*shape)]
     return tuple(work)

@@ -141,13 +141,19 @@ def plan_schema() -> dict[str, Any]:
     return schema
 
 
+def config_facts(config: ParallelConfig) -> dict[str, Any]:
+    """A parallel configuration as plain data; facts of the software stack are not part of it."""
+    found = {name: getattr(config, name) for name in ConfigFacts.model_fields}
+    return found | {"num_microbatches": list(config.num_microbatches)}
+
+
 def facts(plan: Plan) -> dict[str, Any]:
     """A plan as plain data, with keys in the order of the file."""
     data: dict[str, Any] = {
         "format": PLAN_FORMAT,
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
-        "config": asdict(plan.config) | {"num_microbatches": list(plan.config.num_microbatches)},
+        "config": config_facts(plan.config),
         "stages": [{"layers": [stage.first, stage.past_last]} for stage in plan.stages],
         "placement": [str(device) for device in plan.placement],
         "groups": [_group(group) for group in plan.groups],

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from sim.formats.fields import Factor, Flag, RelativeError, StrictModel, Time
-from sim.hardware.stack import DEFAULT, Stack
+from sim.formats.fields import Factor, Flag, NonNegative, RelativeError, StrictModel, Time
+from sim.hardware.stack import DEFAULT, NUMBERS, Stack
+
+
+def _number_name(value: object) -> object:
+    if value not in NUMBERS:
+        raise ValueError(f"{value!r} is not a number of a stack; known: {', '.join(NUMBERS)}")
+    return value
+
+
+NumberName = Annotated[str, BeforeValidator(_number_name)]
 
 
 class StackNumbers(StrictModel):
@@ -20,6 +29,9 @@ class StackNumbers(StrictModel):
     communication: Factor = DEFAULT.communication
     launch: Time = DEFAULT.launch
     step: Time = DEFAULT.step
+    launch_per_rank: Time = DEFAULT.launch_per_rank
+    network_delay: Time = DEFAULT.network_delay
+    update_bytes: NonNegative = DEFAULT.update_bytes
 
     def stack(self) -> Stack:
         """The stack of the simulator."""
@@ -35,24 +47,33 @@ class StackErrors(StrictModel):
 
 
 class HeldOutFacts(StrictModel):
-    """A fit without the cases of one group, and the names of these cases."""
+    """A fit without the cases of one group, and the names of these cases.
 
+    `axis` says what the cases of a group share: "model" (family, or else device types or networks), "tp", "pp" or "nodes"."""
+
+    axis: Literal["model", "tp", "pp", "nodes"] = "model"
     group: str
     fitted: StackNumbers
     cases: list[str]
 
 
 class StackFacts(StrictModel):
-    """A software stack that `holmes-sim calibrate` fitted to `cases`. `blocking` is a property of the runs, not fitted."""
+    """A software stack that `holmes-sim calibrate` fitted to `cases`.
+
+    `blocking` and `all_reduces` are facts of the runs and of the software, with their source in `sources`; they are not fitted.
+    `fits` names the numbers to fit; without it, they are those to which the steps are most sensitive."""
 
     format: Literal["holmes-sim/stack/1"]
     name: str
     blocking: Flag = False
+    all_reduces: Flag = False
+    fits: list[NumberName] = Field([], max_length=4)
+    sources: dict[str, str] = Field({})
     fitted: StackNumbers
     error: StackErrors
     cases: list[str]
     held_out: list[HeldOutFacts] = Field([])
 
     def stack(self, numbers: StackNumbers) -> Stack:
-        """The stack of the simulator with the given numbers and the `blocking` of this entry."""
-        return replace(numbers.stack(), blocking=self.blocking)
+        """The stack of the simulator with the given numbers and the facts of this entry."""
+        return replace(numbers.stack(), blocking=self.blocking, all_reduces=self.all_reduces)

@@ -29,10 +29,12 @@ class GemmCurve:
 class DeviceSpec:
     """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
 
-    `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. If `blocking`, the
-    host waits for each kernel before it launches the next, so that its time adds to the device's. `step` is host time once per
-    optimizer step, while the device waits. `watts` is the power while it computes, `idle_watts` while it waits, `price` its
-    rent; None means unknown.
+    `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. In a pipeline,
+    `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
+    kernel before it launches the next, so that its time adds to the device's. `step` is host time once per optimizer step,
+    while the device waits; `update_bytes` is bytes moved through memory for each parameter that the rank holds, once per step,
+    beside the optimizer's own (norm and clipping of gradients, copies, zeroing). `watts` is the power while it computes,
+    `idle_watts` while it waits, `price` its rent; None means unknown.
     """
 
     name: str
@@ -49,6 +51,8 @@ class DeviceSpec:
     watts: Watts | None = None
     launch: Seconds = 0.0
     step: Seconds = 0.0
+    launch_per_rank: Seconds = 0.0
+    update_bytes: Bytes = 0.0
     blocking: bool = False
     profile: Profile | None = None
     idle_watts: Watts | None = None

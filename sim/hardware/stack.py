@@ -3,8 +3,9 @@
 The catalogue holds rates measured in isolation: matrix products in a loop, nccl-tests, STREAM. A training step reaches a share
 of them that depends on the software. `gemm`, `attention`, `elementwise` and `communication` are the shares for matrix products
 (clocks under load, caches), attention cores (age of the kernel), passes over memory (degree of fusion) and links (library,
-congestion). `launch` and `step` are host seconds per forward of a layer and per step. `blocking` is not fitted: it says how the
-run was started. Plans are made with `DEFAULT`; `sim/catalog/stacks` holds fitted ones.
+congestion). The other numbers are times and bytes that software adds; `sim/catalog/stacks` holds fitted stacks. Two facts are
+not fitted, but read in the software's source or in how it was started: `blocking` and `all_reduces`. Plans are made with
+`DEFAULT`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,26 @@ from dataclasses import dataclass, replace
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.link_spec import LinkSpec
-from sim.units import Seconds
+from sim.units import Bytes, Seconds
 
-NUMBERS = ("gemm", "attention", "elementwise", "communication", "launch", "step")
+SHARES = ("gemm", "attention", "elementwise", "communication")
+"""Numbers that are shares of isolated rates."""
+TIMES = ("launch", "step", "launch_per_rank", "network_delay")
+"""Numbers that are seconds."""
+NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Shares of isolated rates, and host seconds per forward of a layer and per step.
+    """Shares of isolated rates, and what software adds to them.
+
+    `launch` is host seconds per forward of a layer, and `step` per step. In a pipeline over several nodes, `launch_per_rank` is
+    added to `launch` for each rank of the tensor-parallel group. `network_delay` is added to the latency of every NIC type.
+    `update_bytes` is bytes moved per parameter and step beside the optimizer (`DeviceSpec`).
 
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
-    Documentation, environment variables).
+    Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients (`ParallelConfig`).
     """
 
     gemm: float = 1.0
@@ -34,7 +43,11 @@ class Stack:
     communication: float = 1.0
     launch: Seconds = 0.0
     step: Seconds = 0.0
+    launch_per_rank: Seconds = 0.0
+    network_delay: Seconds = 0.0
+    update_bytes: Bytes = 0.0
     blocking: bool = False
+    all_reduces: bool = False
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""
@@ -50,7 +63,9 @@ class Stack:
             attention_backward=isolated.attention_backward * self.attention,
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
             launch=self.launch,
+            launch_per_rank=self.launch_per_rank,
             step=self.step,
+            update_bytes=self.update_bytes,
             blocking=self.blocking,
         )
 
@@ -59,6 +74,11 @@ class Stack:
         value."""
         shares = tuple((name, min(share * self.communication, max(share, 1.0))) for name, share in isolated.efficiency)
         return replace(isolated, efficiency=shares)
+
+    def nic(self, isolated: LinkSpec) -> LinkSpec:
+        """The NIC type at the rates and latencies that a step with this software reaches."""
+        protocols = tuple(replace(one, latency=one.latency + self.network_delay) for one in isolated.protocols)
+        return replace(self.link(isolated), latency=isolated.latency + self.network_delay, protocols=protocols)
 
 
 DEFAULT = Stack(gemm=0.95, attention=0.72, elementwise=0.90, communication=0.92, launch=1.0e-3, step=5e-3)
@@ -70,21 +90,18 @@ def applied(stack: Stack, fleet: Fleet) -> Fleet:
     """The fleet under another stack; `fleet` has the rates of the default stack."""
     if stack == DEFAULT:
         return fleet
-    change = Stack(
-        stack.gemm / DEFAULT.gemm,
-        stack.attention / DEFAULT.attention,
-        stack.elementwise / DEFAULT.elementwise,
-        stack.communication / DEFAULT.communication,
-        stack.launch,
-        stack.step,
-        stack.blocking,
-    )
+    shares = {name: getattr(stack, name) / getattr(DEFAULT, name) for name in SHARES}
+    change = replace(stack, **shares, launch_per_rank=stack.launch_per_rank if _several_nodes(fleet) else 0.0)
     return replace(fleet, clusters=tuple(_cluster(change, cluster) for cluster in fleet.clusters))
+
+
+def _several_nodes(fleet: Fleet) -> bool:
+    return sum(cluster.nodes for cluster in fleet.clusters) > 1
 
 
 def _cluster(change: Stack, cluster: Cluster) -> Cluster:
     node = cluster.node
-    nics = tuple(replace(nic, spec=change.link(nic.spec)) for nic in node.nics)
+    nics = tuple(replace(nic, spec=change.nic(nic.spec)) for nic in node.nics)
     return replace(
         cluster, node=replace(node, device=change.device(node.device), intra_node=change.link(node.intra_node), nics=nics)
     )

@@ -55,11 +55,13 @@ def accumulated(parameters: float, workload: Workload, config: ParallelConfig) -
     return (workload.bytes_per_value + 2.0 * GRADIENT_BYTES[config.gradient_precision]) * parameters
 
 
-def _launched(device: DeviceSpec, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
+def _launched(device: DeviceSpec, config: ParallelConfig, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a layer, with the launches of its kernels by the host.
 
     Launches overlap the kernels, so the longer of both counts; where launches block, the two are added."""
-    launches = device.launch, LAUNCH_BACKWARD * device.launch
+    ranks = config.tp if config.tp > 1 and config.pp > 1 else 0
+    launch = device.launch + device.launch_per_rank * ranks
+    launches = launch, LAUNCH_BACKWARD * launch
     if device.blocking:
         return forward + launches[0], backward + launches[1]
     return max(forward, launches[0]), max(backward, launches[1])
@@ -143,7 +145,7 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     """
     kernels, row = rank_kernels(workload, config), measured(device, workload, config)
     forward, inputs, weights = _parts(kernels, layer_parameters(workload, config), device, workload, config)
-    forward, backward = row.layer if row else _launched(device, forward, inputs + weights)
+    forward, backward = row.layer if row else _launched(device, config, forward, inputs + weights)
     weights *= backward / (inputs + weights)
     inputs = backward - weights
     if config.recompute == "full":
@@ -182,9 +184,11 @@ def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -
     return forward, inputs, weights
 
 
-def optimizer_seconds(device: DeviceSpec, parameters: float) -> Seconds:
-    """Seconds of the Adam step over the `parameters` whose state this rank holds, with the time of the host once in a step."""
-    return pass_seconds(ADAM_BYTES * parameters, device) + device.step
+def optimizer_seconds(device: DeviceSpec, owned: float, held: float) -> Seconds:
+    """Seconds of the Adam step over the `owned` parameters whose state this rank has, with the time of the host once in a step.
+
+    `held` parameters have their gradient on this rank; software may move `DeviceSpec.update_bytes` for each."""
+    return pass_seconds(ADAM_BYTES * owned + device.update_bytes * held, device) + device.step
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class Lowered:
             if action.kind != "W":
                 yield from self._within(stage, m, part, parts, not forward)
             if reduced:
-                yield from self._bucket("start", stage, part, self._reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._bucket("start", stage, part, config.reduction, gradient_bytes(*self._shape(stage)))
 
     def _within(self, stage: int, m: int, part: int, parts: int, backward: bool) -> Iterator[Action]:
         """Exchanges of cp, ep and tp ranks within the layers of a stage."""
@@ -196,10 +196,6 @@ class Lowered:
             yield "collective", "ep", operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
             yield "collective", "tp", operation, nbytes, count
-
-    @property
-    def _reduction(self) -> str:
-        return "reduce_scatter" if self.config.zero_stage >= 1 else "all_reduce"
 
     def _each_bucket(self, kind: str, stage: int, operation: str, shared: tuple[tuple[str, Bytes], ...]) -> Iterator[Action]:
         for part in range(self.parts[stage]):
@@ -221,9 +217,9 @@ class Lowered:
         """Wait for or start the reduction of gradients, sum the tied embedding, step the optimizer."""
         for stage in self.stages:
             if self.config.reduces_behind:
-                yield from self._each_bucket("wait", stage, self._reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._each_bucket("wait", stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
             else:
-                yield from self._whole(stage, self._reduction, gradient_bytes(*self._shape(stage)))
+                yield from self._whole(stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
         tied = tied_bytes(self.workload, self.config)
         if tied and (0 in self.stages or self.last_stage in self.stages):
             yield Action("collective", group="embedding", operation="all_reduce", nbytes=tied)

@@ -25,7 +25,7 @@ from sim.plan.plan import Plan
 
 def gradient_operations(config: ParallelConfig) -> tuple[str, ...]:
     """Operations that gradient groups run in a step."""
-    return ("reduce_scatter", "all_gather") if config.zero_stage >= 1 else ("all_reduce",)
+    return (config.reduction, "all_gather") if config.zero_stage >= 1 else (config.reduction,)
 
 
 def gradient_parts(groups: Sequence[Group], operation: str, shards: int) -> tuple[tuple[Integers, str, float], ...]:

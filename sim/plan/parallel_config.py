@@ -32,6 +32,8 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
+    `all_reduces` is a fact of the software (`sim.hardware.stack`): ZeRO 1 sums whole gradients on every rank and drops what
+    others own.
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -52,6 +54,7 @@ class ParallelConfig:
     overlap_param_gather: bool = True
     attention: str = "flash"
     gradient_precision: str = "fp32"
+    all_reduces: bool = False
 
     def __post_init__(self) -> None:
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):
@@ -123,6 +126,12 @@ class ParallelConfig:
     def shards_parameters(self) -> bool:
         """Whether weights are sharded: ZeRO 3 (FSDP) over more than one rank, which gathers each layer's weights before use."""
         return self.dp_cp > 1 and self.zero_stage == 3
+
+    @property
+    def reduction(self) -> str:
+        """Collective that sums gradients: where ZeRO shards the optimizer state, each rank needs its own part of them only."""
+        whole = self.zero_stage == 0 or (self.zero_stage == 1 and self.all_reduces and self.zero_shard_size is None)
+        return "all_reduce" if whole else "reduce_scatter"
 
     @property
     def reduces_each_microbatch(self) -> bool:

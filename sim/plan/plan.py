@@ -195,4 +195,5 @@ def _check_groups(plan: Plan) -> None:
 
 def with_stack(stack: Stack, plan: Plan) -> Plan:
     """The plan on the same devices under another software stack; `plan` has the rates of the default stack."""
-    return replace(plan, topology=replace(plan.topology, fleet=applied(stack, plan.fleet)))
+    config = replace(plan.config, all_reduces=stack.all_reduces)
+    return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet)))

@@ -12,6 +12,7 @@ import pytest
 from holmes_sim import calibration, cases, cli, validation
 from holmes_sim.cases import Case
 from sim.engine.engine import simulate
+from sim.formats import catalog
 from sim.formats.documents import check, parse
 from sim.formats.stack_facts import StackFacts
 from sim.hardware.stack import DEFAULT, Stack
@@ -58,8 +59,38 @@ def test_one_odd_run_does_not_bend_the_fit(measured: tuple[Case, ...], fit: cali
 
 
 def test_every_model_family_is_predicted_by_a_fit_without_it(measured: tuple[Case, ...], fit: calibration.Fit) -> None:
-    assert [one.group for one in fit.held_out] == ["hidden 1920", "hidden 2304", "hidden 3072", "hidden 4096"]
-    assert [case for one in fit.held_out for case in one.cases] == list(fit.cases) == [case.id for case in measured]
+    families = [one for one in fit.held_out if one.axis == "model"]
+    assert [one.group for one in families] == ["hidden 1920", "hidden 2304", "hidden 3072", "hidden 4096"]
+    assert [case for one in families for case in one.cases] == list(fit.cases) == [case.id for case in measured]
+
+
+def test_degrees_and_numbers_of_nodes_are_held_out_too(measured: tuple[Case, ...], fit: calibration.Fit) -> None:
+    """The four runs are on one node, without a pipeline, with tp 1, 2, 4 and 8: one axis differs besides the model."""
+    assert {one.axis for one in fit.held_out} == {"model", "tp"}
+    degrees = [(one.group, one.cases) for one in fit.held_out if one.axis == "tp"]
+    assert degrees == [(f"tp {case.plan.config.tp}", (case.id,)) for case in measured if case.plan]
+
+
+def test_the_file_of_a_stack_names_what_is_fitted_and_facts_that_are_not() -> None:
+    """Runs that the simulator measured with 400 bytes more for each gradient: from 0, the prior lets 300 at least be found."""
+    true = replace(DEFAULT, update_bytes=400.0, all_reduces=True)
+    runs = [(case, case.plan) for case in cases.load(validation.folder() / "internevo.yaml") if case.plan]
+    slow = [replace(c, stack="nanotron-2025", measured_s=simulate(with_stack(true, plan)).step_s) for c, plan in runs]
+    (fit,) = calibration.calibrate(slow).fits
+    assert fit.numbers == ("gemm", "launch", "network_delay", "update_bytes")
+    assert fit.stack.all_reduces
+    assert fit.default_error > 5 * fit.error
+    assert fit.error < 0.01
+    assert 300 < fit.stack.update_bytes < 420
+    facts = check(parse("mine.yaml", calibration.text(fit)), StackFacts)
+    assert (tuple(facts.fits), facts.all_reduces, set(facts.sources)) == (fit.numbers, True, {"all_reduces"})
+
+
+def test_a_round_that_makes_the_fit_worse_does_not_count() -> None:
+    """NeMo 24.07: beyond 1.09 of the default no link is faster, so sensitivities taken there would send it back."""
+    nemo = catalog.stack_facts("nemo-24.07")
+    assert nemo.fitted.communication > 1.0
+    assert nemo.error.fitted < nemo.error.default
 
 
 def test_groups_are_families_then_devices_then_networks() -> None:

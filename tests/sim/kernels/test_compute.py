@@ -28,9 +28,24 @@ def test_no_layer_is_faster_than_its_launch() -> None:
     assert repeated == pytest.approx((1e-3, 2.3e-3), rel=1e-12)
 
 
+@pytest.mark.parametrize(("tp", "pp", "forward"), [(4, 2, 3e-3), (4, 1, 1e-3), (1, 2, 1e-3)])
+def test_in_a_pipeline_the_launch_grows_with_the_ranks_of_a_tensor_parallel_group(tp: int, pp: int, forward: float) -> None:
+    """1 ms and 4 x 0.5 ms; the backward takes 1.3 times as long."""
+    device = builders.device(speed=1e30, memory_bandwidth=1e30, launch=1e-3, launch_per_rank=5e-4)
+    config = ParallelConfig(tp=tp, pp=pp)
+    found = compute.layer_seconds(device, Workload(builders.model(hidden=96), 8, 64), config)
+    assert found == pytest.approx((forward, 1.3 * forward), rel=1e-12)
+
+
+def test_software_may_move_more_bytes_of_every_gradient_that_a_rank_holds() -> None:
+    """34 bytes for each of 1e6 parameters of the optimizer's shard, 100 for each of the 4e6 that the rank holds."""
+    device = builders.device(memory_bandwidth=1e9, update_bytes=100.0)
+    assert compute.optimizer_seconds(device, 1e6, 4e6) == pytest.approx(LAUNCH + 34e-3 + 0.4, rel=1e-12)
+
+
 def test_the_host_takes_its_time_once_a_step() -> None:
     device = builders.device(memory_bandwidth=1e9, step=0.25)
-    assert compute.optimizer_seconds(device, 1e6) == pytest.approx(LAUNCH + 34e-3 + 0.25, rel=1e-12)
+    assert compute.optimizer_seconds(device, 1e6, 1e6) == pytest.approx(LAUNCH + 34e-3 + 0.25, rel=1e-12)
 
 
 def test_a_gradient_is_read_as_it_comes_and_read_and_written_as_it_is_kept() -> None:
@@ -54,7 +69,8 @@ def test_launches_that_block_add_to_the_kernels() -> None:
 
 
 def test_the_optimizer_moves_34_bytes_a_parameter() -> None:
-    assert compute.optimizer_seconds(builders.device(memory_bandwidth=1e9), 1e6) == pytest.approx(LAUNCH + 34e-3, rel=1e-12)
+    seconds = compute.optimizer_seconds(builders.device(memory_bandwidth=1e9), 1e6, 1e6)
+    assert seconds == pytest.approx(LAUNCH + 34e-3, rel=1e-12)
 
 
 def layer(**config: Any) -> tuple[float, float]:

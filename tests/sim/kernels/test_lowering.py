@@ -160,7 +160,7 @@ def test_every_message_sent_is_received(data: st.DataObject) -> None:
 def test_all_gradients_are_reduced_once_or_once_each_microbatch(data: st.DataObject) -> None:
     plan = data.draw(any_plan(ranks=16))
     config = plan.config
-    operation = "reduce_scatter" if config.zero_stage else "all_reduce"
+    operation = config.reduction
     times = config.num_microbatches[0] if config.zero_stage >= 2 else 1
     for pp_rank in range(config.pp):
         actions = lowering.program(plan, pp_rank, config.num_microbatches[0])

@@ -79,7 +79,7 @@ def test_half_the_sharers_hold_twice_the_optimizer_state() -> None:
     parameters = memory.stage_parameters(plan.workload, plan.config, 6, True, True)
     device = plan.fleet.spec(plan.placement[0])
     update = stage_costs.optimizer_seconds(device, plan.workload, plan.config, 6, True, True)
-    assert update == compute.optimizer_seconds(device, parameters / 4)
+    assert update == compute.optimizer_seconds(device, parameters / 4, parameters)
 
 
 def test_blocks_count_ranks_of_context_parallelism_too() -> None:
