@@ -87,7 +87,7 @@ def _unknown(name: str, stack: Stack) -> float:
 def posterior(
     slopes: np.ndarray, residuals: np.ndarray, numbers: Sequence[str], counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Unknowns of the constants that minimise |residuals + slopes x unknowns| and the prior; no multiple of `SCALES` is negative.
+    """Unknowns of the constants that minimise |residuals + slopes x unknowns| and the prior; multiples of `SCALES` are >= 0.
 
     Iteratively reweighted least squares for the Laplace likelihood; `counts` are weights of the runs.
     """
