@@ -215,6 +215,8 @@ def any_plan(draw: st.DrawFn, ranks: int = 64, machines: Fleet | None = None, in
         else tuple(unit * n for n in draw(st.lists(st.integers(1, 3), min_size=dp, max_size=dp)))
     )
     layers = tuple(draw(st.lists(st.integers(1, 3), min_size=pp * vpp, max_size=pp * vpp)))
+    if len(layers) > 1 and draw(st.booleans()):  # a stage with the embedding or the head alone
+        layers = draw(st.sampled_from([(0, *layers[1:]), (*layers[:-1], 0)]))
     shuffled = draw(st.booleans())
     devices = every_device(machines)
     devices = tuple(draw(st.permutations(devices))) if shuffled else devices

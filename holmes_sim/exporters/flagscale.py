@@ -66,6 +66,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
     config = plan.config
     yield from megatron_flags.unsupported(plan)
+    yield from megatron_flags.without_layers(plan)
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:

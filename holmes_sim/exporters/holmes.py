@@ -56,6 +56,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
     config, model = plan.config, plan.workload.model
     yield from megatron_flags.unsupported(plan)
+    yield from megatron_flags.without_layers(plan)
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:

@@ -44,12 +44,19 @@ def degrees(plan: Plan) -> Flags:
     return found
 
 
+def without_layers(plan: Plan) -> Iterator[str]:
+    """A stage without layers, for targets whose list of layers by stage is not known to allow 0."""
+    for index, stage in enumerate(plan.stages):
+        if not stage.layers:
+            yield f"stages[{index}] without layers: its list of layers by stage is not known to allow 0; stages with layers"
+
+
 def layout(plan: Plan) -> str:
     """Stages in the syntax of --pipeline-model-parallel-layout: E embedding, t layer, L head and loss; virtual stages in order.
 
     (megatron/core/transformer/pipeline_parallel_layer_layout.py: stage i is on pipeline rank i % pp.)
     """
-    stages = [f"t*{stage.layers}" if stage.layers > 1 else "t" for stage in plan.stages]
+    stages = [f"t*{stage.layers}" if stage.layers > 1 else "t" * stage.layers for stage in plan.stages]
     return "E" + "|".join(stages) + "L"
 
 

@@ -128,9 +128,12 @@ def _check_stages(plan: Plan) -> None:
         raise PlanError(f"stages: {len(plan.stages)} given, pp {config.pp} x vpp {config.vpp} needs {config.num_stages}")
     expected = 0
     for index, stage in enumerate(plan.stages):
-        if stage.first != expected or stage.past_last <= stage.first:
+        if stage.first != expected or stage.past_last < stage.first:
+            raise PlanError(f"stages[{index}].layers: [{stage.first}, {stage.past_last}] must start at {expected}")
+        if not stage.layers and 0 < index < config.num_stages - 1:
             raise PlanError(
-                f"stages[{index}].layers: [{stage.first}, {stage.past_last}] must start at {expected} and not be empty"
+                f"stages[{index}].layers: [{stage.first}, {stage.past_last}] is empty; only the first stage, which has the "
+                "embedding, and the last stage, which has the head, may be without layers"
             )
         expected = stage.past_last
     if expected != workload.model.layers:

@@ -52,6 +52,11 @@ def test_a_mesh_for_every_pipeline_rank_with_its_layers():
     )  # fmt: skip
 
 
+def test_a_stage_without_layers_is_refused():
+    (line,) = flagscale.unsupported(plan_of(layers=(24, 0)))
+    assert line == "stages[1] without layers: its list of layers by stage is not known to allow 0; stages with layers"
+
+
 def test_hosts_are_ranked_in_order_and_have_their_environment():
     plan = plan_of("hosts of unlike numbers of ranks")
     found = read(plan, "conf/plan.yaml")

@@ -93,6 +93,13 @@ def test_arguments_of_what_is_not_plain(name, more, less):
     assert set(less).isdisjoint(lines)
 
 
+@pytest.mark.parametrize(("layers", "layout"), [((24, 0), "Et*24|L"), ((0, 24), "E|t*24L")])
+def test_a_stage_may_have_the_embedding_or_the_head_alone(layers, layout):
+    """As Megatron-Core's own example writes it: `L` after the last bar (--pipeline-model-parallel-layout)."""
+    plan = features.plan_of(replace(BY_NAME["plain"], layers=layers))
+    assert f"--pipeline-model-parallel-layout {layout}" in written(plan, "megatron.args").splitlines()
+
+
 def test_one_pipeline_rank_has_no_layout():
     lines = written(plan_of("plain", pp=1, dp=4, num_microbatches=(4,) * 4), "megatron.args").splitlines()
     assert "--pipeline-model-parallel-size 1" in lines

@@ -166,14 +166,26 @@ def test_a_config_that_cannot_be_is_refused(degrees: dict[str, Any], message: st
     [
         ((Stage(0, 4),), "stages: 1 given, pp 2 x vpp 1 needs 2"),
         ((Stage(0, 2), Stage(2, 3)), "stages: they have 3 layers, but model tiny has 4"),
-        ((Stage(0, 2), Stage(3, 4)), "stages[1].layers: [3, 4] must start at 2 and not be empty"),
-        ((Stage(0, 2), Stage(1, 4)), "stages[1].layers: [1, 4] must start at 2 and not be empty"),
-        ((Stage(0, 4), Stage(4, 4)), "stages[1].layers: [4, 4] must start at 4 and not be empty"),
-        ((Stage(1, 2), Stage(2, 4)), "stages[0].layers: [1, 2] must start at 0 and not be empty"),
+        ((Stage(0, 2), Stage(3, 4)), "stages[1].layers: [3, 4] must start at 2"),
+        ((Stage(0, 2), Stage(1, 4)), "stages[1].layers: [1, 4] must start at 2"),
+        ((Stage(1, 2), Stage(2, 4)), "stages[0].layers: [1, 2] must start at 0"),
     ],
 )
 def test_stages_cover_every_layer_once(plan: Plan, stages: tuple[Stage, ...], message: str) -> None:
     assert refused(lambda: replace(plan, stages=stages)) == message
+
+
+@pytest.mark.parametrize("layers", [(0, 4, 4), (4, 4, 0)])
+def test_the_first_or_the_last_stage_may_hold_the_embedding_or_the_head_alone(layers: tuple[int, ...]) -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=layers)
+    assert tuple(stage.layers for stage in found.stages) == layers
+
+
+def test_a_stage_between_the_first_and_the_last_has_layers() -> None:
+    assert refused(lambda: builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 4))) == (
+        "stages[1].layers: [4, 4] is empty; only the first stage, which has the embedding, and the last stage, which has the "
+        "head, may be without layers"
+    )
 
 
 def test_the_microbatches_of_all_replicas_make_the_global_batch(plan: Plan) -> None:
