@@ -15,7 +15,8 @@ NAME = "validate"
 ORDER = 70
 EXAMPLE = "holmes-sim validate --cases validation/holmes.yaml --chart errors.png"
 STACK = (
-    "default (one set of constants), fitted (constants per software stack) or honest (fitted without the group of the case)."
+    "default (one set of constants), fitted (constants per software stack) or honest (fitted without the model family of the "
+    "case); honest-tp, honest-pp and honest-nodes leave out its degree or its number of nodes instead."
 )
 
 
@@ -24,7 +25,9 @@ def command(
     stack: Annotated[
         str,
         typer.Option(
-            metavar="default|fitted|honest", help=STACK, autocompletion=completion.words("default", "fitted", "honest")
+            metavar="NAME",
+            help=STACK,
+            autocompletion=completion.words("default", "fitted", "honest", "honest-tp", "honest-pp", "honest-nodes"),
         ),
     ] = "fitted",
     chart: Annotated[
