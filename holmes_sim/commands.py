@@ -18,6 +18,7 @@ from sim.engine.engine import simulate as simulate_step
 from sim.engine.timeline import Timeline, from_json
 from sim.errors import Infeasible, OptionError, PlanError, TopologyError
 from sim.formats import documents, planfile, profile, topology
+from sim.hardware.stack import DEFAULT
 from sim.hardware.topology import Topology
 from sim.kernels import compute
 from sim.plan.plan import Plan
@@ -74,6 +75,13 @@ def read(path: str | Path) -> Plan | Timeline:
     """Read a plan or a timeline, whichever the file contains. Raises PlanError, TimelineError, TopologyError."""
     text = documents.read_text(path, PlanError)
     return from_json(text, str(path)) if '"traceEvents"' in text else planfile.from_text(str(path), text)
+
+
+def software(given: Plan) -> tuple[str, ...]:
+    """The software stack of the topology in one line; empty if it is the default one."""
+    if given.topology.stack == DEFAULT:
+        return ()
+    return (f"Software stack {given.topology.facts()['stack']['name']}, not the default one.",)
 
 
 def rests_on(given: Plan) -> tuple[str, ...]:

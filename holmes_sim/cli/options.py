@@ -39,6 +39,15 @@ Measured = Annotated[
         autocompletion=completion.catalogue("profiles"),
     ),
 ]
+StackWord = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        metavar="NAME|FILE",
+        help="Software stack whose step times to plan with: a shipped one, or a file that holmes-sim calibrate wrote.",
+        autocompletion=completion.catalogue("stacks"),
+    ),
+]
 Edits = Annotated[
     list[str] | None,
     typer.Option(

@@ -87,13 +87,13 @@ def note_written(*paths: Path | None) -> None:
 
 
 def note_rests_on(plan: Plan, profile: str | None) -> None:
-    """Print on stderr which devices use measured seconds of a profile, and which use formulas."""
+    """Print on stderr which software stack is assumed, which devices use measured seconds of a profile, and which formulas."""
     from holmes_sim import commands
 
     lines = commands.rests_on(plan)
-    note(
-        "\n".join(lines) if lines or profile is None else f"Profile {profile} has no rows for these devices; formulas are used."
-    )
+    if profile is not None and not lines:
+        lines = (f"Profile {profile} has no rows for these devices; formulas are used.",)
+    note("\n".join((*commands.software(plan), *lines)))
 
 
 def write(path: Path | None, text: str) -> None:

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.printing.stacks import add_stack, stack_table
+from holmes_sim.printing.stacks import add_stack, families, stack_table
 from holmes_sim.printing.tables import STYLE, grid
 from sim.formats import catalog, profile
 from sim.hardware.topology import Topology
@@ -62,7 +62,7 @@ def catalogue(kind: str) -> Table:
             known = catalog.stack_facts(name)
             errors = (known.error.default, known.error.fitted, known.error.held_out)
             fitted = tuple(known.fitted.model_fields_set)
-            add_stack(table, name, known.stack(known.fitted), fitted, len(known.cases), len(known.held_out), errors)
+            add_stack(table, name, known.stack(known.fitted), fitted, len(known.cases), families(known.held_out), errors)
         return table
     if kind == "profiles":
         table = grid("Profiles", "name", "rows", "precision", "models", "devices")

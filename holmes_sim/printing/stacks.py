@@ -8,15 +8,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.calibration import USUAL, Calibration
+from holmes_sim.calibration import USUAL, Calibration, HeldOut
 from holmes_sim.printing.tables import grid
+from sim.formats.stack_facts import HeldOutFacts
 from sim.hardware.stack import DEFAULT, NUMBERS, SHARES, TIMES, Stack
 from sim.units import time_text
 
 
 def stack_table() -> Table:
     """An empty table of stacks; `add_stack` adds rows."""
-    table = grid("Software stacks", "name", "cases", "groups", *NUMBERS, "default", "fitted", "honest")
+    table = grid("Software stacks", "name", "cases", "groups", "constants", "default", "fitted", "honest")
     table.columns[0].header = "stack"
     return table
 
@@ -25,8 +26,13 @@ def add_stack(
     table: Table, name: str, stack: Stack, fitted: Iterable[str], cases: int, groups: int, errors: tuple[float, float, float]
 ) -> None:
     """Add a row: the fitted constants, and mean absolute errors with the default, with the fit, and on held-out groups."""
-    numbers = [_text(number, stack) if number in fitted else "" for number in NUMBERS]
-    table.add_row(name, str(cases), str(groups or ""), *numbers, *(f"{error:.1%}" for error in errors))
+    numbers = _listed(stack, (number for number in NUMBERS if number in fitted))
+    table.add_row(name, str(cases), str(groups or ""), numbers, *(f"{error:.1%}" for error in errors))
+
+
+def families(held_out: Iterable[HeldOut | HeldOutFacts]) -> int:
+    """Number of groups of the axis "model", whose error is the honest one."""
+    return sum(one.axis == "model" for one in held_out)
 
 
 def _text(number: str, stack: Stack) -> str:
@@ -44,9 +50,9 @@ def calibrated(fitted: Calibration) -> Group:
     table = stack_table()
     for fit in fitted.fits:
         errors = (fit.default_error, fit.error, fit.honest_error)
-        add_stack(table, fit.name, fit.stack, fit.numbers, len(fit.cases), len(fit.held_out), errors)
+        add_stack(table, fit.name, fit.stack, fit.numbers, len(fit.cases), families(fit.held_out), errors)
     note = "Errors: mean absolute error of the step time. honest: each group of cases is predicted by a fit without this group."
-    lines = [f"Empty cells have the default: {_listed(DEFAULT, NUMBERS)}.", note]
+    lines = [f"All other constants have the default: {_listed(DEFAULT, NUMBERS)}.", note]
     if (common := fitted.common) is not None:
         lines.append(f"One set of constants for all stacks, with equal weight for each source: {_listed(common.stack, USUAL)}.")
         lines.append(

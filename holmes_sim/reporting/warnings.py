@@ -49,6 +49,7 @@ def plan_warnings(contents: Contents) -> Iterator[PlanWarning]:
     yield from _devices(plan)
     yield from _links(plan)
     yield from map(PlanWarning, _sizes(plan))
+    yield from map(PlanWarning, commands.software(plan))
     yield from (PlanWarning(line) for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
     idle = plan.fleet.devices - plan.config.world_size
     if idle:

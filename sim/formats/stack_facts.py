@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from sim.formats.fields import Factor, Flag, NonNegative, RelativeError, StrictModel, Time
-from sim.hardware.stack import DEFAULT, NUMBERS, Stack
+from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
+from sim.units import time_text
 
 
 def _number_name(value: object) -> object:
@@ -37,6 +38,25 @@ class StackNumbers(StrictModel):
         """The stack of the simulator."""
         return Stack(**self.model_dump())
 
+    def written(self) -> dict[str, object]:
+        """The numbers that are given, as plain data."""
+        found = {name: getattr(self, name) for name in NUMBERS if name in self.model_fields_set}
+        return {name: time_text(value) if name in TIMES else value for name, value in found.items()}
+
+
+class StackConstants(StrictModel):
+    """A software stack: its numbers, and facts that are not fitted (`sim.hardware.stack.Stack`)."""
+
+    name: str
+    blocking: Flag = False
+    all_reduces: Flag = False
+    fitted: StackNumbers
+
+    def stack(self, numbers: StackNumbers | None = None) -> Stack:
+        """The stack of the simulator with the given numbers, or its own, and the facts of this entry."""
+        chosen = self.fitted if numbers is None else numbers
+        return replace(chosen.stack(), blocking=self.blocking, all_reduces=self.all_reduces)
+
 
 class StackErrors(StrictModel):
     """Mean absolute relative errors of the step: with the default stack, with the fit, and on cases that a fit did not see."""
@@ -57,23 +77,15 @@ class HeldOutFacts(StrictModel):
     cases: list[str]
 
 
-class StackFacts(StrictModel):
+class StackFacts(StackConstants):
     """A software stack that `holmes-sim calibrate` fitted to `cases`.
 
-    `blocking` and `all_reduces` are facts of the runs and of the software, with their source in `sources`; they are not fitted.
-    `fits` names the numbers to fit; without it, they are those to which the steps are most sensitive."""
+    The source of a fact is in `sources`. `fits` names the numbers to fit; without it, they are those to which the steps are
+    most sensitive."""
 
     format: Literal["holmes-sim/stack/1"]
-    name: str
-    blocking: Flag = False
-    all_reduces: Flag = False
     fits: list[NumberName] = Field([], max_length=4)
     sources: dict[str, str] = Field({})
-    fitted: StackNumbers
     error: StackErrors
     cases: list[str]
     held_out: list[HeldOutFacts] = Field([])
-
-    def stack(self, numbers: StackNumbers) -> Stack:
-        """The stack of the simulator with the given numbers and the facts of this entry."""
-        return replace(numbers.stack(), blocking=self.blocking, all_reduces=self.all_reduces)

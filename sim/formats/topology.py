@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import TopologyError
-from sim.formats import catalog, huggingface, profile
+from sim.formats import catalog, huggingface, profile, stacks
 from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.profile_facts import ProfileFacts
+from sim.formats.stack_facts import StackConstants
 from sim.formats.topology_facts import ClusterFacts, NicFacts, TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
 from sim.hardware.link_spec import LinkSpec
+from sim.hardware.stack import DEFAULT, applied
 from sim.hardware.topology import Topology
 from sim.workload.model import Model
 from sim.workload.workload import Workload
@@ -44,10 +46,22 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
             raise TopologyError(document.fault(("workload", "model"), str(error))) from None
     written = dict(document.value) if isinstance(document.value, dict) else {}
     written.pop("workload", None)
-    fleet = Fleet(facts.name, clusters, trunks, facts.communicator)
-    found = Topology(facts.name, facts.source, fleet, workload, json.dumps(written))
+    fleet, stack = Fleet(facts.name, clusters, trunks, facts.communicator), DEFAULT
+    if facts.stack is not None:
+        software = _software(document, facts.stack, folder)
+        stack, written["stack"] = software.stack(), stacks.kept(software)
+    found = Topology(facts.name, facts.source, applied(stack, fleet), workload, json.dumps(written), stack)
     given = profile.load(facts.profile, folder) if isinstance(facts.profile, str) else facts.profile
     return found if given is None else profiled(found, given)
+
+
+def _software(document: Document, given: str | StackConstants, folder: Path) -> StackConstants:
+    if not isinstance(given, str):
+        return given
+    try:
+        return stacks.load(given, folder)
+    except TopologyError as error:
+        raise TopologyError(document.fault(("stack",), str(error))) from None
 
 
 def profiled(topology: Topology, facts: ProfileFacts) -> Topology:

@@ -26,6 +26,7 @@ from sim.formats.fields import (
     Whole,
 )
 from sim.formats.profile_facts import ProfileFacts
+from sim.formats.stack_facts import StackConstants
 
 TOPOLOGY_FORMAT = "holmes-sim/topology/1"
 
@@ -128,6 +129,9 @@ class TopologyFacts(StrictModel):
     links: list[TrunkFacts] = Field([])
     profile: str | ProfileFacts | None = Field(
         None, description="measured layer seconds: name of a shipped profile, path of a file, or the profile itself"
+    )
+    stack: str | StackConstants | None = Field(
+        None, description="software stack: name of a shipped one, path of a file that calibrate wrote, or its numbers"
     )
     workload: WorkloadFacts | None = None
 

@@ -8,19 +8,23 @@ from typing import Any
 
 from sim import markup
 from sim.hardware.cluster import Fleet
+from sim.hardware.stack import DEFAULT, Stack
 from sim.units import rate_text
 from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Content of a topology file. `document` is the file as JSON text, without the workload."""
+    """Content of a topology file. `document` is the file as JSON text, without the workload.
+
+    `fleet` has the rates that a step reaches with the software `stack`."""
 
     name: str
     source: str
     fleet: Fleet
     workload: Workload | None
     document: str
+    stack: Stack = DEFAULT
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{c.name} {c.nodes} x {c.node.count} {c.node.device.name}" for c in self.fleet.clusters)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sim import collectives, markup
 from sim.errors import NotDefined, PlanError
 from sim.hardware.cluster import Device, Fleet
-from sim.hardware.stack import Stack, applied
+from sim.hardware.stack import DEFAULT, Stack, applied
 from sim.hardware.topology import Topology
 from sim.hardware.transport import common_transport
 from sim.plan import schedules
@@ -197,6 +197,10 @@ def _check_groups(plan: Plan) -> None:
 
 
 def with_stack(stack: Stack, plan: Plan) -> Plan:
-    """The plan on the same devices under another software stack; `plan` has the rates of the default stack."""
+    """The plan on the same devices under another software stack.
+
+    Raises PlanError if the topology has a stack of its own, whose rates its fleet has."""
+    if plan.topology.stack != DEFAULT:
+        raise PlanError(f"stack: topology {plan.topology.name} has a software stack of its own; leave it out here")
     config = replace(plan.config, all_reduces=stack.all_reduces)
-    return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet)))
+    return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet), stack=stack))

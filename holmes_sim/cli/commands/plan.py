@@ -17,6 +17,7 @@ from holmes_sim.cli.options import (
     Measured,
     ModelWord,
     SequenceLength,
+    StackWord,
     TopologyArgument,
     edited,
     pinned,
@@ -61,6 +62,7 @@ def command(
         bool, typer.Option("--explain", help="Explain why other layouts are slower, and what limits this one.")
     ] = False,
     profile: Measured = None,
+    stack: StackWord = None,
     edits: Edits = None,
     objective: Annotated[
         str,
@@ -81,7 +83,7 @@ def command(
 
     if explain and as_json:
         raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
-    where = edited(commands.load(topo, profile), edits)
+    where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])])
     out.distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
     if pareto:

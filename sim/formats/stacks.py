@@ -1,0 +1,27 @@
+"""Reader of software stacks: one of the catalogue by name, or a file that `holmes-sim calibrate` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sim.errors import TopologyError
+from sim.formats import catalog
+from sim.formats.documents import check, parse, read_text, suggestion
+from sim.formats.stack_facts import StackConstants, StackFacts
+
+
+def load(name: str, folder: Path = Path()) -> StackConstants:
+    """A stack of the catalogue by name, or a file, looked up in `folder` first. Raises TopologyError."""
+    path = folder / name if (folder / name).is_file() else Path(name)
+    if path.is_file():
+        return check(parse(str(path), read_text(path)), StackFacts)
+    if name in catalog.names("stacks"):
+        return catalog.stack_facts(name)
+    near = suggestion(name, catalog.names("stacks"))
+    raise TopologyError(f"stack {name!r} is neither in the catalogue nor a file that holmes-sim calibrate wrote{near}")
+
+
+def kept(given: StackConstants) -> dict[str, object]:
+    """A stack as plain data of a topology, without the runs that it was fitted to."""
+    facts = {fact: True for fact in ("blocking", "all_reduces") if getattr(given, fact)}
+    return {"name": given.name, **facts, "fitted": given.fitted.written()}
