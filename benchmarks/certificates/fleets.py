@@ -2,7 +2,8 @@
 
 A fleet has one to three clusters of one to three nodes with one to four devices, at most ten devices in total. Links inside a
 node may be slower or faster than its NICs. Models have two to six layers with one or several gradient buckets. Other fleets
-are servers with PCIe cards only, with models of up to twelve layers, and so with long pipelines.
+are servers with PCIe cards only, with models of up to twelve layers, and so with long pipelines. A third of the fleets have a
+software stack of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from planner.request import Request, Wishes
 from sim.formats import catalog
 from sim.formats.documents import parse
 from sim.formats.topology import from_document
+from sim.hardware.stack import SHARES
 
 LARGEST = 20_000
 """Maximum number of pipelines of all shapes of a request: dimensions are pinned until there are at most that many."""
@@ -64,6 +66,9 @@ LONG: tuple[dict[str, Any], ...] = (
     {"microbatch_size": 1, "schedule": "zb-h1"},
 )  # fmt: skip
 """Pins of requests with long pipelines."""
+STACK_SHARES = (0.3, 1.5)
+STACK_TIMES = {"launch": 4.0, "step": 50.0, "network_delay": 0.3}
+"""Numbers of drawn software stacks: the range of shares, and the largest milliseconds."""
 FORMAT = "holmes-sim/topology/1"
 
 
@@ -71,6 +76,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     """The request of a seed, with a space of at most `largest` pipelines (if enough dimensions can be pinned)."""
     rng = random.Random(seed)
     document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
+    document |= _software(random.Random(f"software {seed}"))
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
     assert topology.workload is not None
     request = Request(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
@@ -78,6 +84,17 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     while pins and size(request, largest) > largest:
         request = replace(request, wishes=Wishes(**pins.pop() | _given(request.wishes)))
     return request
+
+
+def _software(rng: random.Random) -> dict[str, Any]:
+    """A software stack with a few numbers far from the default, for a third of the fleets; else nothing."""
+    if rng.random() > 1 / 3:
+        return {}
+    drawn: dict[str, Any] = {name: round(rng.uniform(*STACK_SHARES), 3) for name in SHARES}
+    drawn |= {name: f"{rng.uniform(0, most):.3g} ms" for name, most in STACK_TIMES.items()}
+    drawn["update_bytes"] = rng.randint(0, 500)
+    chosen = rng.sample(sorted(drawn), 3)
+    return {"stack": {"name": "drawn", "blocking": rng.random() < 0.2, "fitted": {name: drawn[name] for name in chosen}}}
 
 
 def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:

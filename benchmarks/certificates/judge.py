@@ -19,6 +19,7 @@ from planner.search.mixed import is_mixed
 from planner.space.shapes import Shape
 from sim.errors import Infeasible
 from sim.hardware.cluster import Node
+from sim.hardware.stack import DEFAULT
 from sim.kernels import payloads
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -148,6 +149,7 @@ def features(request: Request) -> tuple[str, ...]:
         "microbatch size 3 fits": 3 in sizes,
         "microbatch size 5 or 6 fits": bool(sizes & {5, 6}),
         "pinned": bool(str(request.wishes)),
+        "software stack": request.topology.stack != DEFAULT,
     }
     return tuple(name for name, true in facts.items() if true)
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from planner.request import Wishes
+from sim.errors import NotModelled
+from sim.hardware.stack import DEFAULT
 from tests import builders as make
 from tests.planner.builders import request
 
@@ -29,3 +33,10 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
     for precision, names in (("bf16", ["new"]), ("fp16", ["new", "old"]), ("fp8", [])):
         question = request(fleet, make.model(), precision=precision)
         assert [cluster.name for cluster in question.clusters()] == names
+
+
+@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"launch_per_rank": 1e-3}])
+def test_a_stack_that_the_lower_bounds_do_not_cover_is_refused(facts):
+    question = request(make.fleet(make.cluster("a", 3)), make.model())
+    with pytest.raises(NotModelled, match=f"stack of .*: plans with {next(iter(facts))} can be simulated but not searched"):
+        replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))

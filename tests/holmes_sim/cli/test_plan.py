@@ -110,3 +110,24 @@ def test_set_changes_a_value_of_the_topology(run):
     assert (unchanged["workload"]["global_batch_size"], changed["workload"]["global_batch_size"]) == (768, 384)
     wider = json.loads(run(*command, "--set", "clusters.ib.node.nics[0].bandwidth=400 Gbit/s").out)
     assert wider["topology"]["clusters"]["ib"]["node"]["nics"][0]["bandwidth"] == "400 Gbit/s"
+
+
+def test_plan_with_a_stack_says_so_and_keeps_it(run, tmp_path):
+    """The stack of Megatron-LM in 2021 is slower than the default; simulate predicts the same step from the plan file."""
+    pins = ("--tp", "1", "--pp", "1", "--microbatch-size", "8", "--recompute", "none")
+    usual = json.loads(run("plan", "holmes-infiniband-4", *pins, "--json").out)
+    seen = run("plan", "holmes-infiniband-4", *pins, "--stack", "megatron-2021", "-o", tmp_path / "plan.json")
+    assert seen.code == 0
+    assert "Software stack megatron-2021, not the default one." in seen.err
+    document = json.loads((tmp_path / "plan.json").read_text())
+    assert document["topology"]["stack"]["name"] == "megatron-2021"
+    assert document["prediction"]["step_s"] > usual["prediction"]["step_s"]
+    again = json.loads(run("simulate", tmp_path / "plan.json", "--json").out)
+    assert again["report"]["step_s"] == document["prediction"]["step_s"]
+
+
+def test_a_stack_that_cannot_be_searched_is_refused_in_one_line(run):
+    seen = run("plan", "holmes-infiniband-4", "--stack", "nanotron-2025")
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err.startswith("error: stack of holmes-infiniband-4: plans with all_reduces can be simulated but not searched")
+    assert seen.err.count("\n") == 1

@@ -1,0 +1,99 @@
+"""The software stack of a topology: by name, from a file, or in place; it reaches the fleet, the plan file and the step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sim.analytic.plan_costs import step_seconds
+from sim.errors import PlanError, TopologyError
+from sim.formats import catalog, planfile, stacks
+from sim.formats.topology import load
+from sim.hardware.stack import DEFAULT, Stack, applied
+from sim.plan.plan import with_stack
+from sim.units import MICRO, MILLI
+from tests import builders
+from tests.sim.formats.topology_texts import TOPOLOGY
+
+MINE = """format: holmes-sim/stack/1
+name: ours
+all_reduces: true
+fitted: {gemm: 0.5, launch: 2 ms, network_delay: 30 us}
+error: {default: 0.5, fitted: 0.1, held_out: 0.2}
+cases: [one]
+"""
+OURS = Stack(
+    gemm=0.5, attention=DEFAULT.attention, elementwise=DEFAULT.elementwise, communication=DEFAULT.communication,
+    launch=2 * MILLI, step=DEFAULT.step, network_delay=30 * MICRO, all_reduces=True,
+)  # fmt: skip
+
+
+def topology(folder: Path, stack: str) -> Path:
+    (folder / "ours.yaml").write_text(MINE)
+    (folder / "topo.yaml").write_text(TOPOLOGY + f"stack: {stack}\n")
+    return folder / "topo.yaml"
+
+
+@pytest.mark.parametrize(
+    "stack", ["ours.yaml", "{name: ours, all_reduces: true, fitted: {gemm: 0.5, launch: 2 ms, network_delay: 30 us}}"]
+)
+def test_a_topology_names_a_file_or_gives_the_numbers(tmp_path: Path, stack: str) -> None:
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(TOPOLOGY)
+    found = load(topology(tmp_path, stack))
+    assert found.stack == OURS
+    assert found.fleet == applied(OURS, load(plain).fleet)
+    assert found.facts()["stack"] == {
+        "name": "ours", "all_reduces": True, "fitted": {"gemm": 0.5, "launch": "2 ms", "network_delay": "30 us"},
+    }  # fmt: skip
+
+
+def test_a_stack_of_the_catalogue_has_its_numbers_and_facts(tmp_path: Path) -> None:
+    facts = catalog.stack_facts("megatron-deepspeed-2022")
+    assert load(topology(tmp_path, "megatron-deepspeed-2022")).stack == facts.stack()
+    assert facts.stack().blocking
+    assert stacks.load("megatron-deepspeed-2022") == facts
+
+
+def test_an_unknown_stack_is_refused_at_its_line(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError) as fault:
+        load(topology(tmp_path, "megatron-2o21"))
+    line = len(TOPOLOGY.splitlines()) + 1
+    assert str(fault.value) == (
+        f"{tmp_path / 'topo.yaml'}:{line}: stack: stack 'megatron-2o21' is neither in the catalogue nor a file that "
+        "holmes-sim calibrate wrote; did you mean 'megatron-2021'?"
+    )
+
+
+def test_an_unknown_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="spead"):
+        load(topology(tmp_path, "{name: ours, fitted: {spead: 2}}"))
+
+
+def test_a_plan_file_keeps_the_stack_and_the_step(tmp_path: Path) -> None:
+    """The plan of a topology under a stack is the plan under that stack, and stays it when it is read again."""
+    given = load(topology(tmp_path, "ours.yaml"))
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(TOPOLOGY)
+    base = builders.plan(load(plain).fleet, tp=2, dp=4)
+    base = replace(base, topology=replace(load(plain), workload=base.workload))
+    mine = with_stack(OURS, base)
+    mine = replace(mine, topology=replace(given, workload=base.workload))
+    again = planfile.from_text("plan.json", planfile.to_json(mine))
+    assert again.config.all_reduces
+    assert again.topology.stack == OURS
+    assert step_seconds(again) == pytest.approx(step_seconds(mine), rel=1e-12)
+    assert step_seconds(again) == pytest.approx(step_seconds(with_stack(OURS, base)), rel=1e-12)
+    assert step_seconds(again) > step_seconds(base)
+    assert "all_reduces" not in json.loads(planfile.to_json(mine))["config"]
+
+
+def test_a_plan_has_one_stack(tmp_path: Path) -> None:
+    given = load(topology(tmp_path, "megatron-2021"))
+    plan = builders.plan(given.fleet, tp=2)
+    plan = replace(plan, topology=given)
+    with pytest.raises(PlanError, match="has a software stack of its own"):
+        with_stack(OURS, plan)
