@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holmes_sim import frames
+from holmes_sim.intervals import step_range
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.request import Request
@@ -149,6 +150,7 @@ class Simulated:
         return {
             "format": REPORT_FORMAT,
             "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
+            "step_range_s": list(step_range(self.prediction.step_s, self.plan.topology.stack)),
             "simulation": {
                 "seconds": self.seconds,
                 "events": self.timeline.events,

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from holmes_sim import cases
 from holmes_sim.cases import Case
+from holmes_sim.intervals import DEFAULT_RANGE, FITTED_RANGE
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog, profile
@@ -226,6 +227,18 @@ def macro_bias(found: dict[str, Summary]) -> float:
     return mean([one.bias for one in found.values() if one.n] or [float("nan")])
 
 
+def coverage(rows: tuple[Row, ...]) -> float:
+    """Share of the measured steps inside the range of their prediction (`holmes_sim.intervals`), a mean over sources; NaN if no
+    case was simulated."""
+    inside: dict[str, list[bool]] = {}
+    for row in rows:
+        if row.seconds is not None:
+            predicted, measured = row.seconds
+            low, high = DEFAULT_RANGE if row.constants == "default" else FITTED_RANGE
+            inside.setdefault(row.case.source, []).append(low <= measured / predicted <= high)
+    return mean([mean(found) for found in inside.values()] or [float("nan")])
+
+
 def by_fit(rows: tuple[Row, ...]) -> dict[str, Summary]:
     """Summaries of the cases that the constants were fitted to ("seen"), and of the others ("unseen")."""
     split = {name: tuple(row for row in rows if row.seen is seen) for name, seen in (("seen", True), ("unseen", False))}
@@ -245,7 +258,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     return {
         "cases": listed,
         "summary": _summary_facts(everything)
-        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources)})
+        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "coverage": coverage(rows)})
         | {name: _summary_facts(one) for name, one in by_fit(rows).items()}
         | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
     }

@@ -9,12 +9,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.intervals import range_text
 from holmes_sim.printing.certificates import amount, certificate, searched
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import Planned, Simulated
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shapes import Shape
+from sim.hardware.stack import Stack
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -30,7 +32,14 @@ def planned(answer: Planned) -> Group:
     """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
     plan = answer.plan
     parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
-    parts += [stages(plan, answer.pipeline_ranks), Text(), groups(plan), Text(), prediction(_predicted(plan)), Text()]
+    parts += [
+        stages(plan, answer.pipeline_ranks),
+        Text(),
+        groups(plan),
+        Text(),
+        prediction(_predicted(plan), plan.topology.stack),
+        Text(),
+    ]
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), Text()]
     if plan.certificate is not None:
@@ -66,7 +75,7 @@ def simulated(run: Simulated) -> Group:
     """Tables of a simulated step: stages and prediction."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text()]
     parts += [stages(run.plan, run.pipeline_ranks), Text()]
-    return Group(*parts, prediction(run.prediction))
+    return Group(*parts, prediction(run.prediction, run.plan.topology.stack))
 
 
 def effort(run: Simulated) -> str:
@@ -147,12 +156,14 @@ def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
     return counts
 
 
-def prediction(numbers: Prediction) -> Table:
-    """Table of the numbers of a prediction."""
+def prediction(numbers: Prediction, stack: Stack) -> Table:
+    """Table of the numbers of a prediction, with the range of the step under a software stack."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
-    for name, _, value in prediction_rows(numbers):
+    for name, key, value in prediction_rows(numbers):
         table.add_row(name, value)
+        if key == "step_s":
+            table.add_row("in 80 % of runs", range_text(numbers.step_s, stack))
     return table
 
 
