@@ -11,13 +11,15 @@ def test_simulate_gives_the_prediction_of_the_plan(run, plan_file):
     seen = run("simulate", plan_file, "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["format", "report", "simulation"]
+    assert list(document) == ["format", "report", "step_range_s", "simulation"]
     assert document["format"] == "holmes-sim/report/1"
     assert document["report"] == json.loads(plan_file.read_text())["prediction"]
     assert set(document["report"]) == {
         "step_s", "samples_per_s", "tokens_per_s", "tflops_per_device", "mfu", "peak_memory_bytes", "bubble_fraction",
         "exposed_communication_s", "upper_bound_fraction", "usd_per_token", "joules_per_token",
     }  # fmt: skip
+    least, most = document["step_range_s"]
+    assert 0.8 * document["report"]["step_s"] < least < document["report"]["step_s"] < most
     assert set(document["simulation"]) == {"seconds", "events", "ranks", "classes"}
     assert document["simulation"]["ranks"] == 32
     assert 2 <= document["simulation"]["classes"] <= 32
@@ -36,7 +38,7 @@ def test_simulate_prints_an_explanation_as_json(run, plan_file):
     seen = run("simulate", plan_file, "--explain", "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["format", "report", "simulation", "explanation"]
+    assert list(document) == ["format", "report", "step_range_s", "simulation", "explanation"]
     found, step = document["explanation"], document["report"]["step_s"]
     assert list(found) == ["step_s", "ranks", "mean", "critical_path", "chain", "layers"]
     assert found["step_s"] == step
