@@ -4,8 +4,8 @@ The range is that of measured / predicted between the 10 % and the 90 % quantile
 source (a split conformal interval, Vovk et al. 2005, for a source like these). For the default stack these are the 542 runs of
 validation/, each source predicted by constants fitted to the other twelve, and the 553 of validation/layouts, to which the
 default was not fitted. For a fitted stack they are the same runs, predicted by fits without the run's model family, tp,
-pp or number of nodes. If each source is predicted by the quantiles of the others, the ranges hold 79 % and 78 % of the runs (mean
-over 15 sources; of a single source between 20 and 100 %).
+pp or number of nodes. If each source is predicted by the quantiles of the others, the ranges hold 79 % and 78 % of the
+runs (mean over 15 sources; of a single source between 20 and 100 %).
 """
 
 from __future__ import annotations
