@@ -92,24 +92,24 @@ def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda te
             stacks.setdefault(case.stack, []).append(case)
     if not stacks:
         raise HolmesError("no case has a measured step and can be simulated; holmes-sim validate says why")
-    fits, sensitivities = [], []
+    fits, linear = [], []
     for name, cases in stacks.items():
         fit, slopes, residuals = _calibrate(name, cases, progress)
         fits.append(fit)
-        sensitivities.append((tuple(case.source for case in cases), slopes, residuals))
-    return Calibration(tuple(fits), _common(sensitivities))
+        linear.append((tuple(case.source for case in cases), slopes, residuals))
+    return Calibration(tuple(fits), _common(linear))
 
 
-def _common(sensitivities: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Common | None:
+def _common(linear: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Common | None:
     """Fit one set of constants to all sources with equal weights, and predict each source by a fit to the others.
 
-    `sensitivities` has (source of each case, slopes, residuals at the default) per stack. None if there is one source.
+    `linear` has (source of each case, slopes, residuals at the default) per stack. None if there is one source.
     """
-    of = np.array([source for sources, _, _ in sensitivities for source in sources])
+    of = np.array([source for sources, _, _ in linear for source in sources])
     names = tuple(dict.fromkeys(of.tolist()))
     if len(names) < 2:
         return None
-    slopes, residuals = np.vstack([s for _, s, _ in sensitivities]), np.concatenate([r for _, _, r in sensitivities])
+    slopes, residuals = np.vstack([s for _, s, _ in linear]), np.concatenate([r for _, _, r in linear])
     weights = np.array([len(of) / len(names) / int(np.sum(of == source)) for source in of])
     factors = posterior(slopes, residuals, USUAL, weights)
     held_out = residuals.copy()

@@ -14,7 +14,11 @@ def load(name: str, folder: Path = Path()) -> StackConstants:
     """A stack of the catalogue by name, or a file, looked up in `folder` first. Raises TopologyError."""
     path = folder / name if (folder / name).is_file() else Path(name)
     if path.is_file():
-        return check(parse(str(path), read_text(path)), StackFacts)
+        document = parse(str(path), read_text(path))
+        kind = document.value.get("format") if isinstance(document.value, dict) else None
+        if not str(kind).startswith("holmes-sim/stack/"):
+            raise TopologyError(document.fault(("format",), "this is no software stack; holmes-sim calibrate writes one"))
+        return check(document, StackFacts)
     if name in catalog.names("stacks"):
         return catalog.stack_facts(name)
     near = suggestion(name, catalog.names("stacks"))

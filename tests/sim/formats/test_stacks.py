@@ -68,6 +68,14 @@ def test_an_unknown_stack_is_refused_at_its_line(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "runs.yaml").write_text("format: holmes-sim/cases/1\nname: ours\n")
+    with pytest.raises(TopologyError) as fault:
+        stacks.load("runs.yaml", tmp_path)
+    where = f"{tmp_path / 'runs.yaml'}:1: format"
+    assert str(fault.value) == f"{where}: this is no software stack; holmes-sim calibrate writes one"
+
+
 def test_an_unknown_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="spead"):
         load(topology(tmp_path, "{name: ours, fitted: {spead: 2}}"))
