@@ -12,7 +12,7 @@ sensitivities of the full fit."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import mean
 
 import numpy as np
@@ -22,7 +22,7 @@ from holmes_sim.posterior import gauss_newton, log_steps, posterior, sensitiviti
 from sim.errors import HolmesError
 from sim.formats import catalog
 from sim.formats.documents import to_yaml
-from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
+from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, TIMES, Stack
 from sim.plan.plan import Plan
 from sim.units import time_text
 
@@ -209,7 +209,7 @@ def _facts(name: str) -> tuple[Stack, tuple[str, ...]]:
     if name not in catalog.names("stacks"):
         return DEFAULT, ()
     facts = catalog.stack_facts(name)
-    return replace(DEFAULT, blocking=facts.blocking, all_reduces=facts.all_reduces), tuple(facts.fits)
+    return facts.unfitted(), tuple(facts.fits)
 
 
 def written(fit: Fit) -> dict[str, object]:
@@ -217,7 +217,7 @@ def written(fit: Fit) -> dict[str, object]:
     return {
         "format": "holmes-sim/stack/1",
         "name": fit.name,
-        **{fact: True for fact in ("blocking", "all_reduces") if getattr(fit.stack, fact)},
+        **{fact: True for fact in FACTS if getattr(fit.stack, fact)},
         **({"fits": list(fit.numbers)} if fit.named else {}),
         **({"sources": sources} if (sources := _sources(fit.name)) else {}),
         "fitted": _numbers(fit.stack, fit.numbers),

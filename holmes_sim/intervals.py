@@ -10,7 +10,7 @@ runs (mean over 15 sources; of a single source between 20 and 100 %).
 
 from __future__ import annotations
 
-from sim.hardware.stack import DEFAULT, Stack
+from sim.hardware.topology import Topology
 from sim.units import Seconds, time_text
 
 DEFAULT_RANGE = (0.87, 1.44)
@@ -19,13 +19,15 @@ FITTED_RANGE = (0.90, 1.19)
 """Measured / predicted step with a stack that was fitted to runs of the same software."""
 
 
-def step_range(step: Seconds, stack: Stack) -> tuple[Seconds, Seconds]:
-    """(least, largest) measured step that is expected in 80 % of runs for a predicted step."""
-    low, high = DEFAULT_RANGE if stack == DEFAULT else FITTED_RANGE
+def step_range(step: Seconds, topology: Topology) -> tuple[Seconds, Seconds]:
+    """(least, largest) measured step that is expected in 80 % of runs for a predicted step.
+
+    Numbers of a stack that were written by hand and not fitted to runs have the range of the default stack."""
+    low, high = FITTED_RANGE if topology.facts().get("stack", {}).get("runs") else DEFAULT_RANGE
     return low * step, high * step
 
 
-def range_text(step: Seconds, stack: Stack) -> str:
+def range_text(step: Seconds, topology: Topology) -> str:
     """The range as text: `4.99 s to 8.26 s measured`."""
-    low, high = (time_text(float(f"{seconds:.3g}")) for seconds in step_range(step, stack))
+    low, high = (time_text(float(f"{seconds:.3g}")) for seconds in step_range(step, topology))
     return f"{low} to {high} measured"

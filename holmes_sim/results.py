@@ -150,7 +150,7 @@ class Simulated:
         return {
             "format": REPORT_FORMAT,
             "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
-            "step_range_s": list(step_range(self.prediction.step_s, self.plan.topology.stack)),
+            "step_range_s": list(step_range(self.prediction.step_s, self.plan.topology)),
             "simulation": {
                 "seconds": self.seconds,
                 "events": self.timeline.events,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
@@ -113,8 +113,7 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
     for one in facts.held_out:
         if one.axis == HELD_OUT[mode] and case.id in one.cases:
             return f"{case.stack} without {one.group}", facts.stack(one.fitted), False
-    known = "default", replace(DEFAULT, blocking=facts.blocking, all_reduces=facts.all_reduces), False
-    return known if case.id in facts.cases else (case.stack, facts.stack(facts.fitted), False)
+    return ("default", facts.unfitted(), False) if case.id in facts.cases else (case.stack, facts.stack(facts.fitted), False)
 
 
 def validate(

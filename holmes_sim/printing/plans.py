@@ -16,7 +16,7 @@ from holmes_sim.results import Planned, Simulated
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shapes import Shape
-from sim.hardware.stack import Stack
+from sim.hardware.topology import Topology
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -37,7 +37,7 @@ def planned(answer: Planned) -> Group:
         Text(),
         groups(plan),
         Text(),
-        prediction(_predicted(plan), plan.topology.stack),
+        prediction(_predicted(plan), plan.topology),
         Text(),
     ]
     if answer.baselines:
@@ -75,7 +75,7 @@ def simulated(run: Simulated) -> Group:
     """Tables of a simulated step: stages and prediction."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text()]
     parts += [stages(run.plan, run.pipeline_ranks), Text()]
-    return Group(*parts, prediction(run.prediction, run.plan.topology.stack))
+    return Group(*parts, prediction(run.prediction, run.plan.topology))
 
 
 def effort(run: Simulated) -> str:
@@ -156,14 +156,14 @@ def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
     return counts
 
 
-def prediction(numbers: Prediction, stack: Stack) -> Table:
-    """Table of the numbers of a prediction, with the range of the step under a software stack."""
+def prediction(numbers: Prediction, topology: Topology) -> Table:
+    """Table of the numbers of a prediction, with the range of the step with the topology's software stack."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
     for name, key, value in prediction_rows(numbers):
         table.add_row(name, value)
         if key == "step_s":
-            table.add_row("in 80 % of runs", range_text(numbers.step_s, stack))
+            table.add_row("in 80 % of runs", range_text(numbers.step_s, topology))
     return table
 
 

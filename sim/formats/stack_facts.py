@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.formats.fields import Factor, Flag, NonNegative, RelativeError, StrictModel, Time
-from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
-from sim.units import time_text
+from sim.formats.fields import Factor, Flag, NonNegative, RelativeError, StrictModel, Time, Whole
+from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, TIMES, Stack
+from sim.units import MICRO
 
 
 def _number_name(value: object) -> object:
@@ -39,15 +39,18 @@ class StackNumbers(StrictModel):
         return Stack(**self.model_dump())
 
     def written(self) -> dict[str, object]:
-        """The numbers that are given, as plain data."""
+        """The numbers that are given, as plain data, with all digits."""
         found = {name: getattr(self, name) for name in NUMBERS if name in self.model_fields_set}
-        return {name: time_text(value) if name in TIMES else value for name, value in found.items()}
+        return {name: f"{value / MICRO:.15g} us" if name in TIMES else value for name, value in found.items()}
 
 
 class StackConstants(StrictModel):
-    """A software stack: its numbers, and facts that are not fitted (`sim.hardware.stack.Stack`)."""
+    """A software stack: its numbers, and facts that are not fitted (`sim.hardware.stack.Stack`).
+
+    `runs` is the number of measured runs that the numbers were fitted to; 0 for numbers that were written by hand."""
 
     name: str
+    runs: Whole = 0
     blocking: Flag = False
     all_reduces: Flag = False
     fitted: StackNumbers
@@ -55,7 +58,11 @@ class StackConstants(StrictModel):
     def stack(self, numbers: StackNumbers | None = None) -> Stack:
         """The stack of the simulator with the given numbers, or its own, and the facts of this entry."""
         chosen = self.fitted if numbers is None else numbers
-        return replace(chosen.stack(), blocking=self.blocking, all_reduces=self.all_reduces)
+        return replace(chosen.stack(), **{fact: getattr(self, fact) for fact in FACTS})
+
+    def unfitted(self) -> Stack:
+        """The default stack with the facts of this entry."""
+        return self.stack(StackNumbers())
 
 
 class StackErrors(StrictModel):

@@ -3,9 +3,8 @@
 The catalogue holds rates measured in isolation: matrix products in a loop, nccl-tests, STREAM. A training step reaches a share
 of them that depends on the software. `gemm`, `attention`, `elementwise` and `communication` are the shares for matrix products
 (clocks under load, caches), attention cores (age of the kernel), passes over memory (degree of fusion) and links (library,
-congestion). The other numbers are times and bytes that software adds; `sim/catalog/stacks` holds fitted stacks. Two facts are
-not fitted, but read in the software's source or in how it was started: `blocking` and `all_reduces`. Plans are made with
-`DEFAULT`.
+congestion). The other numbers are times and bytes that software adds; `sim/catalog/stacks` holds fitted stacks. Plans are made
+with `DEFAULT` unless the topology names another one.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 """Numbers that are seconds."""
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
+FACTS = ("blocking", "all_reduces")
+"""What is read in a software's source or in how it was started, and not fitted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim import cases, intervals, validation
+from holmes_sim import cases, commands, intervals, validation
 from holmes_sim.validation import Row
-from sim.hardware.stack import DEFAULT
+from sim.formats.edits import edited
 
+TOPOLOGY = commands.load("holmes-infiniband-4")
 (FIRST, *_) = cases.load(validation.folder() / "holmes.yaml")
 
 
 def test_a_step_under_the_default_stack_may_take_much_longer() -> None:
-    assert intervals.step_range(10.0, DEFAULT) == pytest.approx((8.7, 14.4))
-    assert intervals.range_text(10.0, DEFAULT) == "8.7 s to 14.4 s measured"
+    assert intervals.step_range(10.0, TOPOLOGY) == pytest.approx((8.7, 14.4))
+    assert intervals.range_text(10.0, TOPOLOGY) == "8.7 s to 14.4 s measured"
 
 
-def test_a_stack_of_one_s_own_narrows_the_range() -> None:
-    own = replace(DEFAULT, gemm=0.8)
+def test_a_stack_that_was_fitted_to_runs_narrows_the_range() -> None:
+    own = edited(TOPOLOGY, {"stack": "megatron-2021"})
     assert intervals.step_range(0.1, own) == pytest.approx((0.09, 0.119))
     assert intervals.range_text(0.1, own) == "90 ms to 119 ms measured"
+
+
+def test_numbers_written_by_hand_do_not_narrow_it() -> None:
+    own = edited(TOPOLOGY, {"stack": {"name": "guess", "fitted": {"gemm": 0.8}}})
+    assert intervals.step_range(10.0, own) == pytest.approx((8.7, 14.4))
 
 
 def row(source: str, ratio: float, constants: str = "default") -> Row:
