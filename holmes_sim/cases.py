@@ -32,7 +32,7 @@ from sim.units import GIGA, Bytes, Seconds
 from sim.workload.workload import Workload
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
-"""How layers are divided among stages: evenly, or with embedding and loss counted as one layer each (Megatron-LM's
+"""How layers are divided among stages: by their number alone, or with embedding and loss counted as one layer each (Megatron-LM's
 --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
 
 
@@ -197,14 +197,21 @@ def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
 
 
 def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
-    """Stages as given in the file, or equal stages; "embedding-as-layer" counts embedding and loss as one layer each."""
+    """Stages as given in the file, or equal stages; "embedding-as-layer" counts embedding and loss as one layer each.
+
+    If the layers alone are not a multiple of the stages, all stages have the rounded-up share and the last ones what is left
+    (DeepSpeed's partition_method "type:transformer", which Megatron-LM's own division does not allow)."""
     if written:
         return tuple(Stage(first, past) for first, past in written)
-    if partition not in PARTITIONS:
+    stages = config.num_stages
+    if partition == "transformer-only":
+        share = -(-layers // stages)
+        cuts = [min(index * share, layers - (stages - index)) for index in range(stages)] + [layers]
+    elif partition == "embedding-as-layer":
+        inner = [(layers + 2) * index // stages - 1 for index in range(1, stages)]
+        cuts = [0, *inner, layers]
+    else:
         raise PlanError(f"layer_partition {partition!r} is unknown; known: {', '.join(PARTITIONS)}")
-    ends = int(partition == "embedding-as-layer")
-    cuts = [(layers + 2 * ends) * index // config.num_stages - ends for index in range(config.num_stages + 1)]
-    cuts[0], cuts[-1] = 0, layers
     return tuple(Stage(first, past) for first, past in pairwise(cuts))
 
 

@@ -64,6 +64,21 @@ def test_uneven_stages_and_replicas_on_named_clusters_are_kept() -> None:
     assert [2, 3, 3, 3, 3, 3, 3, 2] in sizes
 
 
+def test_layers_that_do_not_divide_leave_the_last_stage_short() -> None:
+    """BLOOM's chronicle (prequel, 27 February 2022) of 78 layers on 12 stages: "the last stage has 1 block, while the rest have 7"."""
+    found = {case.id: case for case in cases.load(validation.folder() / "unseen" / "bloom_tp.yaml")}
+    plan = found["bloom-78l-13824h-64a-g384-tp4pp12-mb2-gb2048"].plan
+    assert plan is not None and [stage.layers for stage in plan.stages] == [7] * 11 + [1]
+
+
+def test_steps_of_bloom_at_tp_4_and_2_which_no_stack_was_fitted_to() -> None:
+    rows = validation.validate(cases.load(validation.folder() / "unseen" / "bloom_tp.yaml"), "fitted")
+    found = validation.summary(rows)
+    assert (found.n, found.left_out) == (21, 0)
+    assert not any(row.seen for row in rows)
+    assert found.mape < 0.06 and abs(found.bias) < 0.02
+
+
 def test_zero_bubble_runs_are_simulated_and_the_better_schedule_is_found() -> None:
     """Qi et al., arXiv 2401.10241, table 4: ZB-1p beats 1F1B in each of six settings."""
     rows = validation.validate(cases.load(validation.folder() / "zero_bubble.yaml"))
