@@ -32,8 +32,8 @@ from sim.units import GIGA, Bytes, Seconds
 from sim.workload.workload import Workload
 
 PARTITIONS = ("transformer-only", "embedding-as-layer")
-"""How layers are divided among stages: by their number alone, or with embedding and loss counted as one layer each (Megatron-LM's
---account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
+"""How layers are divided among stages: by their number alone, or with embedding and loss counted as one layer each
+(Megatron-LM's --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split)."""
 
 
 class CaseConfigFacts(ConfigFacts):

@@ -101,13 +101,17 @@ def stack_of(case: Case, mode: str) -> tuple[str, Stack, bool]:
     """(name, stack, whether it was fitted to this case) for a case. Raises HolmesError for an unknown mode.
 
     Stacks are fitted with formulas, so a case with measured compute (`--profile`) uses the default. The facts of a stack are
-    known and not fitted, so an honest prediction with the default constants keeps them.
+    known and not fitted, so a prediction with the default constants keeps them. A stack that is not in the catalogue has the
+    facts of another version of the same software, if there is one (`catalog.stack_family`).
     """
     if mode not in STACKS:
         raise HolmesError(f"stack {mode!r} is unknown; known: {', '.join(STACKS)}")
-    if mode == "default" or case.stack not in catalog.names("stacks") or _is_measured(case):
+    known = catalog.stack_family(case.stack)
+    if known is None or _is_measured(case):
         return "default", DEFAULT, False
-    facts = catalog.stack_facts(case.stack)
+    facts = catalog.stack_facts(known)
+    if mode == "default" or known != case.stack or not facts.cases:
+        return "default", facts.unfitted(), False
     if mode == "fitted":
         return case.stack, facts.stack(facts.fitted), case.id in facts.cases
     for one in facts.held_out:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sim import collectives
 from sim.errors import NotDefined
 from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Nic, Node, Trunk
-from sim.hardware.device_spec import DeviceSpec, GemmCurve
+from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.topology import Topology
 from sim.plan.derived_groups import gradient_groups
@@ -42,8 +42,7 @@ def device(name: str = "ideal", speed: float = 1e14, memory_bandwidth: float = 1
         "memory": 80e9,
         "host_bandwidth": 1e11,
         "gemm": GemmCurve(0.0, 1.0, 1.0),
-        "attention_forward": 1.0,
-        "attention_backward": 1.0,
+        "attention": AttentionRates(1.0, 1.0),
         "elementwise_efficiency": 1.0,
     }
     return DeviceSpec(name=name, memory_bandwidth=memory_bandwidth, **(ideal | facts))

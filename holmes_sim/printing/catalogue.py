@@ -60,7 +60,7 @@ def catalogue(kind: str) -> Table:
         table = stack_table()
         for name in catalog.names(kind):
             known = catalog.stack_facts(name)
-            errors = (known.error.default, known.error.fitted, known.error.held_out)
+            errors = (known.error.default, known.error.fitted, known.error.held_out) if known.error else None
             fitted = tuple(known.fitted.model_fields_set)
             add_stack(table, name, known.stack(known.fitted), fitted, len(known.cases), families(known.held_out), errors)
         return table

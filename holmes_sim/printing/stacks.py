@@ -23,11 +23,19 @@ def stack_table() -> Table:
 
 
 def add_stack(
-    table: Table, name: str, stack: Stack, fitted: Iterable[str], cases: int, groups: int, errors: tuple[float, float, float]
+    table: Table,
+    name: str,
+    stack: Stack,
+    fitted: Iterable[str],
+    cases: int,
+    groups: int,
+    errors: tuple[float, float, float] | None,
 ) -> None:
-    """Add a row: the fitted constants, and mean absolute errors with the default, with the fit, and on held-out groups."""
+    """Add a row: the fitted constants, and mean absolute errors with the default, with the fit, and on held-out groups.
+
+    `errors` is None for a stack of which only facts are known."""
     numbers = _listed(stack, (number for number in NUMBERS if number in fitted))
-    table.add_row(name, str(cases), str(groups or ""), numbers, *(f"{error:.1%}" for error in errors))
+    table.add_row(name, str(cases), str(groups or ""), numbers, *(f"{error:.1%}" for error in errors or ()))
 
 
 def families(held_out: Iterable[HeldOut | HeldOutFacts]) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
+from sim.hardware.stack import overlaps_tensor_parallel
 from sim.plan import schedules
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
@@ -50,6 +51,7 @@ class Shape:
     ep: int = 1
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
+    tp_overlap: bool = False
 
     @property
     def slots(self) -> int:
@@ -94,6 +96,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         recompute=shape.recompute,
         overlap_param_gather=shape.overlap_param_gather,
         sequence_parallel=shape.tp > 1,
+        tp_overlap=shape.tp_overlap,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
     )
 
@@ -198,6 +201,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
     replica's batch, or all divisors with `every_size`. Raises Infeasible where there is none."""
     found = False
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
+    stack, fleet = request.topology.stack, request.topology.fleet
     _check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
         for dp in _data_degrees(request, tp, across):
@@ -207,7 +211,10 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
-                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
+                    yield Shape(
+                        tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards,
+                        tp_overlap=overlaps_tensor_parallel(stack, fleet, tp),
+                    )  # fmt: skip
     if not found:
         raise Infeasible(_why_none(request))
 

@@ -209,6 +209,7 @@ def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
         microbatch_size=config.microbatch_size,
         recompute=config.recompute,
         sequence_parallel=config.sequence_parallel and tp > 1,
+        tp_overlap=config.tp_overlap,
         attention=config.attention,
         gradient_precision=config.gradient_precision,
     )

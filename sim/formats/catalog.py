@@ -81,6 +81,14 @@ def stack_facts(name: str) -> StackFacts:
     return _facts("stacks", name, StackFacts)
 
 
+def stack_family(name: str) -> str | None:
+    """The stack of that name, or else the newest one whose name differs in its version only (the text after the last hyphen);
+    None if there is none."""
+    known = names("stacks")
+    related = [one for one in known if one.rpartition("-")[0] == name.rpartition("-")[0]]
+    return name if name in known else max(related, default=None)
+
+
 def device(name: str) -> DeviceSpec:
     """A device of the catalogue, at the rates of the default stack."""
     return device_facts(name).spec()

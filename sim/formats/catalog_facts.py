@@ -24,7 +24,7 @@ from sim.formats.fields import (
     Time,
     Whole,
 )
-from sim.hardware.device_spec import DeviceSpec, GemmCurve
+from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
 from sim.workload.model import MLP_KINDS, Model
@@ -41,11 +41,23 @@ class GemmFacts(StrictModel):
     tile: tuple[Count, Count] = (128, 256)
 
 
-class AttentionFacts(StrictModel):
-    """Share of the dense peak FLOP/s that a fused attention kernel reaches; only the FLOPs of causal attention count."""
+class AttentionRateFacts(StrictModel):
+    """Share of the dense peak FLOP/s that a fused attention kernel reaches; only the FLOPs of causal attention count.
+    Sequences of `half_length` tokens reach half of it; 0: all sequences reach it."""
 
     forward_efficiency: Share
     backward_efficiency: Share
+    half_length: Whole = 0
+
+    def rates(self) -> AttentionRates:
+        """The rates of the simulator."""
+        return AttentionRates(self.forward_efficiency, self.backward_efficiency, float(self.half_length))
+
+
+class AttentionFacts(AttentionRateFacts):
+    """Attention kernels of most software. `newest`: those of software that runs the newest kernels of this device."""
+
+    newest: AttentionRateFacts | None = None
 
 
 class DeviceFacts(StrictModel):
@@ -60,6 +72,7 @@ class DeviceFacts(StrictModel):
     memory_bandwidth: Rate
     host_bandwidth: Rate
     gemm: GemmFacts
+    gemm_fp8: GemmFacts | None = None
     attention: AttentionFacts
     elementwise_efficiency: Share
     watts: Power | None = None
@@ -89,8 +102,9 @@ class DeviceFacts(StrictModel):
             memory_bandwidth=self.memory_bandwidth,
             host_bandwidth=self.host_bandwidth,
             gemm=GemmCurve(**self.gemm.model_dump()),
-            attention_forward=self.attention.forward_efficiency,
-            attention_backward=self.attention.backward_efficiency,
+            gemm_fp8=GemmCurve(**self.gemm_fp8.model_dump()) if self.gemm_fp8 else None,
+            attention=self.attention.rates(),
+            newest_attention=self.attention.newest.rates() if self.attention.newest else None,
             elementwise_efficiency=self.elementwise_efficiency,
             watts=self.watts,
             idle_watts=self.idle_watts,

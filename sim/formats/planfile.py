@@ -21,6 +21,7 @@ from sim.formats.fields import Count, Flag, StrictModel, Whole
 from sim.formats.topology import from_document, workload_facts, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
+from sim.hardware.stack import overlaps_tensor_parallel
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
@@ -250,7 +251,9 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):
         values = data.config.model_dump()
-        own = {"num_microbatches": tuple(values["num_microbatches"]), "all_reduces": topology.stack.all_reduces}
+        stack, batches = topology.stack, tuple(values["num_microbatches"])
+        overlaps = overlaps_tensor_parallel(stack, topology.fleet, values["tp"])
+        own = {"num_microbatches": batches, "all_reduces": stack.all_reduces, "tp_overlap": overlaps}
         config = ParallelConfig(**values | own)
     with _at(document, ()):
         return Plan(

@@ -53,6 +53,9 @@ class StackConstants(StrictModel):
     runs: Whole = 0
     blocking: Flag = False
     all_reduces: Flag = False
+    tp_overlap: Flag = False
+    newest_attention: Flag = False
+    fused_accumulation: Flag = False
     fitted: StackNumbers
 
     def stack(self, numbers: StackNumbers | None = None) -> Stack:
@@ -85,7 +88,7 @@ class HeldOutFacts(StrictModel):
 
 
 class StackFacts(StackConstants):
-    """A software stack that `holmes-sim calibrate` fitted to `cases`.
+    """A software stack that `holmes-sim calibrate` fitted to `cases`; without cases, only its facts are known.
 
     The source of a fact is in `sources`. `fits` names the numbers to fit; without it, they are those to which the steps are
     most sensitive."""
@@ -93,6 +96,7 @@ class StackFacts(StackConstants):
     format: Literal["holmes-sim/stack/1"]
     fits: list[NumberName] = Field([], max_length=4)
     sources: dict[str, str] = Field({})
-    error: StackErrors
-    cases: list[str]
+    fitted: StackNumbers = Field(StackNumbers())
+    error: StackErrors | None = None
+    cases: list[str] = Field([])
     held_out: list[HeldOutFacts] = Field([])

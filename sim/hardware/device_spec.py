@@ -26,12 +26,36 @@ class GemmCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionRates:
+    """Shares of the dense peak that a fused attention core reaches; only the FLOPs of causal attention count.
+
+    A sequence of s tokens reaches s / (s + half_length) of a share, so `half_length` tokens reach half of it."""
+
+    forward: float
+    backward: float
+    half_length: float = 0.0
+
+    def share(self, seq_len: int, backward: bool) -> float:
+        """Share of the peak for sequences of `seq_len` tokens."""
+        return (self.backward if backward else self.forward) * seq_len / (seq_len + self.half_length)
+
+    def scaled(self, factor: float) -> AttentionRates:
+        """The rates times a factor."""
+        return AttentionRates(self.forward * factor, self.backward * factor, self.half_length)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSpec:
     """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
 
+    `gemm` is for products of all precisions except fp8, which has `gemm_fp8`; without it `gemm`, at the peak of fp8.
+    `attention` is for the kernels of most software; `newest_attention` for FlashAttention-3, cuDNN and later ones, where they
+    are faster (`Stack.newest_attention` says which ones run).
+
     `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. In a pipeline,
     `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
-    kernel before it launches the next, so that its time adds to the device's. `step` is host time once per optimizer step,
+    kernel before it launches the next, so that its time adds to the device's. If `fused_accumulation`, the product
+    that computes a weight's gradient adds it to the accumulated one. `step` is host time once per optimizer step,
     while the device waits; `update_bytes` is bytes moved through memory for each parameter that the rank holds, once per step,
     beside the optimizer's own (norm and clipping of gradients, copies, zeroing). `watts` is the power while it computes,
     `idle_watts` while it waits, `price` its rent; None means unknown.
@@ -45,15 +69,17 @@ class DeviceSpec:
     memory_bandwidth: BytesPerSecond
     host_bandwidth: BytesPerSecond
     gemm: GemmCurve
-    attention_forward: float
-    attention_backward: float
+    attention: AttentionRates
     elementwise_efficiency: float
+    gemm_fp8: GemmCurve | None = None
+    newest_attention: AttentionRates | None = None
     watts: Watts | None = None
     launch: Seconds = 0.0
     step: Seconds = 0.0
     launch_per_rank: Seconds = 0.0
     update_bytes: Bytes = 0.0
     blocking: bool = False
+    fused_accumulation: bool = False
     profile: Profile | None = None
     idle_watts: Watts | None = None
     price: UsdPerSecond | None = None
@@ -70,6 +96,20 @@ class DeviceSpec:
         """
         names = [name for name, _ in self.peak]
         return next((name for name in (precision, *(("fp32",) if precision == "tf32" else ())) if name in names), "")
+
+    def curve_of(self, precision: str) -> GemmCurve:
+        """The curve of matrix products at a precision."""
+        return self.gemm_fp8 if precision == "fp8" and self.gemm_fp8 else self.gemm
+
+    def attention_of(self, precision: str) -> AttentionRates:
+        """Rates of attention beside products of a precision. Software that trains in fp8 is built on Transformer Engine, which
+        runs the newest kernels (transformer_engine/pytorch/attention, cuDNN)."""
+        return self.newest_attention if precision == "fp8" and self.newest_attention else self.attention
+
+    def fuses_accumulation(self, precision: str) -> bool:
+        """Whether products add gradients to the accumulated ones; under fp8 they do (as Megatron-LM sets up Transformer
+        Engine, `fuse_wgrad_accumulation`)."""
+        return self.fused_accumulation or precision == "fp8"
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision (tf32 falls back to fp32, see `runs`); raises PlanError if the device has none."""

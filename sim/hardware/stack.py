@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sim.hardware.cluster import Cluster, Fleet
-from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.device_spec import DeviceSpec, GemmCurve
 from sim.hardware.link_spec import LinkSpec
 from sim.units import Bytes, Seconds
 
@@ -22,7 +22,7 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 """Numbers that are seconds."""
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
-FACTS = ("blocking", "all_reduces")
+FACTS = ("blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation")
 """What is read in a software's source or in how it was started, and not fitted."""
 
 
@@ -35,7 +35,10 @@ class Stack:
     `update_bytes` is bytes moved per parameter and step beside the optimizer (`DeviceSpec`).
 
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
-    Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients (`ParallelConfig`).
+    Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
+    parallelism overlap the products beside them, over NVLink (both: `ParallelConfig`). `newest_attention`: attention runs the
+    newest kernels of a device. `fused_accumulation`: gradients are accumulated by the products that compute them (both:
+    `DeviceSpec`).
     """
 
     gemm: float = 1.0
@@ -49,26 +52,32 @@ class Stack:
     update_bytes: Bytes = 0.0
     blocking: bool = False
     all_reduces: bool = False
+    tp_overlap: bool = False
+    newest_attention: bool = False
+    fused_accumulation: bool = False
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""
-        curve = isolated.gemm
+        attention = isolated.newest_attention if self.newest_attention and isolated.newest_attention else isolated.attention
+        newest = isolated.newest_attention
         return replace(
             isolated,
-            gemm=replace(
-                curve,
-                compute_efficiency=curve.compute_efficiency * self.gemm,
-                memory_efficiency=curve.memory_efficiency * self.gemm,
-            ),
-            attention_forward=isolated.attention_forward * self.attention,
-            attention_backward=isolated.attention_backward * self.attention,
+            gemm=self._products(isolated.gemm),
+            gemm_fp8=self._products(isolated.gemm_fp8) if isolated.gemm_fp8 else None,
+            attention=attention.scaled(self.attention),
+            newest_attention=newest.scaled(self.attention) if newest else None,
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,
             launch=self.launch,
             launch_per_rank=self.launch_per_rank,
             step=self.step,
             update_bytes=self.update_bytes,
             blocking=self.blocking,
+            fused_accumulation=self.fused_accumulation,
         )
+
+    def _products(self, curve: GemmCurve) -> GemmCurve:
+        compute, memory = curve.compute_efficiency * self.gemm, curve.memory_efficiency * self.gemm
+        return replace(curve, compute_efficiency=compute, memory_efficiency=memory)
 
     def link(self, isolated: LinkSpec) -> LinkSpec:
         """The link at the rates that a step with this software reaches; no scaled efficiency exceeds both 1 and its isolated
@@ -94,6 +103,14 @@ def applied(stack: Stack, fleet: Fleet) -> Fleet:
     shares = {name: getattr(stack, name) / getattr(DEFAULT, name) for name in SHARES}
     change = replace(stack, **shares, launch_per_rank=stack.launch_per_rank if _several_nodes(fleet) else 0.0)
     return replace(fleet, clusters=tuple(_cluster(change, cluster) for cluster in fleet.clusters))
+
+
+def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
+    """Whether collectives of tensor parallelism overlap products: the software does it, and every node joins its devices by
+    NVLink, which Transformer Engine's user buffers need. A group over several nodes does not overlap."""
+    nodes = [cluster.node for cluster in fleet.clusters if cluster.node.count > 1]
+    joined = all(node.intra_node.name.startswith("nvlink") for node in nodes)
+    return stack.tp_overlap and joined and tp <= max((node.count for node in nodes), default=1)
 
 
 def _several_nodes(fleet: Fleet) -> bool:

@@ -41,18 +41,26 @@ def _parts(
     """Seconds of forward, input gradients (B) and weight gradients (W) of kernels that hold `parameters` on this rank.
 
     The backward is split as in arXiv 2401.10241, table 1: of a product's two backward products one belongs to B and one to W,
-    every other kernel's backward to B, the accumulation of gradients to W.
+    every other kernel's backward to B, the accumulation of gradients to W: a pass of its own, or in the product's result
+    (Megatron-LM's gradient_accumulation_fusion).
     """
     precision, nbytes = workload.precision, workload.bytes_per_value
     forward = sum(forward_seconds(k, device, precision, nbytes, config.attention) for k in kernels)
     inputs = sum(input_gradient_seconds(k, device, precision, nbytes, config.attention) for k in kernels)
-    weights = sum(weight_gradient_seconds(k, device, precision, nbytes) for k in kernels)
-    return forward, inputs, weights + pass_seconds(accumulated(parameters, workload, config), device)
+    fused = device.fuses_accumulation(precision)
+    added = accumulated(device, workload, config) if fused else 0.0
+    weights = sum(weight_gradient_seconds(k, device, precision, nbytes, added) for k in kernels)
+    if not fused:
+        weights += pass_seconds(accumulated(device, workload, config) * parameters, device)
+    return forward, inputs, weights
 
 
-def accumulated(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:
-    """Bytes moved to add the gradients of `parameters` to the accumulated ones."""
-    return (workload.bytes_per_value + 2.0 * GRADIENT_BYTES[config.gradient_precision]) * parameters
+def accumulated(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> Bytes:
+    """Bytes moved for each parameter to add its gradient to the accumulated one, beside those of the gradient's product.
+
+    The accumulated gradient is read and written; the new one is read, or if accumulation is fused, not written."""
+    own = -workload.bytes_per_value if device.fuses_accumulation(workload.precision) else workload.bytes_per_value
+    return own + 2.0 * GRADIENT_BYTES[config.gradient_precision]
 
 
 def _launched(device: DeviceSpec, config: ParallelConfig, forward: Seconds, backward: Seconds) -> tuple[Seconds, Seconds]:
@@ -165,6 +173,12 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
     return forward, inputs + weights
 
 
+def head_workload(workload: Workload) -> Workload:
+    """The workload with the precision of the logits: bf16 under fp8, which is for the products of layers only (Transformer
+    Engine; Megatron-LM keeps the output layer in bf16)."""
+    return replace(workload, precision="bf16") if workload.precision == "fp8" else workload
+
+
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of final norm, logits and loss for one microbatch."""
     forward, inputs, weights = head_parts(device, workload, config)
@@ -175,8 +189,8 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
     """(forward, input gradients, weight gradients) of final norm, logits and loss: `head_seconds` with a split backward."""
     row = measured(device, workload, config)
-    parameters = head_parameters(workload, config)
-    forward, inputs, weights = _parts(last_kernels(workload, config), parameters, device, workload, config)
+    parameters, priced = head_parameters(workload, config), head_workload(workload)
+    forward, inputs, weights = _parts(last_kernels(workload, config), parameters, device, priced, config)
     if row and row.head:
         forward, backward = row.head
         weights *= backward / (inputs + weights)
@@ -205,6 +219,8 @@ class KernelTime:
 def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[KernelTime, ...]:
     """The kernels that `layer_seconds` adds up (by formula, without recomputation), one for each name, in order."""
     precision, nbytes, kernels = workload.precision, workload.bytes_per_value, rank_kernels(workload, config)
+    added = accumulated(device, workload, config) if device.fuses_accumulation(precision) else 0.0
+    gradients = functools.partial(backward_seconds, added=added)
     times = []
     for name in dict.fromkeys(kernel.name for kernel in kernels):
         same = tuple(kernel for kernel in kernels if kernel.name == name)
@@ -212,7 +228,7 @@ def kernel_times(device: DeviceSpec, workload: Workload, config: ParallelConfig)
         def seconds(run: Callable[..., Seconds], on: DeviceSpec, same: tuple[Kernel, ...] = same) -> Seconds:
             return sum(run(kernel, on, precision, nbytes, config.attention) for kernel in same)
 
-        forward, backward = (functools.partial(seconds, run) for run in (forward_seconds, backward_seconds))
+        forward, backward = functools.partial(seconds, forward_seconds), functools.partial(seconds, gradients)
         times.append(KernelTime(name, forward(device), _limit(forward, device), backward(device), _limit(backward, device)))
     *_, accumulation = _parts((), layer_parameters(workload, config), device, workload, config)
     return (*times, KernelTime("gradients", 0.0, "", accumulation, "memory"))

@@ -43,15 +43,17 @@ softmax twice in and once out, products three times in. At 4 bytes Megatron-LM's
 mask of dropout adds one byte a score."""
 
 
-def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int) -> Seconds:
-    """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision."""
-    curve = device.gemm
+def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
+    """Seconds of a (batch of) matrix products on a device; raises PlanError where it has no peak for the precision.
+
+    `added`: bytes that each value of the result moves beside its own, where it is added to one in memory."""
+    curve = device.curve_of(precision)
     rows, columns = curve.tile
     tiles = math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
     waves = math.ceil(tiles / device.compute_units)
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
     flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
-    moved = gemm.values * nbytes
+    moved = gemm.values * nbytes + added * gemm.m * gemm.n
     share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.compute_efficiency
     busy = max(
         flops / (device.peak_of(precision) * share),
@@ -87,7 +89,7 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     peak = device.peak_of(dtype if precision in ("fp16", "bf16", "fp8") else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
-        return flops / (peak * (device.attention_backward if backward else device.attention_forward))
+        return flops / (peak * device.attention_of(precision).share(core.seq_len, backward))
     rate = peak * device.gemm.compute_efficiency
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
@@ -112,17 +114,19 @@ def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, n
     return pass_seconds(PASS_BACKWARD * kernel.moved, device)
 
 
-def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int) -> Seconds:
-    """Seconds of the gradient of a kernel's weight: one product of a Gemm, 0 for any other kernel."""
+def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:
+    """Seconds of the gradient of a kernel's weight: one product of a Gemm (`added` as in `gemm_seconds`), 0 for any other."""
     if isinstance(kernel, Gemm):
-        return gemm_seconds(Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count), device, precision, nbytes)
+        return gemm_seconds(Gemm(kernel.name, kernel.k, kernel.n, kernel.m, kernel.count), device, precision, nbytes, added)
     return 0.0
 
 
-def backward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
-    """Seconds of a kernel's backward: gradients of input and weight."""
+def backward_seconds(
+    kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str, added: Bytes = 0.0
+) -> Seconds:
+    """Seconds of a kernel's backward: gradients of input and weight (`added` as in `gemm_seconds`)."""
     inputs = input_gradient_seconds(kernel, device, precision, nbytes, attention)
-    return inputs + weight_gradient_seconds(kernel, device, precision, nbytes)
+    return inputs + weight_gradient_seconds(kernel, device, precision, nbytes, added)
 
 
 def kernel_seconds(kernel: Kernel, device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:

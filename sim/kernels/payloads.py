@@ -47,11 +47,15 @@ def tensor_collectives(
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
     behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
-    Experts gather and scatter the tokens that were dispatched to them, in place of the MLP's collectives (the alltoall
-    dispatcher of Megatron-Core, expert tensor parallel as wide as tp)."""
+    With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
+    collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
+    initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts gather and scatter the
+    tokens that were dispatched to them, in place of the MLP's collectives (the alltoall dispatcher of Megatron-Core, expert
+    tensor parallel as wide as tp), and these do not overlap."""
     if config.tp == 1:
         return ()
     payload = activation_bytes(workload, config)
+    exposed = 1 / config.tp if config.tp_overlap else 1.0
     once = layers * (2 if backward and config.recompute == "full" else 1)
     rounds = 2 * once
     ends = int(first and not backward) + int(last and backward)
@@ -62,8 +66,8 @@ def tensor_collectives(
         rounds -= 0 if workload.model.shared_ffn_hidden else once
         chosen = payload * workload.model.experts_per_token
         routed = (("all_gather", chosen, float(once)), ("reduce_scatter", chosen, float(once)))
-    gathers = rounds + int(last and not backward) + int(first and backward)
-    return (("all_gather", payload, float(gathers)), ("reduce_scatter", payload, float(rounds + ends)), *routed)
+    gathers = exposed * rounds + int(last and not backward) + int(first and backward)
+    return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * rounds + ends), *routed)
 
 
 def ring_exchanges(

@@ -32,8 +32,8 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
-    `all_reduces` is a fact of the software (`sim.hardware.stack`): ZeRO 1 sums whole gradients on every rank and drops what
-    others own.
+    Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
+    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them.
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -55,6 +55,7 @@ class ParallelConfig:
     attention: str = "flash"
     gradient_precision: str = "fp32"
     all_reduces: bool = False
+    tp_overlap: bool = False
 
     def __post_init__(self) -> None:
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):

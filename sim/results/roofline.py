@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from sim.analytic import stage_costs
 from sim.hardware.device_spec import DeviceSpec
 from sim.kernels import compute, formulas
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel
+from sim.workload.workload import Workload
 
 FEW = 4
 """Maximum number of non-contiguous stages that a label lists; a guess at what fits a chart."""
@@ -80,8 +82,10 @@ def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
     workload, config = plan.workload, replace(plan.config, recompute="none")
     stages = sorted(stage for pp_rank in pp_ranks for stage in plan.stages_of(pp_rank))
     kernels = compute.rank_kernels(workload, config)
+    products = _points(workload, config, device, (kernel for kernel in kernels if isinstance(kernel, Gemm)))
     if plan.config.num_stages - 1 in stages:
-        kernels += compute.last_kernels(workload, config)
+        last = (kernel for kernel in compute.last_kernels(workload, config) if isinstance(kernel, Gemm))
+        products += _points(compute.head_workload(workload), config, device, last)
     runs = device.runs(workload.precision)
     return Roofline(
         device.name,
@@ -89,14 +93,14 @@ def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
         device.peak_of(runs),
         device.memory_bandwidth,
         device.memory_bandwidth * device.elementwise_efficiency,
-        _points(plan, device, (kernel for kernel in kernels if isinstance(kernel, Gemm))),
-        _points(plan, device, (kernel for kernel in kernels if isinstance(kernel, Attention))),
+        products,
+        _points(workload, config, device, (kernel for kernel in kernels if isinstance(kernel, Attention))),
         _stages(plan, device, stages),
         compute.measured(device, workload, config) is not None,
     )
 
 
-def _points(plan: Plan, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[Point, ...]:
+def _points(workload: Workload, config: ParallelConfig, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[Point, ...]:
     """One point for all kernels of a name."""
     found: dict[str, list[Kernel]] = {}
     for kernel in kernels:
@@ -104,8 +108,8 @@ def _points(plan: Plan, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[
     return tuple(
         Point(
             name,
-            *_work(plan, own),
-            sum(sum(formulas.kernel_seconds(kernel, device, plan.workload, plan.config)) for kernel in own),
+            *_work(workload, config, own),
+            sum(sum(formulas.kernel_seconds(kernel, device, workload, config)) for kernel in own),
         )
         for name, own in found.items()
     )
@@ -141,12 +145,12 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     )
     flops = moved = 0.0
     for times, kernels, parameters in parts:
-        done, read = _work(plan, kernels)
+        done, read = _work(workload, config, kernels)
         flops += times * done
-        moved += times * (read + compute.accumulated(parameters, workload, config))
+        moved += times * (read + compute.accumulated(device, workload, config) * parameters)
     return Point(_named(group), flops, moved, sum(stage_costs.compute_seconds(device, workload, config, layers, first, last)))
 
 
-def _work(plan: Plan, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:
-    flops, moved = zip(*(formulas.kernel_work(kernel, plan.workload, plan.config) for kernel in kernels), strict=True)
+def _work(workload: Workload, config: ParallelConfig, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:
+    flops, moved = zip(*(formulas.kernel_work(kernel, workload, config) for kernel in kernels), strict=True)
     return sum(flops), sum(moved)

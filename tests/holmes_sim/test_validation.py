@@ -65,7 +65,7 @@ def test_uneven_stages_and_replicas_on_named_clusters_are_kept() -> None:
 
 
 def test_layers_that_do_not_divide_leave_the_last_stage_short() -> None:
-    """BLOOM's chronicle (prequel, 27 February 2022) of 78 layers on 12 stages: "the last stage has 1 block, while the rest have 7"."""
+    """BLOOM's chronicle (prequel, 27 February 2022) of 78 layers: "the last stage has 1 block, while the rest have 7"."""
     found = {case.id: case for case in cases.load(validation.folder() / "unseen" / "bloom_tp.yaml")}
     plan = found["bloom-78l-13824h-64a-g384-tp4pp12-mb2-gb2048"].plan
     assert plan is not None and [stage.layers for stage in plan.stages] == [7] * 11 + [1]

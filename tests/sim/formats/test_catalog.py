@@ -88,7 +88,7 @@ def test_rates_and_memory_of_a_device_are_plausible(name: str) -> None:
 def test_the_efficiencies_of_a_device_are_shares_and_only_fitted_ones_exceed_one(name: str) -> None:
     device, sources = catalog.device(name), catalog.device_facts(name).sources
     fitted = "fit" in sources["gemm"] or "the curve of" in sources["gemm"]
-    for share in (device.attention_forward, device.attention_backward, device.elementwise_efficiency):
+    for share in (device.attention.forward, device.attention.backward, device.elementwise_efficiency):
         assert 0 < share <= 1
     assert 0 < device.gemm.compute_efficiency <= 1 or fitted
     assert 0 < device.gemm.memory_efficiency <= 1 or fitted

@@ -55,7 +55,7 @@ def test_a_device_may_be_given_by_its_facts(tmp_path: Path) -> None:
     curve = (device.gemm.launch, device.gemm.compute_efficiency, device.gemm.memory_efficiency)
     assert curve == pytest.approx((0.0, 0.5 * DEFAULT.gemm, 1.0 * DEFAULT.gemm))
     assert (device.launch, device.step) == (DEFAULT.launch, DEFAULT.step)
-    shares = (device.attention_forward, device.attention_backward, device.elementwise_efficiency)
+    shares = (device.attention.forward, device.attention.backward, device.elementwise_efficiency)
     assert shares == pytest.approx((0.25 * DEFAULT.attention, 0.2 * DEFAULT.attention, 0.75 * DEFAULT.elementwise))
 
 

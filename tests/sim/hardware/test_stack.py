@@ -11,7 +11,7 @@ from holmes_sim import cases
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.formats import catalog
-from sim.hardware.device_spec import GemmCurve
+from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT, NUMBERS, SHARES, Stack, applied
 from sim.plan.plan import with_stack
 from tests import builders
@@ -21,10 +21,10 @@ BLOOM = Path(__file__).parents[3] / "validation" / "bloom.yaml"
 
 
 def test_a_device_reaches_a_share_of_each_isolated_rate() -> None:
-    isolated = builders.device(gemm=GemmCurve(1e-6, 0.8, 0.6), attention_forward=0.4, attention_backward=0.3)
+    isolated = builders.device(gemm=GemmCurve(1e-6, 0.8, 0.6), attention=AttentionRates(0.4, 0.3))
     found = Stack(gemm=0.5, attention=0.25, elementwise=0.75, launch=1e-3, step=2e-3, blocking=True).device(isolated)
     assert (found.gemm.launch, found.gemm.compute_efficiency, found.gemm.memory_efficiency) == (1e-6, 0.4, 0.3)
-    assert (found.attention_forward, found.attention_backward) == (0.1, 0.075)
+    assert found.attention == AttentionRates(0.1, 0.075)
     assert (found.elementwise_efficiency, found.launch, found.step, found.blocking) == (0.75, 1e-3, 2e-3, True)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sim.formats.catalog import device as device_of
 from sim.formats.catalog import model as model_of
-from sim.hardware.device_spec import GemmCurve
+from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.kernels import compute, formulas
 from sim.plan.parallel_config import ParallelConfig
 from sim.workload.kernels import Attention
@@ -50,7 +50,7 @@ def test_the_host_takes_its_time_once_a_step() -> None:
 
 def test_a_gradient_is_read_as_it_comes_and_read_and_written_as_it_is_kept() -> None:
     """2 + 2 x 4 bytes a parameter against 2 + 2 x 2."""
-    device = builders.device(speed=1e30, memory_bandwidth=1e9, attention_forward=1e30, attention_backward=1e30)
+    device = builders.device(speed=1e30, memory_bandwidth=1e9, attention=AttentionRates(1e30, 1e30))
     workload = Workload(builders.model(hidden=96), 8, 64)
     wide, narrow = (
         compute.layer_seconds(device, workload, ParallelConfig(gradient_precision=kind))[1] for kind in ("fp32", "bf16")
@@ -117,7 +117,7 @@ def test_weight_gradients_are_one_product_of_each_and_the_accumulation() -> None
 def test_products_dominate_a_layer_at_peak_and_cost_twice_as_much_backward() -> None:
     """With free memory traffic and attention, a layer takes 24 s b h^2 FLOPs forward and twice that backward."""
     h, s = 1536, 1024
-    device = replace(builders.device(speed=1e12, memory_bandwidth=1e30), attention_forward=1e30, attention_backward=1e30)
+    device = replace(builders.device(speed=1e12, memory_bandwidth=1e30), attention=AttentionRates(1e30, 1e30))
     workload = Workload(builders.model(hidden=h), 8, s)
     forward, backward = compute.layer_seconds(device, workload, ParallelConfig())
     assert forward == pytest.approx(24 * s * h**2 / 1e12 + 6 * LAUNCH, rel=1e-9)

@@ -6,7 +6,7 @@ import pytest
 
 from sim.errors import PlanError
 from sim.formats.catalog import device as device_of
-from sim.hardware.device_spec import GemmCurve
+from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.kernels import formulas
 from sim.workload.kernels import Attention, Gemm
 from tests import builders
@@ -55,7 +55,7 @@ def test_a_precision_without_a_peak_is_refused_with_those_that_have_one() -> Non
 
 def test_fused_attention_counts_the_causal_half_and_two_and_a_half_times_in_the_backward() -> None:
     """2 b a s^2 d FLOPs at half of 1 TFLOP/s."""
-    device = builders.device(speed=1e12, attention_forward=0.5, attention_backward=0.25)
+    device = builders.device(speed=1e12, attention=AttentionRates(0.5, 0.25))
     core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
     forward = 2 * 2 * 8 * 1000**2 * 64 / 0.5e12
     assert formulas.attention_seconds(core, device, "bf16", 2, "flash", False) == pytest.approx(forward, rel=1e-12)
