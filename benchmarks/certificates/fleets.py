@@ -93,8 +93,9 @@ def _software(rng: random.Random) -> dict[str, Any]:
     drawn: dict[str, Any] = {name: round(rng.uniform(*STACK_SHARES), 3) for name in SHARES}
     drawn |= {name: f"{rng.uniform(0, most):.3g} ms" for name, most in STACK_TIMES.items()}
     drawn["update_bytes"] = rng.randint(0, 500)
-    chosen = rng.sample(sorted(drawn), 3)
-    return {"stack": {"name": "drawn", "blocking": rng.random() < 0.2, "fitted": {name: drawn[name] for name in chosen}}}
+    chosen, moved = rng.sample(sorted(drawn), 3), drawn["update_bytes"]
+    facts = {"blocking": rng.random() < 0.2, "tp_overlap": moved % 3 == 0, "fused_accumulation": moved % 2 == 0}
+    return {"stack": {"name": "drawn", **facts, "fitted": {name: drawn[name] for name in chosen}}}
 
 
 def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:

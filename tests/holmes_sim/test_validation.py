@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from holmes_sim import cases, cli, commands, memory_validation, printing, valida
 from holmes_sim.cases import Case
 from sim.engine.engine import simulate
 from sim.errors import HolmesError, TopologyError
+from sim.hardware.stack import DEFAULT
 from sim.kernels import memory
 
 SHIPPED = sorted(validation.folder().glob("*.yaml"))
@@ -77,6 +79,22 @@ def test_steps_of_bloom_at_tp_4_and_2_which_no_stack_was_fitted_to() -> None:
     assert (found.n, found.left_out) == (21, 0)
     assert not any(row.seen for row in rows)
     assert found.mape < 0.06 and abs(found.bias) < 0.02
+
+
+def test_an_unknown_version_of_a_software_has_its_facts_and_no_fit() -> None:
+    case = Case("x", "s", "nemo-26.01", 1.0, None)
+    facts = replace(DEFAULT, tp_overlap=True, newest_attention=True, fused_accumulation=True)
+    assert {validation.stack_of(case, mode) for mode in validation.STACKS} == {("default", facts, False)}
+    assert validation.stack_of(Case("x", "s", "ours", 1.0, None), "fitted") == ("default", DEFAULT, False)
+
+
+def test_nemo_with_default_constants_is_as_good_under_tensor_parallelism_as_without() -> None:
+    """NVIDIA's performance summaries of NeMo 24.07 and 25.11, 16 runs in fp8; no number was fitted to them."""
+    rows = validation.validate(cases.load(validation.folder() / "nvidia_nemo.yaml"), "default")
+    wide = validation.summary(row for row in rows if row.case.plan and row.case.plan.config.tp > 1)
+    narrow = validation.summary(row for row in rows if row.case.plan and row.case.plan.config.tp == 1)
+    assert (wide.n, narrow.n) == (11, 5)
+    assert wide.mape < 0.06 and narrow.mape < 0.06
 
 
 def test_zero_bubble_runs_are_simulated_and_the_better_schedule_is_found() -> None:

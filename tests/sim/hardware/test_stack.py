@@ -12,7 +12,7 @@ from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.formats import catalog
 from sim.hardware.device_spec import AttentionRates, GemmCurve
-from sim.hardware.stack import DEFAULT, NUMBERS, SHARES, Stack, applied
+from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, Stack, applied, overlaps_tensor_parallel
 from sim.plan.plan import with_stack
 from tests import builders
 from tests.builders import cluster, fleet, wire
@@ -73,6 +73,21 @@ def test_the_network_is_delayed_and_the_node_is_not() -> None:
     assert [one.latency for one in slower.protocols] == pytest.approx([one.latency + 3e-5 for one in roce.protocols])
 
 
+@pytest.mark.parametrize(("link", "tp", "overlaps"), [("nvlink4", 8, True), ("nvlink4", 16, False), ("pcie5", 8, False)])
+def test_tensor_parallelism_overlaps_inside_nodes_with_nvlink(link: str, tp: int, overlaps: bool) -> None:
+    machines = fleet(cluster(nodes=2, devices=8, intra_node=catalog.link(link)))
+    assert overlaps_tensor_parallel(replace(DEFAULT, tp_overlap=True), machines, tp) is overlaps
+    assert not overlaps_tensor_parallel(DEFAULT, machines, tp)
+
+
+def test_the_newest_attention_replaces_the_rates_where_a_device_has_one() -> None:
+    newer = builders.device(attention=AttentionRates(0.4, 0.3), newest_attention=AttentionRates(0.6, 0.5, 1000.0))
+    assert Stack(attention=0.5).device(newer).attention == AttentionRates(0.2, 0.15)
+    assert Stack(attention=0.5, newest_attention=True).device(newer).attention == AttentionRates(0.3, 0.25, 1000.0)
+    older = replace(newer, newest_attention=None)
+    assert Stack(attention=0.5, newest_attention=True).device(older).attention == AttentionRates(0.2, 0.15)
+
+
 @pytest.mark.parametrize(("nodes", "seconds"), [(1, 0.0), (2, 1e-3)])
 def test_launches_grow_with_the_ranks_only_where_a_pipeline_may_cross_nodes(nodes: int, seconds: float) -> None:
     machines = fleet(cluster(nodes=nodes, devices=2))
@@ -107,8 +122,9 @@ def test_blocking_launches_cost_as_much_as_measured_on_jean_zay() -> None:
 def test_a_shipped_stack_fits_four_numbers_at_most_and_names_its_cases(name: str) -> None:
     facts = catalog.stack_facts(name)
     assert facts.name == name
-    assert 1 <= len(facts.fitted.model_fields_set) <= 4
-    assert facts.cases
+    assert len(facts.fitted.model_fields_set) <= 4
+    assert bool(facts.cases) == bool(facts.fitted.model_fields_set) == (facts.error is not None)
+    assert set(facts.sources) <= set(FACTS) and (facts.cases or facts.sources)
     assert not facts.fits or set(facts.fits) == facts.fitted.model_fields_set
     for axis in {one.axis for one in facts.held_out}:
         assert sorted(case for one in facts.held_out for case in one.cases if one.axis == axis) == sorted(facts.cases)

@@ -62,6 +62,34 @@ def test_fused_attention_counts_the_causal_half_and_two_and_a_half_times_in_the_
     assert formulas.attention_seconds(core, device, "bf16", 2, "flash", True) == pytest.approx(2.5 * 2 * forward, rel=1e-12)
 
 
+def test_sequences_of_half_length_reach_half_of_the_share_of_attention() -> None:
+    rates = AttentionRates(0.6, 0.5, half_length=1400.0)
+    assert (rates.share(1400, False), rates.share(1400, True)) == (0.3, 0.25)
+    assert rates.share(12600, False) == pytest.approx(0.54, rel=1e-12)
+
+
+def test_fp8_runs_the_newest_attention_and_its_own_curve_of_products() -> None:
+    device = builders.device(
+        peak=(("bf16", 1e12), ("fp8", 2e12)),
+        attention=AttentionRates(0.25, 0.25),
+        newest_attention=AttentionRates(0.5, 0.5),
+        gemm=GemmCurve(0.0, 0.8, 1e9),
+        gemm_fp8=GemmCurve(1e-6, 0.5, 1e9),
+    )
+    core = Attention("a", batch=1, heads=1, kv_heads=1, head_dim=100, seq_len=1000)  # 2e8 FLOPs
+    seconds = [formulas.attention_seconds(core, device, precision, 2, "flash", False) for precision in ("bf16", "fp8")]
+    assert seconds == pytest.approx([2e8 / 0.25e12, 2e8 / 0.5e12], rel=1e-12)
+    products = [formulas.gemm_seconds(Gemm("g", 1000, 1000, 1000), device, precision, 2) for precision in ("bf16", "fp8")]
+    assert products == pytest.approx([2e9 / 0.8e12, 1e-6 + 2e9 / 1e12], rel=1e-9)
+
+
+def test_a_result_that_is_added_in_memory_moves_more_bytes() -> None:
+    """A product of 1,000 x 10 by 10 x 1,000 moves 2 x (10,000 + 10,000 + 1,000,000) bytes, and 6 more for each result."""
+    device = builders.device(speed=1e30, gemm=GemmCurve(0.0, 1.0, 1.0), memory_bandwidth=1e9)
+    assert formulas.gemm_seconds(Gemm("g", 1000, 1000, 10), device, "bf16", 2) == pytest.approx(2.04e-3, rel=1e-12)
+    assert formulas.gemm_seconds(Gemm("g", 1000, 1000, 10), device, "bf16", 2, 6.0) == pytest.approx(8.04e-3, rel=1e-12)
+
+
 def test_unfused_attention_takes_longer_than_fused() -> None:
     core = Attention("a", batch=2, heads=8, kv_heads=8, head_dim=64, seq_len=1000)
     fused, unfused = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -103,6 +104,16 @@ def test_a_layer_takes_two_collectives_each_direction_and_the_ends_one_more() ->
     workload, config = plan.workload, plan.config
     assert payloads.tensor_collectives(workload, config, 3, True, True, False) == (("all_reduce", 64 * 96 * 2.0, 7.0),)
     assert payloads.tensor_collectives(workload, config, 3, False, False, True) == (("all_reduce", 64 * 96 * 2.0, 6.0),)
+
+
+def test_overlapped_tensor_parallelism_counts_one_part_of_tp() -> None:
+    """Three layers at tp 4: 6 gathers and 6 scatters, a quarter of each exposed, and the whole gather of the head's input."""
+    plan = pair(tp=4, layers=(3,), sequence_parallel=True)
+    config, payload = replace(plan.config, tp_overlap=True), 64 * 96 * 2.0
+    found = payloads.tensor_collectives(plan.workload, config, 3, False, True, False)
+    assert found == (("all_gather", payload, 2.5), ("reduce_scatter", payload, 1.5))
+    summed = replace(config, sequence_parallel=False)
+    assert payloads.tensor_collectives(plan.workload, summed, 3, False, False, False) == (("all_reduce", payload, 6.0),)
 
 
 def test_full_recomputation_repeats_the_collectives_of_the_forward() -> None:

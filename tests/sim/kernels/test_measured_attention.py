@@ -1,0 +1,58 @@
+"""Causal attention and fp8 products by the catalogue's rates against measured ones, in microseconds.
+
+Measured by NVIDIA aiconfigurator 095f58a, aic-core/src/aiconfigurator_core/systems/data (Apache-2.0): attention forward of 32
+heads of size 128 (8 key heads) in bf16, by vllm 0.14.0 on H100 and sglang 0.5.14 (trtllm_mha) on B200; fp8 products with the
+cast of their input by TensorRT-LLM 1.3.0rc20."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.formats import catalog
+from sim.hardware.stack import DEFAULT, Stack
+from sim.kernels.formulas import attention_seconds, gemm_seconds
+from sim.workload.kernels import Attention, Gemm
+
+ATTENTION = {
+    "h100-sxm5-80gb": {(4, 2048): 372.9, (2, 4096): 584.5, (1, 8192): 1006.8, (1, 16384): 3793.0},
+    "b200-sxm-180gb": {(4, 2048): 163.5, (2, 4096): 268.2, (1, 8192): 501.5, (1, 16384): 1724.4},
+}
+"""Device -> (sequences, tokens) -> microseconds."""
+FP8 = {
+    "h100-sxm5-80gb": {
+        (2048, 6144, 4096): 105.4, (4096, 12288, 4096): 324.7, (8192, 8192, 8192): 884.9, (4096, 5120, 5120): 208.5,
+        (8192, 10240, 8192): 1075.9,
+    },
+    "b200-sxm-180gb": {
+        (2048, 6144, 4096): 57.7, (4096, 12288, 4096): 168.6, (8192, 8192, 8192): 470.9, (4096, 5120, 5120): 108.5,
+        (8192, 10240, 8192): 667.6,
+    },
+}  # fmt: skip
+"""Device -> (m, n, k) -> microseconds."""
+
+
+def isolated(name: str) -> Stack:
+    return Stack(gemm=1 / DEFAULT.gemm, attention=1 / DEFAULT.attention, newest_attention=True)
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in ATTENTION.items() for row in rows.items()])
+def test_the_newest_attention_takes_what_was_measured(name: str, row: tuple[tuple[int, int], float]) -> None:
+    (sequences, tokens), microseconds = row
+    core = Attention("core", sequences, heads=32, kv_heads=8, head_dim=128, seq_len=tokens)
+    found = attention_seconds(core, isolated(name).device(catalog.device(name)), "bf16", 2, "flash", False)
+    assert found * 1e6 == pytest.approx(microseconds, rel=0.13)
+
+
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in FP8.items() for row in rows.items()])
+def test_fp8_products_take_what_was_measured(name: str, row: tuple[tuple[int, int, int], float]) -> None:
+    (m, n, k), microseconds = row
+    found = gemm_seconds(Gemm("product", m, n, k), isolated(name).device(catalog.device(name)), "fp8", 2)
+    assert found * 1e6 == pytest.approx(microseconds, rel=0.2)
+
+
+def test_fp8_products_on_h800_of_deep_gemm() -> None:
+    """deepseek-ai/DeepGEMM, README of February 2025: TFLOP/s of products with 4,096 rows and k of 7,168 and 16,384."""
+    device = isolated("h800-sxm5-80gb").device(catalog.device("h800-sxm5-80gb"))
+    for n, k, measured in ((2112, 7168, 1058), (7168, 16384, 1358), (4096, 7168, 1304)):
+        found = 2 * 4096 * n * k / gemm_seconds(Gemm("product", 4096, n, k), device, "fp8", 2) / 1e12
+        assert found == pytest.approx(measured, rel=0.2)
