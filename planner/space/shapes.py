@@ -10,11 +10,12 @@ import functools
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
@@ -50,6 +51,7 @@ class Shape:
     ep: int = 1
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
+    memory: MemoryFacts = field(default=MEGATRON, hash=False)
 
     @property
     def slots(self) -> int:
@@ -95,6 +97,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         overlap_param_gather=shape.overlap_param_gather,
         sequence_parallel=shape.tp > 1,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+        memory=shape.memory,
     )
 
 
@@ -207,7 +210,8 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
-                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
+                    yield replace(shape, memory=request.topology.stack.memory)
     if not found:
         raise Infeasible(_why_none(request))
 

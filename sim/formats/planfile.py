@@ -250,8 +250,8 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):
         values = data.config.model_dump()
-        own = {"num_microbatches": tuple(values["num_microbatches"]), "all_reduces": topology.stack.all_reduces}
-        config = ParallelConfig(**values | own)
+        facts = {"all_reduces": topology.stack.all_reduces, "memory": topology.stack.memory}
+        config = ParallelConfig(**values | facts | {"num_microbatches": tuple(values["num_microbatches"])})
     with _at(document, ()):
         return Plan(
             topology=replace(topology, workload=workload),

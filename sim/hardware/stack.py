@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.link_spec import LinkSpec
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.units import Bytes, Seconds
 
 SHARES = ("gemm", "attention", "elementwise", "communication")
@@ -23,7 +24,7 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = ("blocking", "all_reduces")
-"""What is read in a software's source or in how it was started, and not fitted."""
+"""What is read in a software's source or in how it was started, and not fitted: switches. `memory` is another such fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Stack:
     `update_bytes` is bytes moved per parameter and step beside the optimizer (`DeviceSpec`).
 
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
-    Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients (`ParallelConfig`).
+    Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients (`ParallelConfig`). `memory`: what the
+    software keeps beyond Megatron-LM.
     """
 
     gemm: float = 1.0
@@ -49,6 +51,7 @@ class Stack:
     update_bytes: Bytes = 0.0
     blocking: bool = False
     all_reduces: bool = False
+    memory: MemoryFacts = MEGATRON
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""

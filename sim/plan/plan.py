@@ -202,5 +202,5 @@ def with_stack(stack: Stack, plan: Plan) -> Plan:
     Raises PlanError if the topology has a stack of its own, whose rates its fleet has."""
     if plan.topology.stack != DEFAULT:
         raise PlanError(f"stack: topology {plan.topology.name} has a software stack of its own; leave it out here")
-    config = replace(plan.config, all_reduces=stack.all_reduces)
+    config = replace(plan.config, all_reduces=stack.all_reduces, memory=stack.memory)
     return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet), stack=stack))
