@@ -26,11 +26,13 @@ def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 def loss_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Bytes that the loss of one microbatch holds beside its softmax.
 
-    The logits as computed take n b s v / t, and those in fp32 4 b s v / t."""
-    if "fp32_logits" not in config.memory.keeps:
-        return 0.0
+    The logits as computed (n b s v / t) stay until the loss is computed, if the softmax in fp32 is not made in their place.
+    Megatron-LM makes the softmax in the place of the logits in fp32 (megatron/core/tensor_parallel/cross_entropy.py 00611e6e,
+    calculate_predicted_logits); other software holds these as well (4 b s v / t)."""
     tokens = config.microbatch_size * (workload.seq_len // config.cp)
-    return tokens * (workload.model.vocab // config.tp) * (workload.bytes_per_value + 4.0)
+    width = workload.bytes_per_value if workload.bytes_per_value < 4 else 0
+    width += 4 if "fp32_logits" in config.memory.keeps else 0
+    return float(tokens * (workload.model.vocab // config.tp) * width)
 
 
 def parameter_bytes(parameters: float, workload: Workload, config: ParallelConfig) -> Bytes:

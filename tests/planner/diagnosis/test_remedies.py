@@ -75,7 +75,7 @@ CASES = {
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
-        "--schedule 1f1b instead of gpipe, or by 80 GiB more memory on each a100-sxm4-80gb of cluster ib",
+        "--schedule 1f1b instead of gpipe, or by 81 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "activations": (
         shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=4, dp=4, microbatch_size=8, recompute="none")),

@@ -97,7 +97,7 @@ def test_experts_keep_silu_of_every_token_that_they_get() -> None:
 @pytest.mark.parametrize(
     ("keeps", "switches", "more"),
     [
-        ("fp32_logits", {"tp": 2}, 6 * S * 131072 / 2),
+        ("fp32_logits", {"tp": 2}, 4 * S * 131072 / 2),
         ("ddp_buckets", {"dp": 2}, 2 * 1_342_177_280),
         ("ddp_buckets", {}, 0),
         ("ddp_buckets", {"dp": 2, "zero_stage": 1}, 0),
@@ -111,6 +111,21 @@ def test_each_kept_thing_adds_its_bytes(keeps: str, switches: dict[str, Any], mo
     """Of a model of 16 x (4 h^2 + 3 h f) + v h parameters, norms left out."""
     with_it, without = (reserved_gb("1b", 1, MemoryFacts(some), **switches) for some in ((keeps,), ()))
     assert with_it - without == pytest.approx(more / GIGA, rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("precision", "keeps", "bytes_a_logit"),
+    [("bf16", (), 6), ("fp32", (), 4), ("bf16", ("fp32_logits",), 10), ("fp32", ("fp32_logits",), 8)],
+)
+def test_the_loss_holds_logits_beside_its_softmax(precision: str, keeps: tuple[str, ...], bytes_a_logit: int) -> None:
+    """The softmax in fp32, and beside it the logits: in bf16 in Megatron-LM (megatron/core/tensor_parallel/cross_entropy.py
+    00611e6e, calculate_logits_max and calculate_predicted_logits), in bf16 and fp32 in nanotron. fp32 needs no copy."""
+    given, sizes = config(MemoryFacts(keeps)), []
+    for vocab in (131072, 65536):
+        workload = Workload(replace(MODELS["1b"], vocab=vocab), 256, S, precision)
+        states = memory.state_bytes(workload.model.head_parameters, workload, given)
+        sizes.append(memory.rank_bytes(workload, given, 4, 1, False, True) - states)
+    assert (sizes[0] - sizes[1]) / (S * 65536) == pytest.approx(bytes_a_logit)
 
 
 def test_fragmentation_is_a_share_of_waiting_activations() -> None:
