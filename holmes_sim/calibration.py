@@ -22,7 +22,8 @@ from holmes_sim.posterior import gauss_newton, log_steps, posterior, sensitiviti
 from sim.errors import HolmesError
 from sim.formats import catalog
 from sim.formats.documents import to_yaml
-from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, TIMES, Stack
+from sim.formats.stack_facts import written_facts
+from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
 from sim.plan.plan import Plan
 from sim.units import time_text
 
@@ -217,7 +218,7 @@ def written(fit: Fit) -> dict[str, object]:
     return {
         "format": "holmes-sim/stack/1",
         "name": fit.name,
-        **{fact: True for fact in FACTS if getattr(fit.stack, fact)},
+        **written_facts(fit.stack),
         **({"fits": list(fit.numbers)} if fit.named else {}),
         **({"sources": sources} if (sources := _sources(fit.name)) else {}),
         "fitted": _numbers(fit.stack, fit.numbers),

@@ -6,9 +6,10 @@ A layout is called feasible if every rank's memory fits its device, as the plann
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from holmes_sim import validation
 from holmes_sim.cases import Case
 from planner.placement.simulation import fits
 from sim.kernels import memory
@@ -41,6 +42,19 @@ class Outcomes:
         }
 
 
+def under(cases: Iterable[Case], mode: str) -> tuple[Case, ...]:
+    """The cases with plans that keep in memory what their software keeps; "default": what Megatron-LM keeps.
+
+    `mode` is one of `validation.STACKS`: facts are not fitted, so all others give the same."""
+    found = []
+    for case in cases:
+        if case.plan is not None:
+            facts = validation.stack_of(case, mode)[1].memory
+            case = replace(case, plan=replace(case.plan, config=replace(case.plan.config, memory=facts)))
+        found.append(case)
+    return tuple(found)
+
+
 def outcomes(cases: Iterable[Case]) -> Outcomes:
     """Count the outcomes of cases, and those that the planner's test of memory agrees with."""
     known = [case for case in cases if case.outcome]
@@ -64,7 +78,7 @@ def memory_errors(cases: Iterable[Case]) -> tuple[tuple[Case, Bytes, float], ...
 
 
 def _predicted(case: Case, plan: Plan) -> Bytes:
-    peaks = memory.torch_bytes(plan) if case.inside_torch else memory.peak_memory(plan)
+    peaks = memory.reserved_bytes(plan) if case.inside_torch else memory.peak_memory(plan)
     return peaks[0] if case.on_first else max(peaks)
 
 

@@ -17,6 +17,7 @@ from sim.errors import NotDefined
 from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Nic, Node, Trunk
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
+from sim.hardware.memory_facts import KEPT, MemoryFacts
 from sim.hardware.topology import Topology
 from sim.plan.derived_groups import gradient_groups
 from sim.plan.groups import groups_of
@@ -31,6 +32,9 @@ PROTOCOLS = (
     Protocol("switched", 4e-5, 0.0, 0.8, in_switch=True),
 )
 """A library's choice: which one is quickest turns between 2e5 and 6e5 bytes on a wire of 1e11 bytes a second."""
+
+EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25)
+"""Software that keeps whatever software is known to keep."""
 
 
 def device(name: str = "ideal", speed: float = 1e14, memory_bandwidth: float = 1e12, **facts: object) -> DeviceSpec:

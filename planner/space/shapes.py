@@ -10,11 +10,12 @@ import functools
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.hardware.stack import overlaps_tensor_parallel
 from sim.plan import schedules
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
@@ -52,6 +53,7 @@ class Shape:
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
     tp_overlap: bool = False
+    memory: MemoryFacts = field(default=MEGATRON, hash=False)
 
     @property
     def slots(self) -> int:
@@ -98,6 +100,7 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         sequence_parallel=shape.tp > 1,
         tp_overlap=shape.tp_overlap,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+        memory=shape.memory,
     )
 
 
@@ -213,7 +216,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
                     yield Shape(
                         tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards,
-                        tp_overlap=overlaps_tensor_parallel(stack, fleet, tp),
+                        tp_overlap=overlaps_tensor_parallel(stack, fleet, tp), memory=stack.memory,
                     )  # fmt: skip
     if not found:
         raise Infeasible(_why_none(request))

@@ -251,10 +251,9 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):
         values = data.config.model_dump()
-        stack, batches = topology.stack, tuple(values["num_microbatches"])
-        overlaps = overlaps_tensor_parallel(stack, topology.fleet, values["tp"])
-        own = {"num_microbatches": batches, "all_reduces": stack.all_reduces, "tp_overlap": overlaps}
-        config = ParallelConfig(**values | own)
+        stack, overlaps = topology.stack, overlaps_tensor_parallel(topology.stack, topology.fleet, values["tp"])
+        facts = {"all_reduces": stack.all_reduces, "tp_overlap": overlaps, "memory": stack.memory}
+        config = ParallelConfig(**values | facts | {"num_microbatches": tuple(values["num_microbatches"])})
     with _at(document, ()):
         return Plan(
             topology=replace(topology, workload=workload),

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.formats.fields import Factor, Flag, NonNegative, RelativeError, StrictModel, Time, Whole
+from sim.formats.fields import Factor, Flag, Fraction, NonNegative, RelativeError, Size, StrictModel, Time, Whole
+from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, TIMES, Stack
-from sim.units import MICRO
+from sim.units import MEBI, MICRO
 
 
 def _number_name(value: object) -> object:
@@ -19,6 +20,27 @@ def _number_name(value: object) -> object:
 
 
 NumberName = Annotated[str, BeforeValidator(_number_name)]
+
+
+def _kept_name(value: object) -> object:
+    if value not in KEPT:
+        raise ValueError(f"{value!r} is nothing that software is known to keep; known: {', '.join(KEPT)}")
+    return value
+
+
+KeptName = Annotated[str, BeforeValidator(_kept_name)]
+
+
+class StackMemory(StrictModel):
+    """What a software stack keeps in memory beyond Megatron-LM (`sim.hardware.memory_facts`)."""
+
+    keeps: tuple[KeptName, ...] = ()
+    workspace: Size = MEGATRON.workspace
+    fragmentation: Fraction = MEGATRON.fragmentation
+
+    def facts(self) -> MemoryFacts:
+        """The facts of the simulator."""
+        return MemoryFacts(**self.model_dump())
 
 
 class StackNumbers(StrictModel):
@@ -56,16 +78,29 @@ class StackConstants(StrictModel):
     tp_overlap: Flag = False
     newest_attention: Flag = False
     fused_accumulation: Flag = False
+    memory: StackMemory = StackMemory()
     fitted: StackNumbers
 
     def stack(self, numbers: StackNumbers | None = None) -> Stack:
         """The stack of the simulator with the given numbers, or its own, and the facts of this entry."""
         chosen = self.fitted if numbers is None else numbers
-        return replace(chosen.stack(), **{fact: getattr(self, fact) for fact in FACTS})
+        return replace(chosen.stack(), memory=self.memory.facts(), **{fact: getattr(self, fact) for fact in FACTS})
 
     def unfitted(self) -> Stack:
         """The default stack with the facts of this entry."""
         return self.stack(StackNumbers())
+
+
+def written_facts(stack: Stack) -> dict[str, object]:
+    """The facts of a stack as plain data, without those that are as in Megatron-LM."""
+    memory, found = stack.memory, dict[str, object]()
+    if memory.keeps:
+        found["keeps"] = list(memory.keeps)
+    if memory.workspace != MEGATRON.workspace:
+        found["workspace"] = f"{memory.workspace / MEBI:.15g} MiB"
+    if memory.fragmentation:
+        found["fragmentation"] = memory.fragmentation
+    return {fact: True for fact in FACTS if getattr(stack, fact)} | ({"memory": found} if found else {})
 
 
 class StackErrors(StrictModel):

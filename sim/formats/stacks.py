@@ -7,8 +7,7 @@ from pathlib import Path
 from sim.errors import TopologyError
 from sim.formats import catalog
 from sim.formats.documents import check, parse, read_text, suggestion
-from sim.formats.stack_facts import StackConstants, StackFacts
-from sim.hardware.stack import FACTS
+from sim.formats.stack_facts import StackConstants, StackFacts, written_facts
 
 
 def load(name: str, folder: Path = Path()) -> StackConstants:
@@ -28,6 +27,6 @@ def load(name: str, folder: Path = Path()) -> StackConstants:
 
 def kept(given: StackConstants) -> dict[str, object]:
     """A stack as plain data of a topology, without the runs that it was fitted to."""
-    facts = {fact: True for fact in FACTS if getattr(given, fact)}
+    facts = written_facts(given.stack())
     runs = len(given.cases) if isinstance(given, StackFacts) else given.runs
     return {"name": given.name, **({"runs": runs} if runs else {}), **facts, "fitted": given.fitted.written()}

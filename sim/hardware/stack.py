@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.device_spec import DeviceSpec, GemmCurve
 from sim.hardware.link_spec import LinkSpec
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.units import Bytes, Seconds
 
 SHARES = ("gemm", "attention", "elementwise", "communication")
@@ -23,7 +24,7 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = ("blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation")
-"""What is read in a software's source or in how it was started, and not fitted."""
+"""What is read in a software's source or in how it was started, and not fitted: switches. `memory` is another such fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Stack:
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink (both: `ParallelConfig`). `newest_attention`: attention runs the
     newest kernels of a device. `fused_accumulation`: gradients are accumulated by the products that compute them (both:
-    `DeviceSpec`).
+    `DeviceSpec`). `memory`: what the software keeps beyond Megatron-LM.
     """
 
     gemm: float = 1.0
@@ -55,6 +56,7 @@ class Stack:
     tp_overlap: bool = False
     newest_attention: bool = False
     fused_accumulation: bool = False
+    memory: MemoryFacts = MEGATRON
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""

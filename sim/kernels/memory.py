@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import functools
 
+from sim.kernels import kept_tensors
 from sim.kernels.compute import last_kernels, rank_kernels
 from sim.plan import schedules
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
-from sim.units import GIBI, GIGA, Bytes
+from sim.units import GIGA, Bytes
 from sim.workload.kernels import Attention, Gemm, Kernel, embedding_kernels
 from sim.workload.workload import Workload
 
-WORKSPACE: Bytes = 1.0 * GIBI
-"""Bytes that torch reserves beyond the tensors that are counted: temporary gradients, GEMM workspace, fragmentation. A 4B GPT
-has 0.8 to 2.2 GiB in seven runs, 1.8 to 4.6 in eight older ones (sail-sg/VocabularyParallelism 6191c3b, artifact/, reserved
-less allocated). torch gives most of it back before it runs out of memory, so the value is the least of these, rounded."""
 OUTSIDE: Bytes = 2.0 * GIGA
 OUTSIDE_TP: Bytes = 3.0 * GIGA
 """Bytes that nvidia-smi shows and torch does not, without and with tensor parallelism: CUDA's context, loaded kernels, NCCL's
@@ -73,7 +70,7 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
     """(kept, recomputed): bytes that one layer keeps for one microbatch, and bytes that it recomputes during its backward."""
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
     kernels = rank_kernels(workload, config)
-    everything = sum(kernel.saved for kernel in kernels)
+    everything = sum(kernel.saved for kernel in kernels) + kept_tensors.layer_bytes(workload, config)
     scores = 0.0
     if config.attention == "unfused":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
@@ -141,7 +138,7 @@ def logits_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
 def rank_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
-    """Bytes that torch reserves on a rank with `layers` layers, `first` with the embedding, `last` with the head.
+    """Bytes that torch needs on a rank with `layers` layers, `first` with the embedding, `last` with the head.
 
     `in_flight` counts activations of microbatches that wait for B, in units of one virtual stage (layers / vpp layers), and
     `deferred` the microbatches that wait for W.
@@ -150,16 +147,18 @@ def rank_bytes(
     kept, working = layer_activation_bytes(workload, config)
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
+    total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
     total += kept * layers / config.vpp * in_flight + working + gathered_bytes(workload, config)
+    total += kept_tensors.waiting_bytes(kept * layers / config.vpp, in_flight, config)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:
-        total += logits_bytes(workload, config) * heads_in_flight(config, in_flight)
+        total += logits_bytes(workload, config) * heads_in_flight(config, in_flight) + kept_tensors.loss_bytes(workload, config)
         total += deferred * deferred_bytes(last_kernels(workload, config), nbytes)
     if deferred:
         total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
-    return total + WORKSPACE + (messages if config.pp > 1 else 0.0)
+    return total + config.memory.workspace + (messages if config.pp > 1 else 0.0)
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
@@ -168,8 +167,21 @@ def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
     return tuple(inside + outside for inside in torch_bytes(plan))
 
 
+def reserved_bytes(plan: Plan) -> tuple[Bytes, ...]:
+    """Bytes that torch reports as reserved on a device of every pipeline rank: what it needs, and freed memory that it cannot
+    reuse yet (`kept_tensors.delayed_bytes`), as far as the device has room for it."""
+    config, outside = plan.config, outside_torch(plan.config)
+    reserved = []
+    for pp_rank, (needed, limit) in enumerate(zip(torch_bytes(plan), limits(plan), strict=True)):
+        stages = plan.stages_of(pp_rank)
+        layers = sum(plan.stages[stage].layers for stage in stages)
+        more = kept_tensors.delayed_bytes(plan.workload, config, layers, 0 in stages)
+        reserved.append(max(needed, min(needed + more, limit - outside)))
+    return tuple(reserved)
+
+
 def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
-    """Peak bytes that torch reserves on a device of every pipeline rank; the replica that needs most counts."""
+    """Peak bytes that torch needs on a device of every pipeline rank; the replica that needs most counts."""
     config = plan.config
     peaks = []
     for pp_rank in range(config.pp):

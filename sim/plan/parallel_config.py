@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.errors import NotDefined, NotModelled, PlanError
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.plan import schedules
 
 RECOMPUTE = ("none", "selective", "full")
@@ -33,7 +34,8 @@ class ParallelConfig:
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
-    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them.
+    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `memory`: what the software keeps
+    in memory beyond Megatron-LM.
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -56,6 +58,7 @@ class ParallelConfig:
     gradient_precision: str = "fp32"
     all_reduces: bool = False
     tp_overlap: bool = False
+    memory: MemoryFacts = MEGATRON
 
     def __post_init__(self) -> None:
         for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "microbatch_size"):

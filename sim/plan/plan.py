@@ -203,5 +203,5 @@ def with_stack(stack: Stack, plan: Plan) -> Plan:
     if plan.topology.stack != DEFAULT:
         raise PlanError(f"stack: topology {plan.topology.name} has a software stack of its own; leave it out here")
     overlaps = overlaps_tensor_parallel(stack, plan.fleet, plan.config.tp)
-    config = replace(plan.config, all_reduces=stack.all_reduces, tp_overlap=overlaps)
+    config = replace(plan.config, all_reduces=stack.all_reduces, tp_overlap=overlaps, memory=stack.memory)
     return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet), stack=stack))

@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from planner import strategies
+from planner.costs.context import PlanningContext
 from planner.request import Wishes
+from planner.space.shapes import searched
 from sim.errors import NotModelled
+from sim.hardware.memory_facts import MEGATRON
 from sim.hardware.stack import DEFAULT
 from tests import builders as make
 from tests.planner.builders import request
@@ -40,3 +44,11 @@ def test_a_stack_that_the_lower_bounds_do_not_cover_is_refused(facts):
     question = request(make.fleet(make.cluster("a", 3)), make.model())
     with pytest.raises(NotModelled, match=f"stack of .*: plans with {next(iter(facts))} can be simulated but not searched"):
         replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))
+
+
+def test_plans_keep_in_memory_what_the_software_of_the_topology_keeps():
+    plain = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
+    eager = replace(plain, topology=replace(plain.topology, stack=replace(DEFAULT, memory=make.EAGER)))
+    assert {shape.memory for shape in searched(plain)} == {MEGATRON}
+    assert {shape.memory for shape in searched(eager)} == {make.EAGER}
+    assert strategies.get("megatron").plan(eager, PlanningContext(eager)).config.memory == make.EAGER

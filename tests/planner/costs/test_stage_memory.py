@@ -9,6 +9,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.costs.stage_memory import StageMemory, single_stage_config
 from planner.search.evaluation import roles
+from sim.hardware.memory_facts import MEGATRON
 from sim.kernels import memory
 from sim.plan import schedules
 from tests import builders as make
@@ -28,13 +29,15 @@ def test_a_pipeline_of_one_stage_has_pp_1():
 
 @pytest.mark.parametrize("role", ["first", "middle", "last", "only"])
 @pytest.mark.parametrize("held", [1, 3])
-def test_the_most_layers_fit_and_one_more_does_not(role, held):
+@pytest.mark.parametrize("facts", [MEGATRON, make.EAGER])
+def test_the_most_layers_fit_and_one_more_does_not(role, held, facts):
     """On a device with the bytes of exactly three layers, and on one with one byte less."""
-    exact = stage_memory(1e12).bytes_at(role, 3, held)
-    assert stage_memory(exact).most_layers(role, ((held, 0),)) == 3
-    assert stage_memory(exact * (1 - 1e-9)).most_layers(role, ((held, 0),)) == 2
-    assert stage_memory(exact).held(role, 3) == held
-    assert stage_memory(exact * (1 - 1e-9)).held(role, 3) == held - 1
+    exact = stage_memory(1e12, memory=facts).bytes_at(role, 3, held)
+    just, less = (stage_memory(nbytes, memory=facts) for nbytes in (exact, exact * (1 - 1e-9)))
+    assert just.most_layers(role, ((held, 0),)) == 3
+    assert less.most_layers(role, ((held, 0),)) == 2
+    assert just.held(role, 3) == held
+    assert less.held(role, 3) == held - 1
 
 
 def test_no_more_layers_than_the_model_has_and_none_without_room():

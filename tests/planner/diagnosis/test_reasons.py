@@ -13,6 +13,7 @@ from planner.request import Wishes
 from planner.search.candidates import estimates
 from planner.space.shapes import searched, variants
 from sim.hardware.cluster import Cluster, Trunk
+from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from tests import builders as make
 from tests.planner.builders import SEARCHED_ONCE, on_one_cluster, on_two_clusters, request
@@ -76,7 +77,7 @@ def test_memory_is_told_of_the_class_that_holds_most_of_the_model(nodes: int, to
     """One layer fits a device of cluster a, two fit the one device of cluster b: more than one of a, less than four."""
 
     def cluster(name: str, nodes: int, nbytes: float) -> Cluster:
-        return make.cluster(name, nodes, spec=make.device(memory=memory.OUTSIDE + memory.WORKSPACE + nbytes))
+        return make.cluster(name, nodes, spec=make.device(memory=memory.OUTSIDE + WORKSPACE + nbytes))
 
     clusters = cluster("a", nodes, 4e6), cluster("b", 1, 6e6)
     machines = make.fleet(*clusters, trunks=(Trunk(("a", "b"), "infiniband", 1e10, 0.0),))

@@ -19,6 +19,7 @@ from planner.search.mixed import is_mixed
 from sim.errors import Infeasible
 from sim.formats import catalog
 from sim.hardware.cluster import Trunk
+from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from tests import builders as make
 from tests.planner.builders import NO_LIMIT, NO_PROOF, plan_of, request
@@ -35,7 +36,7 @@ def requests_short_of_memory(draw: st.DrawFn) -> Request:
     clusters = tuple(
         make.cluster(
             name, nodes=some(1, 2, 3), devices=some(1, 2), nics=nics,
-            spec=make.device(f"chip-{name}", 1e9, memory=memory.WORKSPACE + memory.OUTSIDE + some(3e6, 5e6, 8e6, 16e6)),
+            spec=make.device(f"chip-{name}", 1e9, memory=WORKSPACE + memory.OUTSIDE + some(3e6, 5e6, 8e6, 16e6)),
         )
         for name in "ab"[: some(1, 2)]
     )  # fmt: skip
@@ -74,7 +75,7 @@ CASES = {
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
-        "--schedule 1f1b instead of gpipe, or by 80 GiB more memory on each a100-sxm4-80gb of cluster ib",
+        "--schedule 1f1b instead of gpipe, or by 81 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "activations": (
         shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=4, dp=4, microbatch_size=8, recompute="none")),

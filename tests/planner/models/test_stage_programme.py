@@ -23,6 +23,7 @@ from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Trunk
+from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from tests import builders as make
 from tests.more import after
@@ -74,7 +75,7 @@ def drawn(seed: int) -> tuple[Request, Shape]:
 
 def taken(tp: int = 1) -> float:
     """Bytes of a device that no layer can have."""
-    return memory.WORKSPACE + (memory.OUTSIDE_TP if tp > 1 else memory.OUTSIDE)
+    return WORKSPACE + (memory.OUTSIDE_TP if tp > 1 else memory.OUTSIDE)
 
 
 def roomier(cluster: Cluster, nbytes: float) -> Cluster:

@@ -26,6 +26,7 @@ from planner.space.shapes import overlaps, searched, variants
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.formats.topology import load
+from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from tests import builders as make
 from tests.more import after
@@ -111,7 +112,7 @@ def uneven_request(seed: int, **wishes: int) -> Request:
     rng = random.Random(seed)
     count = rng.choice([3, 4])
     nics = (make.nic("ethernet", rng.choice([1e6, 3e6]), latency=3e-4, count=count),)
-    spec = make.device("chip", 1e9, 1e9, memory=1e9 + memory.WORKSPACE + memory.OUTSIDE)
+    spec = make.device("chip", 1e9, 1e9, memory=1e9 + WORKSPACE + memory.OUTSIDE)
     machines = make.cluster("c", rng.choice([2, 3]), count, nics, spec, make.wire(bandwidth=1e8, latency=1e-4))
     model, batch = make.model(rng.choice([1, 3])), rng.choice([5, 7, 10])
     return request(make.fleet(machines), model, batch, replace(SEARCHED_ONCE, **wishes))

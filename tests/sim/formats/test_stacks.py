@@ -12,9 +12,11 @@ from sim.analytic.plan_costs import step_seconds
 from sim.errors import PlanError, TopologyError
 from sim.formats import catalog, planfile, stacks
 from sim.formats.topology import load
+from sim.hardware.memory_facts import MemoryFacts
 from sim.hardware.stack import DEFAULT, Stack, applied
+from sim.kernels import memory
 from sim.plan.plan import with_stack
-from sim.units import MICRO, MILLI
+from sim.units import MEBI, MICRO, MILLI
 from tests import builders
 from tests.sim.formats.topology_texts import TOPOLOGY
 
@@ -56,6 +58,39 @@ def test_a_plan_keeps_every_digit_of_a_stack(tmp_path: Path) -> None:
     found = load(topology(tmp_path, "{name: ours, fitted: {launch: 1.23456789 ms, update_bytes: 143.25}}"))
     assert found.facts()["stack"]["fitted"] == {"launch": "1234.56789 us", "update_bytes": 143.25}
     assert (found.stack.launch, found.stack.update_bytes) == (1.23456789 * MILLI, 143.25)
+
+
+EAGER = "{keeps: [silu, fp32_logits], workspace: 256 MiB, fragmentation: 0.12}"
+
+
+def test_what_software_keeps_in_memory_reaches_the_plan_and_its_file(tmp_path: Path) -> None:
+    """SwiGLU of 8 layers on tp 2: silu(gate) takes 2 bytes for each token and value, half of them on each rank."""
+    found = load(topology(tmp_path, f"{{name: ours, memory: {EAGER}, fitted: {{}}}}"))
+    facts = MemoryFacts(("silu", "fp32_logits"), 256 * MEBI, 0.12)
+    assert found.stack.memory == facts
+    written = {"keeps": ["silu", "fp32_logits"], "workspace": "256 MiB", "fragmentation": 0.12}
+    assert found.facts()["stack"] == {"name": "ours", "memory": written, "fitted": {}}
+    base = builders.plan(found.fleet, tp=2, layers=(8,), shape={"mlp": "swiglu"}, seq_len=64)
+    mine = replace(base, topology=replace(found, workload=base.workload), config=replace(base.config, memory=facts))
+    again = planfile.from_text("plan.json", planfile.to_json(mine))
+    assert again.config.memory == facts
+    assert memory.peak_memory(again) == memory.peak_memory(mine)
+    only_silu = replace(base, config=replace(base.config, memory=MemoryFacts(("silu",))))
+    (more,), (less,) = memory.peak_memory(only_silu), memory.peak_memory(base)
+    assert more - less == 8 * 2 * 64 * base.workload.model.ffn_hidden / 2
+    assert "memory" not in json.loads(planfile.to_json(mine))["config"]
+
+
+def test_a_stack_without_facts_of_memory_is_megatron(tmp_path: Path) -> None:
+    found = load(topology(tmp_path, "{name: ours, fitted: {}}"))
+    assert (found.stack.memory, found.facts()["stack"]) == (MemoryFacts(), {"name": "ours", "fitted": {}})
+
+
+def test_something_that_no_software_keeps_is_refused_at_its_line(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError) as fault:
+        load(topology(tmp_path, "{name: ours, memory: {keeps: [gelu]}, fitted: {}}"))
+    assert f"topo.yaml:{len(TOPOLOGY.splitlines()) + 1}: stack" in str(fault.value)
+    assert "'gelu' is nothing that software is known to keep; known: silu, kv_copy" in str(fault.value)
 
 
 def test_a_stack_of_the_catalogue_has_its_numbers_and_facts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sim.hardware.cluster import Trunk
+from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory
 from sim.kernels.memory import layer_activation_bytes, state_bytes
 from sim.plan import schedules
@@ -146,7 +147,7 @@ def test_the_first_pipeline_rank_of_1f1b_holds_as_many_microbatches_as_there_are
     model, s = plan.workload.model, 256
     parameters = 2 * model.layer_parameters + model.embedding_parameters
     dropout_mask, messages = s * model.hidden, 4 * 2 * s * model.hidden
-    expected = 18 * parameters + 4 * (microbatch(plan) + dropout_mask) + messages + memory.WORKSPACE
+    expected = 18 * parameters + 4 * (microbatch(plan) + dropout_mask) + messages + WORKSPACE
     assert memory.torch_bytes(plan)[0] == pytest.approx(expected, rel=1e-12)
     assert memory.peak_memory(plan)[0] == pytest.approx(expected + 2e9, rel=1e-12)
 
