@@ -204,9 +204,10 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
     replica's batch, or all divisors with `every_size`. Raises Infeasible where there is none."""
     found = False
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
-    stack, fleet = request.topology.stack, request.topology.fleet
+    stack = request.topology.stack
     _check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
+        overlaps = overlaps_tensor_parallel(stack, request.topology.fleet, tp)
         for dp in _data_degrees(request, tp, across):
             for size in _sizes(request, dp, every_size):
                 for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
@@ -214,10 +215,8 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
-                    yield Shape(
-                        tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards,
-                        tp_overlap=overlaps_tensor_parallel(stack, fleet, tp), memory=stack.memory,
-                    )  # fmt: skip
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
+                    yield replace(shape, tp_overlap=overlaps, memory=stack.memory)
     if not found:
         raise Infeasible(_why_none(request))
 
