@@ -123,7 +123,7 @@ def _common(linear: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Com
 AXES: dict[str, Callable[[Case], str]] = {
     "tp": lambda case: f"tp {_plan(case).config.tp}",
     "pp": lambda case: f"pp {_plan(case).config.pp}",
-    "nodes": lambda case: f"{_nodes(case)} nodes",
+    "nodes": lambda case: f"{_plan(case).nodes} nodes",
 }
 """What is held out, besides `groups` (the axis "model")."""
 
@@ -159,10 +159,6 @@ def _measured(case: Case) -> float:
 
 def _devices(case: Case) -> str:
     return " ".join(cluster.node.device.name for cluster in _plan(case).fleet.clusters)
-
-
-def _nodes(case: Case) -> int:
-    return len({(device.cluster, device.node) for device in _plan(case).placement})
 
 
 def _network(case: Case) -> str:

@@ -169,17 +169,15 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
 def _is_measured(case: Case) -> bool:
     """Whether a profile replaces the formulas on some device of a case."""
     plan = case.plan
-    specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
-    return plan is not None and any(compute.measured(spec, plan.workload, plan.config) is not None for spec in specs)
+    return plan is not None and any(compute.measured(spec, plan.workload, plan.config) is not None for spec in plan.specs)
 
 
 def rests_on(row: Row) -> str:
     """Source of the compute seconds: "measured" if all devices are profiled, else why not; empty without a profile."""
     plan = row.case.plan
-    specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
-    if plan is None or all(spec.profile is None for spec in specs):
+    if plan is None or all(spec.profile is None for spec in plan.specs):
         return ""
-    words = sorted({compute.rests_on(spec, plan.workload, plan.config) for spec in specs} - {"measured"})
+    words = sorted({compute.rests_on(spec, plan.workload, plan.config) for spec in plan.specs} - {"measured"})
     return "; ".join(words) or "measured"
 
 
@@ -256,14 +254,15 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "cases": listed,
-        "summary": _summary_facts(everything)
+        "summary": summary_facts(everything)
         | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "coverage": coverage(rows)})
-        | {name: _summary_facts(one) for name, one in by_fit(rows).items()}
-        | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
+        | {name: summary_facts(one) for name, one in by_fit(rows).items()}
+        | {"by_source": {name: summary_facts(one) for name, one in sources.items()}},
     }
 
 
-def _summary_facts(one: Summary) -> dict[str, Any]:
+def summary_facts(one: Summary) -> dict[str, Any]:
+    """A summary as plain data; a number that is not defined is None."""
     values = {name: getattr(one, name) for name in ("n", "left_out", "mape", "median_ape", "bias", "kendall_tau", "regret")}
     return _without_nan(values)
 

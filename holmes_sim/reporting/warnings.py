@@ -77,7 +77,7 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _devices(plan: Plan) -> Iterator[PlanWarning]:
     """A warning for each device type with efficiencies that were not measured, or that are not from the catalogue."""
-    for spec in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
+    for spec in plan.specs:
         facts = _known(spec)
         if facts is None:
             yield PlanWarning(f"{spec.name} differs from the catalogue: its efficiencies are from the topology.")
