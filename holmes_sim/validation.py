@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, TypeVar
 
-from holmes_sim import cases
+from holmes_sim import cases, intervals
 from holmes_sim.cases import Case
-from holmes_sim.intervals import DEFAULT_RANGE, FITTED_RANGE
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog, profile
@@ -54,6 +53,15 @@ class Row:
         return None if self.predicted_s is None or measured is None else self.predicted_s / measured - 1
 
     @property
+    def inside(self) -> bool | None:
+        """Whether the measured step is inside the range of its prediction (`holmes_sim.intervals`); None if one is missing."""
+        if self.seconds is None or self.case.plan is None:
+            return None
+        predicted, measured = self.seconds
+        low, high = intervals.ratios(self.constants != "default", self.case.plan.nodes > 1)
+        return low <= measured / predicted <= high
+
+    @property
     def seconds(self) -> tuple[float, float] | None:
         """(predicted, measured) seconds of the step; None if one is missing."""
         predicted, measured = self.predicted_s, self.case.measured_s
@@ -64,6 +72,7 @@ class Row:
 class Summary:
     """Errors of a set of rows: number of cases, cases left out, mean and median absolute error, mean error (bias).
 
+    `coverage` is the share of measured steps inside the range of their prediction; None if no case was simulated.
     `kendall_tau` and `regret` compare cases of one source; None if there is nothing to compare.
     """
 
@@ -72,6 +81,7 @@ class Summary:
     mape: float
     median_ape: float
     bias: float
+    coverage: float | None
     kendall_tau: float | None
     regret: float | None
 
@@ -154,6 +164,7 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
     rows = tuple(rows)
     errors = [row.error for row in rows if row.error is not None]
     pairs = [row.seconds for row in rows if row.seconds is not None]
+    inside = [row.inside for row in rows if row.inside is not None]
     sizes = [abs(error) for error in errors] or [float("nan")]
     return Summary(
         n=len(errors),
@@ -161,6 +172,7 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
         mape=mean(sizes),
         median_ape=median(sizes),
         bias=mean(errors) if errors else float("nan"),
+        coverage=mean(inside) if inside else None,
         kendall_tau=kendall_tau(pairs) if one_source else None,
         regret=regret(rows) if one_source else None,
     )
@@ -224,16 +236,9 @@ def macro_bias(found: dict[str, Summary]) -> float:
     return mean([one.bias for one in found.values() if one.n] or [float("nan")])
 
 
-def coverage(rows: tuple[Row, ...]) -> float:
-    """Share of the measured steps inside the range of their prediction (`holmes_sim.intervals`), a mean over sources; NaN if no
-    case was simulated."""
-    inside: dict[str, list[bool]] = {}
-    for row in rows:
-        if row.seconds is not None:
-            predicted, measured = row.seconds
-            low, high = DEFAULT_RANGE if row.constants == "default" else FITTED_RANGE
-            inside.setdefault(row.case.source, []).append(low <= measured / predicted <= high)
-    return mean([mean(found) for found in inside.values()] or [float("nan")])
+def macro_coverage(found: dict[str, Summary]) -> float:
+    """Mean over sources of the share of measured steps inside the range of their prediction; NaN if no case was simulated."""
+    return mean([one.coverage for one in found.values() if one.coverage is not None] or [float("nan")])
 
 
 def by_fit(rows: tuple[Row, ...]) -> dict[str, Summary]:
@@ -255,7 +260,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     return {
         "cases": listed,
         "summary": summary_facts(everything)
-        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "coverage": coverage(rows)})
+        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "macro_coverage": macro_coverage(sources)})
         | {name: summary_facts(one) for name, one in by_fit(rows).items()}
         | {"by_source": {name: summary_facts(one) for name, one in sources.items()}},
     }
@@ -263,8 +268,7 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
 
 def summary_facts(one: Summary) -> dict[str, Any]:
     """A summary as plain data; a number that is not defined is None."""
-    values = {name: getattr(one, name) for name in ("n", "left_out", "mape", "median_ape", "bias", "kendall_tau", "regret")}
-    return _without_nan(values)
+    return _without_nan(asdict(one))
 
 
 def _without_nan(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import evaluator, planning, scale, strategies
+from benchmarks import evaluator, planning, ranges, scale, strategies
 from benchmarks.__main__ import main
+from holmes_sim import cases, validation
+from holmes_sim.residuals import residuals
 from planner.api import Row
 from sim.analytic.recurrence import steps
 from sim.engine.symmetry import fold
@@ -100,3 +103,26 @@ def test_strategies_are_measured_topology_by_topology() -> None:
 def test_an_unknown_part_is_one_line() -> None:
     with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, planning, strategies"):
         main(["speed"])
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_ranges_by_number_of_nodes_are_better_than_one_range_for_all(fitted: bool) -> None:
+    """The definition that `holmes_sim.intervals` uses: with a source left out, its range holds 80 % of the runs within five
+    percentage points, is narrower than that of all runs, and has the better interval score."""
+    every, used = (ranges.measure(fitted, *ranges.DEFINITIONS[name]) for name in ("all runs", "one node or several"))
+    assert 0.75 <= used.coverage <= 0.85
+    assert used.width < every.width and used.score < every.score
+
+
+def test_the_interval_score_is_the_width_and_ten_times_the_distance() -> None:
+    inside, width, score = ranges._scores(1.0, math.e, math.e**1.5)
+    assert (inside, width, score) == (0.0, pytest.approx(1.0), pytest.approx(6.0))
+    assert ranges._scores(1.0, math.e, 2.0) == (1.0, pytest.approx(1.0), pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("name", ["activation_recomputation", "holmes", "nemo_launcher"])
+def test_residuals_are_those_of_these_constants(name: str) -> None:
+    """After a change that moves a prediction by 5 % or more, run `python -m benchmarks residuals`."""
+    found = validation.validate(cases.load(validation.folder() / f"{name}.yaml"), "honest")
+    kept = [run.ratio("honest") for run in residuals() if run.source == name]
+    assert kept == pytest.approx([row.case.measured_s / row.predicted_s for row in found], rel=0.05)

@@ -43,16 +43,17 @@ def _outcomes(called: memory_validation.Outcomes) -> list[Text | Table]:
 
 def _axis(rows: tuple[validation.Row, ...], axis: str) -> Table:
     """Table of the errors along one axis."""
-    table = grid(f"Errors by {axis}", "name", "runs", "mean error", "median", "bias")
+    table = grid(f"Errors by {axis}", "name", "runs", "mean error", "median", "bias", "in range")
     table.columns[0].header = axis
     for label, one in error_tables.table(rows, axis).items():
         table.add_row(label, str(one.n), *_errors(one))
     return table
 
 
-def _errors(one: validation.Summary) -> tuple[str, str, str]:
-    """Mean and median absolute error, and bias."""
-    return (f"{one.mape:.1%}", f"{one.median_ape:.1%}", f"{one.bias:+.1%}") if one.n else ("-", "-", "-")
+def _errors(one: validation.Summary) -> tuple[str, ...]:
+    """Mean and median absolute error, bias, and the share of runs inside their range."""
+    inside = "-" if one.coverage is None else f"{one.coverage:.0%}"
+    return (f"{one.mape:.1%}", f"{one.median_ape:.1%}", f"{one.bias:+.1%}", inside) if one.n else ("-",) * 4
 
 
 def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: Sequence[str] = ()) -> Group:
@@ -64,7 +65,9 @@ def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: S
     if not rows:
         return Group(*memory, *left_out)
     sources = validation.by_source(rows)
-    table = grid("Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "tau", "regret")
+    table = grid(
+        "Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "in range", "tau", "regret"
+    )
     table.columns[0].header = "source"
     for name, one in [*sources.items(), ("all", validation.summary(rows, one_source=False))]:
         tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
@@ -73,7 +76,7 @@ def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: S
     average, fit = "None of the cases can be simulated.", validation.by_fit(rows)
     if any(one.n for one in sources.values()):
         average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}. "
-        average += f"The 80 % range of the prediction holds {validation.coverage(rows):.0%} of the runs."
+        average += f"The 80 % range of the prediction holds {validation.macro_coverage(sources):.0%} of a source's runs."
     apart = [
         f"{one.n} cases to which the constants {verb} fitted: {one.mape:.1%}, bias {one.bias:+.1%}."
         for one, verb in ((fit["seen"], "were"), (fit["unseen"], "were not"))

@@ -74,7 +74,7 @@ def _tiles(contents: Contents) -> str:
     peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(contents.plan)
     pp_rank = max(range(len(peaks)), key=lambda pp_rank: peaks[pp_rank] / limits[pp_rank])
     tiles = []
-    for name, key, text in plans.prediction_rows(contents.prediction):
+    for name, key, text in plans.prediction_rows(contents.prediction, contents.plan):
         value, unit, rest = re.fullmatch(r"(\S+)( (?:s|ms|us|J|USD)\b)?(.*)", text).groups("")  # type: ignore[union-attr]
         tiles.append((name, number(f"plan/prediction/{key}", getattr(contents.prediction, key), value + unit) + escape(rest)))
     share = peaks[pp_rank] / limits[pp_rank]

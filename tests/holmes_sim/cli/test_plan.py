@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -21,6 +22,8 @@ def test_plan_prints_one_document_of_the_schema(run):
     assert document["made_by"]["strategy"] == "certified"
     assert 0 < document["certificate"]["lower_bound_s"] <= document["certificate"]["objective_s"]
     assert document["certificate"]["objective_s"] == document["prediction"]["step_s"]
+    least, most = document["step_range_s"]
+    assert least < document["prediction"]["step_s"] < most and document["guessed_rates"] == []
 
 
 def test_plan_writes_the_bytes_that_it_prints(run, plan_file, tmp_path):
@@ -36,6 +39,7 @@ def test_plan_prints_the_layout_and_its_certificate(run):
     assert seen.code == 0
     assert "holmes-hybrid-4: gpt-3.6b (3.56 B parameters), batch 768 x 2048 tokens fp16, 32 of 32 devices" in seen.out
     assert "tp 2 | pp 2 | dp 8 | 24 microbatches of 4 | 1f1b" in seen.out
+    assert re.search(r"step +[\d.]+ s, 80 %: \d+\.\d+ to \d+\.\d+ s\n", seen.out)
     for word in (
         "Stages",
         "Groups",
