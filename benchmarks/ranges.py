@@ -10,20 +10,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import mean
 
+from holmes_sim.guesses import is_guessed
 from holmes_sim.intervals import SHARE, quantiles
 from holmes_sim.residuals import DEFAULT, Residual, residuals
+from sim.formats import catalog
 
 Features = Callable[[Residual], tuple[object, ...]]
+
+
+def _rests_on_guess(run: Residual) -> bool:
+    """Whether the rates of a device of a run are guessed."""
+    return any(is_guessed(catalog.device_facts(name)) for name in run.device.split(" + "))
+
 
 DEFINITIONS: dict[str, tuple[Features, float]] = {
     "all runs": (lambda run: (), 0.0),
     "one node or several": (lambda run: (run.nodes > 1,), 0.0),
     "1, 2 to 15, 16 or more nodes": (lambda run: (min(1, run.nodes - 1) + (run.nodes > 15),), 0.0),
     "same device": (lambda run: (run.device,), 0.0),
+    "rates measured or guessed": (lambda run: (_rests_on_guess(run),), 0.0),
     "tp above 1 or not": (lambda run: (run.tp > 1,), 0.0),
     "pp above 1 or not": (lambda run: (run.pp > 1,), 0.0),
     "tp, pp and nodes above 1 or not": (lambda run: (run.tp > 1, run.pp > 1, run.nodes > 1), 0.0),
@@ -34,9 +43,13 @@ FEWEST = 0.05
 """Share of the total weight below which the comparable runs are too few and all runs are taken instead."""
 
 
+USED = "one node or several"
+"""The definition that `holmes_sim.intervals` uses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Means over sources of a definition."""
+    """Means over the runs of a source, or over sources."""
 
     coverage: float
     width: float
@@ -44,30 +57,39 @@ class Measured:
 
 
 def measure(fitted: bool, features: Features, weight: float) -> Measured:
-    """Leave out each source, for the default stack or for fitted stacks."""
-    runs = [(run, column, ratio) for run in residuals() for column, ratio in run.ratios if (column != DEFAULT) is fitted]
-    found = []
-    for source in dict.fromkeys(run.source for run, _, _ in runs):
-        others = [(features(run), ratio, run.source) for run, _, ratio in runs if run.source != source]
-        ranges: dict[tuple[object, ...], tuple[float, float]] = {}
-        own = []
-        for run, _, ratio in runs:
-            if run.source == source:
-                key = features(run)
-                if key not in ranges:
-                    ranges[key] = _range(key, others, weight)
-                own.append(_scores(*ranges[key], ratio))
-        found.append([mean(column) for column in zip(*own, strict=True)])
-    return Measured(*(mean(column) for column in zip(*found, strict=True)))
+    """Mean over sources, each left out in turn, for the default stack or for fitted stacks."""
+    return _mean((one.coverage, one.width, one.score) for one in by_source(fitted, features, weight).values())
 
 
-def _range(key: tuple[object, ...], others: list[tuple[tuple[object, ...], float, str]], weight: float) -> tuple[float, float]:
+def by_source(fitted: bool, features: Features, weight: float) -> dict[str, Measured]:
+    """Each source, compared with the ranges that the other sources give."""
+    runs = [
+        (run.source, features(run), ratio)
+        for run in residuals()
+        for column, ratio in run.ratios
+        if (column != DEFAULT) is fitted
+    ]
+    found = {}
+    for source in dict.fromkeys(name for name, _, _ in runs):
+        others = [run for run in runs if run[0] != source]
+        own = [(key, ratio) for name, key, ratio in runs if name == source]
+        ranges = {key: _range(key, others, weight) for key in {key for key, _ in own}}
+        found[source] = _mean(_scores(*ranges[key], ratio) for key, ratio in own)
+    return found
+
+
+def _mean(rows: Iterable[tuple[float, float, float]]) -> Measured:
+    return Measured(*(mean(column) for column in zip(*rows, strict=True)))
+
+
+def _range(key: tuple[object, ...], others: list[tuple[str, tuple[object, ...], float]], weight: float) -> tuple[float, float]:
     """The range that other runs give for a run with the features `key`."""
-    shares = Counter(source for _, _, source in others)
-    weights = [weight ** sum(a != b for a, b in zip(key, other, strict=True)) / shares[source] for other, _, source in others]
+    shares = Counter(source for source, _, _ in others)
+    differing = [sum(a != b for a, b in zip(key, other, strict=True)) for _, other, _ in others]
+    weights = [weight**count / shares[source] for count, (source, _, _) in zip(differing, others, strict=True)]
     if sum(weights) < FEWEST * len(shares):
-        weights = [1 / shares[source] for _, _, source in others]
-    chosen = [(ratio, one) for (_, ratio, _), one in zip(others, weights, strict=True) if one]
+        weights = [1 / shares[source] for source, _, _ in others]
+    chosen = [(ratio, one) for (_, _, ratio), one in zip(others, weights, strict=True) if one]
     return quantiles([ratio for ratio, _ in chosen], [one for _, one in chosen])
 
 
@@ -89,7 +111,16 @@ def table() -> Iterator[str]:
             yield f"| {name} | {stack} | {one.coverage:.0%} | {one.width:.2f} | {one.score:.2f} |"
 
 
+def sources() -> Iterator[str]:
+    """Lines of a Markdown table: runs of each source inside the ranges that the other sources give, by the used definition."""
+    yield "| source | default | fitted |"
+    yield "| --- | --- | --- |"
+    default, fitted = (by_source(fitted, *DEFINITIONS[USED]) for fitted in (False, True))
+    for source, one in default.items():
+        yield f"| {source} | {one.coverage:.0%} | {fitted[source].coverage:.0%} |"
+
+
 def show() -> None:
-    """Print the table."""
-    for line in table():
+    """Print the tables."""
+    for line in (*table(), "", *sources()):
         print(line, flush=True)

@@ -10,28 +10,18 @@ from holmes_sim.validation import Row, Summary
 from sim.errors import HolmesError
 from sim.plan.plan import Plan
 
-Order = tuple[int, str]
-"""Position of a row in its table: a number first, then a text."""
-
-
-def _devices(plan: Plan) -> str:
-    return " + ".join(dict.fromkeys(spec.name for spec in plan.specs))
-
-
-def _power(count: int) -> str:
-    """The range between two powers of two that holds a number: `1`, `2 to 3`, `4 to 7`."""
-    least = 2 ** (count.bit_length() - 1)
-    return str(least) if least == 1 else f"{least} to {2 * least - 1}"
-
-
-AXES: dict[str, Callable[[Plan], Order]] = {
-    "tp": lambda plan: (plan.config.tp, str(plan.config.tp)),
-    "pp": lambda plan: (plan.config.pp, str(plan.config.pp)),
-    "nodes": lambda plan: (plan.nodes.bit_length(), _power(plan.nodes)),
-    "device": lambda plan: (0, _devices(plan)),
-    "precision": lambda plan: (0, plan.workload.precision),
+NUMBERS: dict[str, Callable[[Plan], int]] = {
+    "tp": lambda plan: plan.config.tp,
+    "pp": lambda plan: plan.config.pp,
+    "nodes": lambda plan: plan.nodes,
 }
-"""Name of an axis -> (order, label) of a run. Numbers of nodes are grouped between powers of two."""
+"""Axis -> a number of a run. A row of its table holds the numbers from one power of two up to the next."""
+NAMES: dict[str, Callable[[Plan], str]] = {
+    "device": lambda plan: " + ".join(dict.fromkeys(spec.name for spec in plan.specs)),
+    "precision": lambda plan: plan.workload.precision,
+}
+"""Axis -> a name of a run."""
+AXES = (*NUMBERS, *NAMES)
 
 
 def check(axes: Sequence[str]) -> None:
@@ -41,13 +31,20 @@ def check(axes: Sequence[str]) -> None:
             raise HolmesError(f"--by {axis!r} is unknown; known: {', '.join(AXES)}")
 
 
-def groups(rows: Sequence[Row], axis: str) -> dict[str, tuple[Row, ...]]:
-    """Label -> the simulated rows with this label, in the order of the table."""
-    found: dict[Order, list[Row]] = {}
-    for row in rows:
-        if row.case.plan is not None and row.error is not None:
-            found.setdefault(AXES[axis](row.case.plan), []).append(row)
-    return {label: tuple(found[order, label]) for order, label in sorted(found)}
+def groups(rows: Sequence[Row], axis: str) -> dict[str, list[Row]]:
+    """Label -> the simulated rows with this label, in the order of the table. Numbers are labelled `4`, or `5 to 7`."""
+    runs = [(row, row.case.plan) for row in rows if row.case.plan is not None and row.error is not None]
+    found: dict[str, list[Row]] = {}
+    if axis in NAMES:
+        for row, name in sorted(((row, NAMES[axis](plan)) for row, plan in runs), key=lambda run: run[1]):
+            found.setdefault(name, []).append(row)
+        return found
+    numbers = {NUMBERS[axis](plan) for _, plan in runs}
+    for digits in sorted({number.bit_length() for number in numbers}):
+        here = [number for number in numbers if number.bit_length() == digits]
+        label = str(min(here)) if len(here) == 1 else f"{min(here)} to {max(here)}"
+        found[label] = [row for row, plan in runs if NUMBERS[axis](plan) in here]
+    return found
 
 
 def table(rows: Sequence[Row], axis: str) -> dict[str, Summary]:

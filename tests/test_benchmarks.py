@@ -109,7 +109,7 @@ def test_an_unknown_part_is_one_line() -> None:
 def test_ranges_by_number_of_nodes_are_better_than_one_range_for_all(fitted: bool) -> None:
     """The definition that `holmes_sim.intervals` uses: with a source left out, its range holds 80 % of the runs within five
     percentage points, is narrower than that of all runs, and has the better interval score."""
-    every, used = (ranges.measure(fitted, *ranges.DEFINITIONS[name]) for name in ("all runs", "one node or several"))
+    every, used = (ranges.measure(fitted, *ranges.DEFINITIONS[name]) for name in ("all runs", ranges.USED))
     assert 0.75 <= used.coverage <= 0.85
     assert used.width < every.width and used.score < every.score
 

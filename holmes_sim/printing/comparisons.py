@@ -29,9 +29,9 @@ def compared(answer: Compared) -> Group:
         Text(),
         _table(answer),
     ]
-    if answer.closeness:
-        parts += [Text(), Text(answer.closeness)]
-    parts += [Text(f"{', '.join(names)}: {grade}.") for grade, names in _grades(answer).items()]
+    notes = [Text(answer.closeness)] if answer.closeness else []
+    notes += [Text(f"{grade[0].upper()}{grade[1:]}: {', '.join(names)}.") for grade, names in _grades(answer).items()]
+    parts += [Text(), *notes] if notes else []
     if answer.without:
         parts += [Text(), Text("No plan", style=STYLE), *(Text(f"{row.name}: {reason(row)}") for row in answer.without)]
     return Group(*parts)

@@ -31,7 +31,7 @@ MAX_LISTED, MIN_SHORT_OF_MEMORY = 24, 4
 def planned(answer: Planned) -> Group:
     """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
     plan = answer.plan
-    parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
+    parts: list[Text | Table | Group] = [heading(plan), Text(layout(plan)), Text()]
     parts += [
         stages(plan, answer.pipeline_ranks),
         Text(),
@@ -156,22 +156,22 @@ def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
     return counts
 
 
-def prediction(numbers: Prediction, plan: Plan) -> Table:
-    """Table of the numbers of a prediction, with the range of the step, and whether it rests on a guess."""
+def prediction(numbers: Prediction, plan: Plan) -> Group:
+    """Table of the numbers of a prediction, with the range of the step, and a line if it rests on a guess."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
     for name, _, value in prediction_rows(numbers, plan):
         table.add_row(name, value)
-    return table
+    grade = step_range(numbers.step_s, plan).grade
+    return Group(table, *([Text(f"This prediction {grade}.")] if grade else []))
 
 
 def prediction_rows(numbers: Prediction, plan: Plan) -> tuple[tuple[str, str, str], ...]:
-    """(name, key of `Prediction`, value with its unit) of each number of a prediction; the step with its range and grade."""
-    grade = step_range(numbers.step_s, plan).grade
+    """(name, key of `Prediction`, value with its unit) of each number of a prediction; the step with its range."""
     spent = ((name, OBJECTIVES[name], getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
     exposed = time_text(float(f"{numbers.exposed_communication_s:.3g}"))
     return (
-        ("step", "step_s", step_text(numbers.step_s, plan) + (f"; {grade}" if grade else "")),
+        ("step", "step_s", step_text(numbers.step_s, plan)),
         ("samples/s", "samples_per_s", f"{numbers.samples_per_s:.4g}"),
         ("tokens/s", "tokens_per_s", f"{numbers.tokens_per_s:,.0f}"),
         ("TFLOP/s per device", "tflops_per_device", f"{numbers.tflops_per_device:.4g}"),

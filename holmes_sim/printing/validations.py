@@ -66,7 +66,16 @@ def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: S
         return Group(*memory, *left_out)
     sources = validation.by_source(rows)
     table = grid(
-        "Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "in range", "tau", "regret"
+        "Simulated against measured",
+        "name",
+        "cases",
+        "left\nout",
+        "mean\nerror",
+        "median",
+        "bias",
+        "in\nrange",
+        "tau",
+        "regret",
     )
     table.columns[0].header = "source"
     for name, one in [*sources.items(), ("all", validation.summary(rows, one_source=False))]:

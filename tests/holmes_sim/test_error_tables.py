@@ -48,10 +48,10 @@ def test_errors_of_a_row_are_those_of_its_runs() -> None:
     assert (table["4"].mape, table["4"].bias) == (pytest.approx(0.2), pytest.approx(-0.1))
 
 
-def test_numbers_of_nodes_are_grouped_between_powers_of_two() -> None:
-    rows = [on_nodes(count, 0.0) for count in (16, 1, 3, 2, 4, 7, 8)]
+def test_numbers_are_grouped_between_powers_of_two() -> None:
+    rows = [on_nodes(count, 0.0) for count in (16, 1, 3, 2, 5, 7, 8)]
     assert {label: one.n for label, one in error_tables.table(rows, "nodes").items()} == {
-        "1": 1, "2 to 3": 2, "4 to 7": 2, "8 to 15": 1, "16 to 31": 1,
+        "1": 1, "2 to 3": 2, "5 to 7": 2, "8": 1, "16": 1,
     }  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def test_compare_marks_plans_that_cannot_be_told_apart(run, monkeypatch):
     assert lines[6].startswith("alpa ") and " fastest " in lines[6]
     assert lines[8].startswith("holmes ") and " ~ " in lines[8]
     assert lines[-2].startswith("~ cannot be told apart: predicted differences below 900% are ordered wrongly in ")
-    assert lines[-1] == "alpa, holmes: rests on guessed rates of v100-sxm2-32gb."
+    assert lines[-1] == "Rests on guessed rates of v100-sxm2-32gb: alpa, holmes."
 
 
 def test_compare_has_the_numbers_of_the_plans_that_it_writes(run, tmp_path):

@@ -135,3 +135,15 @@ def test_a_stack_that_cannot_be_searched_is_refused_in_one_line(run):
     assert (seen.code, seen.out) == (2, "")
     assert seen.err.startswith("error: stack of holmes-infiniband-4: plans with all_reduces can be simulated but not searched")
     assert seen.err.count("\n") == 1
+
+
+def test_a_plan_says_that_it_rests_on_guessed_rates(run, tmp_path):
+    """The curves of matrix products of T4 and V100 are guesses: `list devices` marks them."""
+    pinned = ("--strategy", "megatron", "--tp", 1, "--pp", 1, "--microbatch-size", 1, "--recompute", "none")
+    seen = run("plan", "peers/amp-16", *pinned, "-o", tmp_path / "plan.json")
+    assert "This prediction rests on guessed rates of t4, v100-sxm2-16gb.\n" in seen.out
+    guessed = ["t4", "v100-sxm2-16gb"]
+    assert json.loads((tmp_path / "plan.json").read_text())["guessed_rates"] == guessed
+    assert json.loads(run("simulate", tmp_path / "plan.json", "--json").out)["guessed_rates"] == guessed
+    run("report", tmp_path / "plan.json", "-o", tmp_path / "report.html", "--strategies", "none")
+    assert "<dd>rests on guessed rates of t4, v100-sxm2-16gb</dd>" in (tmp_path / "report.html").read_text()
