@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import evaluator, planning, ranges, scale, strategies
+from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
 from holmes_sim import cases, validation
 from holmes_sim.residuals import residuals
@@ -120,9 +122,25 @@ def test_the_interval_score_is_the_width_and_ten_times_the_distance() -> None:
     assert ranges._scores(1.0, math.e, 2.0) == (1.0, pytest.approx(1.0), pytest.approx(1.0))
 
 
-@pytest.mark.parametrize("name", ["activation_recomputation", "holmes", "nemo_launcher"])
+@pytest.mark.parametrize("name", ["holmes", "nemo_launcher"])
 def test_residuals_are_those_of_these_constants(name: str) -> None:
     """After a change that moves a prediction by 5 % or more, run `python -m benchmarks residuals`."""
     found = validation.validate(cases.load(validation.folder() / f"{name}.yaml"), "honest")
     kept = [run.ratio("honest") for run in residuals() if run.source == name]
     assert kept == pytest.approx([row.case.measured_s / row.predicted_s for row in found], rel=0.05)
+
+
+def test_residuals_have_a_row_for_each_run_and_a_column_for_each_hold_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sources: each is predicted with constants fitted to the other one."""
+    folder = validation.folder()
+    runs = tuple(case for name in ("holmes", "internevo") for case in cases.load(folder / f"{name}.yaml")[:1])
+    found = {folder: runs, folder / "layouts": ()}
+    monkeypatch.setattr(held_out, "_runs", found.__getitem__)
+    lines = held_out.measure().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert [row["id"] for row in rows] == [case.id for case in runs]
+    assert list(rows[0]) == [*held_out.LAYOUT, "default", "honest", "honest-tp", "honest-pp", "honest-nodes"]
+    assert [row["source"] for row in rows] == ["holmes", "internevo"]
+    shipped = validation.validate(runs, "default")
+    ratios = [row.case.measured_s / row.predicted_s for row in shipped]
+    assert all(float(row["default"]) != pytest.approx(ratio, rel=1e-3) for row, ratio in zip(rows, ratios, strict=True))
