@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import evaluator, planning, ranges, scale, strategies
+from benchmarks import evaluator, orders, planning, ranges, scale, strategies
 from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
 from holmes_sim import cases, validation
@@ -120,6 +120,14 @@ def test_the_interval_score_is_the_width_and_ten_times_the_distance() -> None:
     inside, width, score = ranges._scores(1.0, math.e, math.e**1.5)
     assert (inside, width, score) == (0.0, pytest.approx(1.0), pytest.approx(6.0))
     assert ranges._scores(1.0, math.e, 2.0) == (1.0, pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_the_spread_of_the_resolution_is_that_of_samples_of_the_choices() -> None:
+    """One choice gives the same resolution in every sample; of two, a sample may have only one."""
+    never, always = [(1.1, False), (1.2, False)], [(1.5, True)]
+    assert orders.spread([never]) == (1.2, 1.2)
+    assert orders.spread([always]) == (1.0, 1.0)
+    assert orders.spread([never, always]) == (1.0, 1.2)
 
 
 @pytest.mark.parametrize("name", ["holmes", "nemo_launcher"])
