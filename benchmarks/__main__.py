@@ -10,6 +10,9 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `scenarios`: plans executed in the lab; fourteen minutes. Same needs.
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
   `benchmarks.certificates.run`.
+- `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.
+- `ranges`: coverage and width of ranges of the step time, with each source left out; some seconds.
+- `orders`: share of pairs of layouts that the simulator orders as measured; some seconds.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import checkouts, engine, evaluator, lab, planning, scale, scenarios, strategies
+from benchmarks import checkouts, engine, evaluator, lab, orders, planning, ranges, residuals, scale, scenarios, strategies
 from benchmarks.certificates import run
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
@@ -80,7 +83,8 @@ def show_scenarios() -> None:
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
 PARTS = UNASKED | {
     "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
-    "lab": show_lab, "scenarios": show_scenarios,
+    "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
+    "orders": orders.show,
 }  # fmt: skip
 WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show}
 

@@ -13,24 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import mean
 
 import numpy as np
 
 from holmes_sim.cases import Case
+from holmes_sim.pooled_fit import USUAL, Common, Linear, common, joined, mean_error, unknowns
 from holmes_sim.posterior import gauss_newton, log_steps, posterior, sensitivities, stack_at
 from sim.errors import HolmesError
 from sim.formats import catalog
 from sim.formats.documents import to_yaml
 from sim.formats.stack_facts import written_facts
-from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
+from sim.hardware.stack import DEFAULT, TIMES, Stack
 from sim.plan.plan import Plan
 from sim.units import time_text
 
 FITTED = 4
 """Number of constants that a stack fits."""
-USUAL = tuple(name for name in NUMBERS if getattr(DEFAULT, name))
-"""Constants that are chosen by sensitivity; the others describe particular software, so its stack file must name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +61,6 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """One set of constants for all stacks, fitted with equal weight for each source.
-
-    Errors are means over sources of the mean absolute error of a source, computed with the linearised step times of the fit:
-    with the default, with this set, and for each source with a set fitted to the other sources.
-    """
-
-    stack: Stack
-    default_error: float
-    error: float
-    left_out_error: float
-
-
-@dataclass(frozen=True, slots=True)
 class Calibration:
     """Fits of all stacks, and one common set of constants (None if the cases have a single source)."""
 
@@ -87,44 +71,36 @@ class Calibration:
 def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> Calibration:
     """Fit every stack that the cases name. Skips cases that cannot be simulated or have no measured step; raises HolmesError if
     none is left."""
-    stacks: dict[str, list[Case]] = {}
-    for case in found:
-        if case.plan is not None and case.measured_s is not None:
-            stacks.setdefault(case.stack, []).append(case)
+    stacks = _by_stack(found)
     if not stacks:
         raise HolmesError("no case has a measured step and can be simulated; holmes-sim validate says why")
     fits, linear = [], []
     for name, cases in stacks.items():
-        fit, slopes, residuals = _calibrate(name, cases, progress)
+        fit, own = _calibrate(name, cases, progress)
         fits.append(fit)
-        linear.append((tuple(case.source for case in cases), slopes, residuals))
-    return Calibration(tuple(fits), _common(linear))
+        linear.append(own)
+    return Calibration(tuple(fits), common(joined(linear)))
 
 
-def _common(linear: list[tuple[tuple[str, ...], np.ndarray, np.ndarray]]) -> Common | None:
-    """Fit one set of constants to all sources with equal weights, and predict each source by a fit to the others.
+def left_out(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> dict[str, Stack]:
+    """For each source, the common set of constants fitted to the other sources. `found` must be of two sources or more."""
+    linear = joined([_linearised(name, cases, progress) for name, cases in _by_stack(found).items()])
+    return {source: stack_at(USUAL, unknowns(linear, linear.of != source), DEFAULT) for source in linear.sources}
 
-    `linear` has (source of each case, slopes, residuals at the default) per stack. None if there is one source.
-    """
-    of = np.array([source for sources, _, _ in linear for source in sources])
-    names = tuple(dict.fromkeys(of.tolist()))
-    if len(names) < 2:
-        return None
-    slopes, residuals = np.vstack([s for _, s, _ in linear]), np.concatenate([r for _, _, r in linear])
-    weights = np.array([len(of) / len(names) / int(np.sum(of == source)) for source in of])
-    factors = posterior(slopes, residuals, USUAL, weights)
-    held_out = residuals.copy()
-    for name in names:
-        own = of == name
-        held_out[own] += slopes[own] @ posterior(slopes[~own], residuals[~own], USUAL, weights[~own])
-    errors = [mean(_error(r[of == name]) for name in names) for r in (residuals, residuals + slopes @ factors, held_out)]
-    return Common(stack_at(USUAL, factors, DEFAULT), *errors)
+
+def _by_stack(found: Sequence[Case]) -> dict[str, list[Case]]:
+    """Stack -> its cases that can be simulated and have a measured step."""
+    stacks: dict[str, list[Case]] = {}
+    for case in found:
+        if case.plan is not None and case.measured_s is not None:
+            stacks.setdefault(case.stack, []).append(case)
+    return stacks
 
 
 AXES: dict[str, Callable[[Case], str]] = {
     "tp": lambda case: f"tp {_plan(case).config.tp}",
     "pp": lambda case: f"pp {_plan(case).config.pp}",
-    "nodes": lambda case: f"{_nodes(case)} nodes",
+    "nodes": lambda case: f"{_plan(case).nodes} nodes",
 }
 """What is held out, besides `groups` (the axis "model")."""
 
@@ -162,17 +138,25 @@ def _devices(case: Case) -> str:
     return " ".join(cluster.node.device.name for cluster in _plan(case).fleet.clusters)
 
 
-def _nodes(case: Case) -> int:
-    return len({(device.cluster, device.node) for device in _plan(case).placement})
-
-
 def _network(case: Case) -> str:
     kinds = {"one node" if group.nic == "intra_node" else group.nic for group in _plan(case).groups}
     return " ".join(sorted(kinds - {"one node"})) or "one node"
 
 
-def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, np.ndarray, np.ndarray]:
-    """The fit of a stack, the sensitivities to `USUAL` (cases x constants), and the residuals at the default (log seconds)."""
+def _linearised(name: str, cases: list[Case], progress: Callable[[str], None]) -> Linear:
+    """The cases of a stack, linearised at the default constants with the facts of the stack."""
+
+    def report(text: str) -> None:
+        progress(f"{name}: {text}")
+
+    plans, (default, _) = [_plan(case) for case in cases], _facts(name)
+    usual = sensitivities(plans, default, USUAL, np.zeros(len(USUAL)), report)
+    residuals = log_steps(plans, [default] * len(plans), report) - np.log([_measured(case) for case in cases])
+    return Linear(np.array([case.source for case in cases]), usual, residuals)
+
+
+def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, Linear]:
+    """The fit of a stack, and its cases linearised at the default."""
 
     def report(text: str) -> None:
         progress(f"{name}: {text}")
@@ -180,8 +164,8 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
     plans = [_plan(case) for case in cases]
     measured = np.log([_measured(case) for case in cases])
     default, named = _facts(name)
-    usual = sensitivities(plans, default, USUAL, np.zeros(len(USUAL)), report)
-    at_default = log_steps(plans, [default] * len(plans), report) - measured
+    linear = _linearised(name, cases, progress)
+    usual, at_default = linear.slopes, linear.residuals
     strongest = np.argsort(-np.abs(usual).mean(axis=0), kind="stable")[:FITTED]
     numbers = named or tuple(USUAL[index] for index in sorted(strongest.tolist()))
     factors, slopes, offsets = gauss_newton(plans, default, numbers, at_default, report)
@@ -196,13 +180,9 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
             held_out.append(HeldOut(axis, group, hidden, without))
     families = {case: one.stack for one in held_out if one.axis == "model" for case in one.cases}
     honest = log_steps(plans, [families.get(case.id, default) for case in cases], report) - measured
-    errors = [_error(residual) for residual in (at_default, fitted, honest)]
+    errors = [mean_error(residual) for residual in (at_default, fitted, honest)]
     ids = tuple(case.id for case in cases)
-    return Fit(name, bool(named), numbers, stack, ids, tuple(held_out), *errors), usual, at_default
-
-
-def _error(residuals: np.ndarray) -> float:
-    return float(np.mean(np.abs(np.expm1(residuals))))
+    return Fit(name, bool(named), numbers, stack, ids, tuple(held_out), *errors), linear
 
 
 def _facts(name: str) -> tuple[Stack, tuple[str, ...]]:

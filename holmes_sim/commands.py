@@ -86,10 +86,9 @@ def software(given: Plan) -> tuple[str, ...]:
 
 def rests_on(given: Plan) -> tuple[str, ...]:
     """Source of the compute seconds of a plan (profile or formulas), one line per device type; empty without a profile."""
-    specs = dict.fromkeys(given.fleet.spec(device) for device in given.placement)
-    if all(spec.profile is None for spec in specs):
+    if all(spec.profile is None for spec in given.specs):
         return ()
-    return tuple(f"Compute of {spec.name}: {compute.rests_on(spec, given.workload, given.config)}." for spec in specs)
+    return tuple(f"Compute of {spec.name}: {compute.rests_on(spec, given.workload, given.config)}." for spec in given.specs)
 
 
 def workload_of(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from holmes_sim.intervals import plan_facts
 from planner import api, strategies
 from planner.costs.context import PlanningContext
 from planner.placement import simulation
@@ -96,7 +97,7 @@ class Replanned:
             "searched": self._plan_facts(self.searched),
             "stayed": self._plan_facts(self.stayed),
             "notes": list(self.notes),
-            "plan": planfile.facts(self.plan),
+            "plan": planfile.facts(self.plan, plan_facts(self.plan)),
         }
 
 

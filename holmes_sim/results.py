@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holmes_sim import frames
 from holmes_sim.intervals import step_range
+from holmes_sim.resolution import is_close, why_close
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.request import Request
@@ -62,6 +63,17 @@ class Compared:
         return tuple(sorted(found, key=lambda item: item[2].step_s))
 
     @property
+    def close(self) -> frozenset[str]:
+        """Strategies whose plans are slower than the fastest one, but cannot be told apart from it (`resolution`)."""
+        return frozenset(name for name, plan, _ in self.ranked if is_close(self.ranked[0][1], plan))
+
+    @property
+    def closeness(self) -> str:
+        """One line that says why plans cannot be told apart; empty if all can."""
+        others = [plan for name, plan, _ in self.ranked if name in self.close]
+        return why_close((self.ranked[0][1], *others)) if others else ""
+
+    @property
     def without(self) -> tuple[Row, ...]:
         """Rows of the strategies without a plan."""
         return tuple(row for row in self.rows if row.plan is None)
@@ -76,8 +88,9 @@ class Compared:
 
     def facts(self) -> dict[str, Any]:
         """The rows as plain data; the numbers of a strategy without a plan are None."""
-        best = self.ranked[0][2].step_s if self.ranked else None
-        return {"rows": [_row_facts(row, best) for row in self.rows], "interrupted": bool(self.note)}
+        best, close = (self.ranked[0][2].step_s, self.close) if self.ranked else (None, frozenset())
+        rows = [_row_facts(row, best, row.name not in close) for row in self.rows]
+        return {"rows": rows, "interrupted": bool(self.note)}
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -96,16 +109,22 @@ class Compared:
         return frames.html(repr(self), self.frame)
 
 
-def _row_facts(row: Row, best: float | None) -> dict[str, Any]:
-    numbers: dict[str, Any] = dict.fromkeys(
-        ("step_s", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction", "slower_than_best")
-    )
+NUMBERS = (
+    "step_s", "step_range_s", "guessed_rates", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction",
+    "slower_than_best", "told_apart_from_best",
+)  # fmt: skip
+"""Keys of a compared strategy that are None if it has no plan; the last one is None for the fastest plan, too."""
+
+
+def _row_facts(row: Row, best: float | None, is_apart: bool) -> dict[str, Any]:
+    numbers: dict[str, Any] = dict.fromkeys(NUMBERS)
     if row.plan is not None and row.plan.prediction is not None and best is not None:
         predicted = row.plan.prediction
-        numbers = {key: getattr(predicted, key) for key in ("step_s", "samples_per_s")}
+        numbers |= step_range(predicted.step_s, row.plan).facts()
+        numbers |= {key: getattr(predicted, key) for key in ("step_s", "samples_per_s", "upper_bound_fraction")}
         numbers["tokens_per_s_per_device"] = tokens_per_device(row.plan, predicted)
-        numbers["upper_bound_fraction"] = predicted.upper_bound_fraction
         numbers["slower_than_best"] = predicted.step_s / best - 1
+        numbers["told_apart_from_best"] = is_apart if predicted.step_s > best else None
     return {"name": row.name, **numbers, "planning_s": row.planning_s, "reason_if_none": reason(row) or None}
 
 
@@ -150,7 +169,7 @@ class Simulated:
         return {
             "format": REPORT_FORMAT,
             "report": asdict(self.prediction) | {"peak_memory_bytes": list(self.prediction.peak_memory_bytes)},
-            "step_range_s": list(step_range(self.prediction.step_s, self.plan.topology)),
+            **step_range(self.prediction.step_s, self.plan).facts(),
             "simulation": {
                 "seconds": self.seconds,
                 "events": self.timeline.events,

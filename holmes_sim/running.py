@@ -41,7 +41,7 @@ def run_here(plan: Plan, options: RunOptions) -> MeasuredStep:
     _check(plan, options)
     from holmes_sim.torch_backend import local
 
-    if len({(device.cluster, device.node) for device in plan.placement}) > 1:
+    if plan.nodes > 1:
         options = replace(options, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(options.output or Path(folder) / "timeline.json")

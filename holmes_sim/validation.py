@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, TypeVar
 
-from holmes_sim import cases
+from holmes_sim import cases, intervals
 from holmes_sim.cases import Case
-from holmes_sim.intervals import DEFAULT_RANGE, FITTED_RANGE
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog, profile
@@ -54,6 +53,15 @@ class Row:
         return None if self.predicted_s is None or measured is None else self.predicted_s / measured - 1
 
     @property
+    def inside(self) -> bool | None:
+        """Whether the measured step is inside the range of its prediction (`holmes_sim.intervals`); None if one is missing."""
+        if self.seconds is None or self.case.plan is None:
+            return None
+        predicted, measured = self.seconds
+        low, high = intervals.ratios(self.constants != "default", self.case.plan.nodes > 1)
+        return low <= measured / predicted <= high
+
+    @property
     def seconds(self) -> tuple[float, float] | None:
         """(predicted, measured) seconds of the step; None if one is missing."""
         predicted, measured = self.predicted_s, self.case.measured_s
@@ -64,6 +72,7 @@ class Row:
 class Summary:
     """Errors of a set of rows: number of cases, cases left out, mean and median absolute error, mean error (bias).
 
+    `coverage` is the share of measured steps inside the range of their prediction; None if no case was simulated.
     `kendall_tau` and `regret` compare cases of one source; None if there is nothing to compare.
     """
 
@@ -72,6 +81,7 @@ class Summary:
     mape: float
     median_ape: float
     bias: float
+    coverage: float | None
     kendall_tau: float | None
     regret: float | None
 
@@ -158,6 +168,7 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
     rows = tuple(rows)
     errors = [row.error for row in rows if row.error is not None]
     pairs = [row.seconds for row in rows if row.seconds is not None]
+    inside = [row.inside for row in rows if row.inside is not None]
     sizes = [abs(error) for error in errors] or [float("nan")]
     return Summary(
         n=len(errors),
@@ -165,6 +176,7 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
         mape=mean(sizes),
         median_ape=median(sizes),
         bias=mean(errors) if errors else float("nan"),
+        coverage=mean(inside) if inside else None,
         kendall_tau=kendall_tau(pairs) if one_source else None,
         regret=regret(rows) if one_source else None,
     )
@@ -173,17 +185,15 @@ def summary(rows: Iterable[Row], one_source: bool = True) -> Summary:
 def _is_measured(case: Case) -> bool:
     """Whether a profile replaces the formulas on some device of a case."""
     plan = case.plan
-    specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
-    return plan is not None and any(compute.measured(spec, plan.workload, plan.config) is not None for spec in specs)
+    return plan is not None and any(compute.measured(spec, plan.workload, plan.config) is not None for spec in plan.specs)
 
 
 def rests_on(row: Row) -> str:
     """Source of the compute seconds: "measured" if all devices are profiled, else why not; empty without a profile."""
     plan = row.case.plan
-    specs = {plan.fleet.spec(device) for device in plan.placement} if plan is not None else set()
-    if plan is None or all(spec.profile is None for spec in specs):
+    if plan is None or all(spec.profile is None for spec in plan.specs):
         return ""
-    words = sorted({compute.rests_on(spec, plan.workload, plan.config) for spec in specs} - {"measured"})
+    words = sorted({compute.rests_on(spec, plan.workload, plan.config) for spec in plan.specs} - {"measured"})
     return "; ".join(words) or "measured"
 
 
@@ -230,16 +240,9 @@ def macro_bias(found: dict[str, Summary]) -> float:
     return mean([one.bias for one in found.values() if one.n] or [float("nan")])
 
 
-def coverage(rows: tuple[Row, ...]) -> float:
-    """Share of the measured steps inside the range of their prediction (`holmes_sim.intervals`), a mean over sources; NaN if no
-    case was simulated."""
-    inside: dict[str, list[bool]] = {}
-    for row in rows:
-        if row.seconds is not None:
-            predicted, measured = row.seconds
-            low, high = DEFAULT_RANGE if row.constants == "default" else FITTED_RANGE
-            inside.setdefault(row.case.source, []).append(low <= measured / predicted <= high)
-    return mean([mean(found) for found in inside.values()] or [float("nan")])
+def macro_coverage(found: dict[str, Summary]) -> float:
+    """Mean over sources of the share of measured steps inside the range of their prediction; NaN if no case was simulated."""
+    return mean([one.coverage for one in found.values() if one.coverage is not None] or [float("nan")])
 
 
 def by_fit(rows: tuple[Row, ...]) -> dict[str, Summary]:
@@ -260,16 +263,16 @@ def facts(rows: tuple[Row, ...]) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "cases": listed,
-        "summary": _summary_facts(everything)
-        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "coverage": coverage(rows)})
-        | {name: _summary_facts(one) for name, one in by_fit(rows).items()}
-        | {"by_source": {name: _summary_facts(one) for name, one in sources.items()}},
+        "summary": summary_facts(everything)
+        | _without_nan({"macro": macro(sources), "macro_bias": macro_bias(sources), "macro_coverage": macro_coverage(sources)})
+        | {name: summary_facts(one) for name, one in by_fit(rows).items()}
+        | {"by_source": {name: summary_facts(one) for name, one in sources.items()}},
     }
 
 
-def _summary_facts(one: Summary) -> dict[str, Any]:
-    values = {name: getattr(one, name) for name in ("n", "left_out", "mape", "median_ape", "bias", "kendall_tau", "regret")}
-    return _without_nan(values)
+def summary_facts(one: Summary) -> dict[str, Any]:
+    """A summary as plain data; a number that is not defined is None."""
+    return _without_nan(asdict(one))
 
 
 def _without_nan(values: dict[str, Any]) -> dict[str, Any]:

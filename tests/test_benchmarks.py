@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import evaluator, planning, scale, strategies
+from benchmarks import evaluator, orders, planning, ranges, scale, strategies
+from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
+from holmes_sim import cases, validation
+from holmes_sim.residuals import residuals
 from planner.api import Row
 from sim.analytic.recurrence import steps
 from sim.engine.symmetry import fold
@@ -100,3 +105,50 @@ def test_strategies_are_measured_topology_by_topology() -> None:
 def test_an_unknown_part_is_one_line() -> None:
     with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, planning, strategies"):
         main(["speed"])
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_ranges_by_number_of_nodes_are_better_than_one_range_for_all(fitted: bool) -> None:
+    """The definition that `holmes_sim.intervals` uses: with a source left out, its range holds 80 % of the runs within five
+    percentage points, is narrower than that of all runs, and has the better interval score."""
+    every, used = (ranges.measure(fitted, *ranges.DEFINITIONS[name]) for name in ("all runs", ranges.USED))
+    assert 0.75 <= used.coverage <= 0.85
+    assert used.width < every.width and used.score < every.score
+
+
+def test_the_interval_score_is_the_width_and_ten_times_the_distance() -> None:
+    inside, width, score = ranges._scores(1.0, math.e, math.e**1.5)
+    assert (inside, width, score) == (0.0, pytest.approx(1.0), pytest.approx(6.0))
+    assert ranges._scores(1.0, math.e, 2.0) == (1.0, pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_the_spread_of_the_resolution_is_that_of_samples_of_the_choices() -> None:
+    """One choice gives the same resolution in every sample; of two, a sample may have only one."""
+    never, always = [(1.1, False), (1.2, False)], [(1.5, True)]
+    assert orders.spread([never]) == (1.2, 1.2)
+    assert orders.spread([always]) == (1.0, 1.0)
+    assert orders.spread([never, always]) == (1.0, 1.2)
+
+
+@pytest.mark.parametrize("name", ["holmes", "nemo_launcher"])
+def test_residuals_are_those_of_these_constants(name: str) -> None:
+    """After a change that moves a prediction by 5 % or more, run `python -m benchmarks residuals`."""
+    found = validation.validate(cases.load(validation.folder() / f"{name}.yaml"), "honest")
+    kept = [run.ratio("honest") for run in residuals() if run.source == name]
+    assert kept == pytest.approx([row.case.measured_s / row.predicted_s for row in found], rel=0.05)
+
+
+def test_residuals_have_a_row_for_each_run_and_a_column_for_each_hold_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sources: each is predicted with constants fitted to the other one."""
+    folder = validation.folder()
+    runs = tuple(case for name in ("holmes", "internevo") for case in cases.load(folder / f"{name}.yaml")[:1])
+    found = {folder: runs, folder / "layouts": ()}
+    monkeypatch.setattr(held_out, "_runs", found.__getitem__)
+    lines = held_out.measure().splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert [row["id"] for row in rows] == [case.id for case in runs]
+    assert list(rows[0]) == [*held_out.LAYOUT, "default", "honest", "honest-tp", "honest-pp", "honest-nodes"]
+    assert [row["source"] for row in rows] == ["holmes", "internevo"]
+    shipped = validation.validate(runs, "default")
+    ratios = [row.case.measured_s / row.predicted_s for row in shipped]
+    assert all(float(row["default"]) != pytest.approx(ratio, rel=1e-3) for row, ratio in zip(rows, ratios, strict=True))

@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.guesses import is_guessed
 from holmes_sim.printing.stacks import add_stack, families, stack_table
 from holmes_sim.printing.tables import STYLE, grid
 from sim.formats import catalog, profile
@@ -46,7 +47,7 @@ def catalogue(kind: str) -> Table:
             spec, facts = catalog.device(name), catalog.device_facts(name)
             peaks = dict(spec.peak)
             peak = flops_text(peaks.get("bf16") or peaks["fp16"])
-            curve = "guess" if facts.sources.get("gemm", "").startswith("guess") else "measured"
+            curve = "guess" if is_guessed(facts) else "measured"
             table.add_row(name, peak, size_text(spec.memory), bytes_per_second_text(spec.memory_bandwidth), curve)
         return table
     if kind == "models":

@@ -6,6 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.intervals import step_range
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.results import Compared, reason, tokens_per_device
@@ -13,7 +14,10 @@ from planner.request import Request
 from sim.plan.plan import Plan
 from sim.units import GIGA, time_text
 
-HEADERS = ("strategy", "step", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin", "layout")
+HEADERS = (
+    "strategy", "step\n80 % range", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin",
+    "layout",
+)  # fmt: skip
 
 
 def compared(answer: Compared) -> Group:
@@ -25,9 +29,21 @@ def compared(answer: Compared) -> Group:
         Text(),
         _table(answer),
     ]
+    notes = [Text(answer.closeness)] if answer.closeness else []
+    notes += [Text(f"{grade[0].upper()}{grade[1:]}: {', '.join(names)}.") for grade, names in _grades(answer).items()]
+    parts += [Text(), *notes] if notes else []
     if answer.without:
         parts += [Text(), Text("No plan", style=STYLE), *(Text(f"{row.name}: {reason(row)}") for row in answer.without)]
     return Group(*parts)
+
+
+def _grades(answer: Compared) -> dict[str, list[str]]:
+    """What predictions rest on, if that is a guess -> the strategies whose plans do."""
+    found: dict[str, list[str]] = {}
+    for name, plan, predicted in answer.ranked:
+        if grade := step_range(predicted.step_s, plan).grade:
+            found.setdefault(grade, []).append(name)
+    return found
 
 
 def heading(request: Request) -> Text:
@@ -48,11 +64,11 @@ def _table(answer: Compared) -> Table:
         fastest = prediction.step_s == best
         table.add_row(
             name,
-            time_text(prediction.step_s),
+            f"{time_text(prediction.step_s)}\n{step_range(prediction.step_s, plan).text.replace(' to ', '-')}",
             f"{prediction.samples_per_s:.4g}",
             f"{tokens_per_device(plan, prediction):,.0f}",
             f"{prediction.upper_bound_fraction:.1%}",
-            "fastest" if fastest else f"{prediction.step_s / best - 1:.1%}",
+            "fastest" if fastest else f"{'~ ' if name in answer.close else ''}{prediction.step_s / best - 1:.1%}",
             seconds[name],
             _layout(plan),
             style=STYLE if fastest else None,

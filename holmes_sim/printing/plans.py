@@ -9,14 +9,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.intervals import range_text
+from holmes_sim.intervals import step_range, step_text
 from holmes_sim.printing.certificates import amount, certificate, searched
 from holmes_sim.printing.tables import STYLE, grid
+from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
 from planner.space.shapes import Shape
-from sim.hardware.topology import Topology
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -31,17 +31,17 @@ MAX_LISTED, MIN_SHORT_OF_MEMORY = 24, 4
 def planned(answer: Planned) -> Group:
     """Tables of a plan: layout, stages, groups, prediction, comparison with the baselines, certificate."""
     plan = answer.plan
-    parts: list[Text | Table] = [heading(plan), Text(layout(plan)), Text()]
+    parts: list[Text | Table | Group] = [heading(plan), Text(layout(plan)), Text()]
     parts += [
         stages(plan, answer.pipeline_ranks),
         Text(),
         groups(plan),
         Text(),
-        prediction(_predicted(plan), plan.topology),
+        prediction(_predicted(plan), plan),
         Text(),
     ]
     if answer.baselines:
-        parts += [comparison(plan, answer.baselines), Text()]
+        parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
         parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
     return Group(*parts)
@@ -75,7 +75,7 @@ def simulated(run: Simulated) -> Group:
     """Tables of a simulated step: stages and prediction."""
     parts: list[Text | Table] = [heading(run.plan), Text(layout(run.plan)), Text()]
     parts += [stages(run.plan, run.pipeline_ranks), Text()]
-    return Group(*parts, prediction(run.prediction, run.plan.topology))
+    return Group(*parts, prediction(run.prediction, run.plan))
 
 
 def effort(run: Simulated) -> str:
@@ -156,23 +156,22 @@ def group_counts(plan: Plan) -> dict[tuple[str, str, str, str, str, str], int]:
     return counts
 
 
-def prediction(numbers: Prediction, topology: Topology) -> Table:
-    """Table of the numbers of a prediction, with the range of the step with the topology's software stack."""
+def prediction(numbers: Prediction, plan: Plan) -> Group:
+    """Table of the numbers of a prediction, with the range of the step, and a line if it rests on a guess."""
     table = grid("Prediction (simulated)", "name", "value")
     table.show_header = False
-    for name, key, value in prediction_rows(numbers):
+    for name, _, value in prediction_rows(numbers, plan):
         table.add_row(name, value)
-        if key == "step_s":
-            table.add_row("in 80 % of runs", range_text(numbers.step_s, topology))
-    return table
+    grade = step_range(numbers.step_s, plan).grade
+    return Group(table, *([Text(f"This prediction {grade}.")] if grade else []))
 
 
-def prediction_rows(numbers: Prediction) -> tuple[tuple[str, str, str], ...]:
-    """(name, key of `Prediction`, value with its unit) of each number of a prediction."""
+def prediction_rows(numbers: Prediction, plan: Plan) -> tuple[tuple[str, str, str], ...]:
+    """(name, key of `Prediction`, value with its unit) of each number of a prediction; the step with its range."""
     spent = ((name, OBJECTIVES[name], getattr(numbers, OBJECTIVES[name])) for name in ("cost", "energy"))
     exposed = time_text(float(f"{numbers.exposed_communication_s:.3g}"))
     return (
-        ("step", "step_s", time_text(numbers.step_s)),
+        ("step", "step_s", step_text(numbers.step_s, plan)),
         ("samples/s", "samples_per_s", f"{numbers.samples_per_s:.4g}"),
         ("tokens/s", "tokens_per_s", f"{numbers.tokens_per_s:,.0f}"),
         ("TFLOP/s per device", "tflops_per_device", f"{numbers.tflops_per_device:.4g}"),
@@ -197,9 +196,16 @@ def comparison(plan: Plan, rows: Iterable[Row]) -> Table:
             table.add_row(row.name, "-", "-", "-", row.reason)
             continue
         other = _predicted(row.plan)
-        slower = f"{other.step_s / best.step_s - 1:.1%}"
+        slower = f"{'~ ' if is_close(plan, row.plan) else ''}{other.step_s / best.step_s - 1:.1%}"
         table.add_row(row.name, time_text(other.step_s), f"{other.samples_per_s:.4g}", slower, short_layout(row.plan))
     return table
+
+
+def _closeness(plan: Plan, rows: Iterable[Row]) -> list[Text]:
+    """A line that says why plans cannot be told apart, if there are such plans."""
+    close = [row.plan for row in rows if row.plan is not None and is_close(plan, row.plan)]
+    by_time = plan.certificate is None or plan.certificate.objective == "step-time"
+    return [Text(why_close((plan, *close)))] if close and by_time else []
 
 
 def _comparison_by(objective: str, plan: Plan, rows: Iterable[Row]) -> Table:

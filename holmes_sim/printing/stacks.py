@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.calibration import USUAL, Calibration, HeldOut
+from holmes_sim.calibration import Calibration, HeldOut
+from holmes_sim.pooled_fit import USUAL
 from holmes_sim.printing.tables import grid
 from sim.formats.stack_facts import HeldOutFacts
 from sim.hardware.stack import DEFAULT, NUMBERS, SHARES, TIMES, Stack

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import mean
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim import memory_validation, validation
+from holmes_sim import error_tables, memory_validation, validation
 from holmes_sim.cases import Case
 from holmes_sim.printing.tables import STYLE, grid
 
@@ -40,25 +41,51 @@ def _outcomes(called: memory_validation.Outcomes) -> list[Text | Table]:
     return [Text(f"Layouts {which}: {some} of {n} called {what} ({some / n:.1%}).") for which, some, n, what in lines if n]
 
 
-def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...]) -> Group:
-    """Table of the errors by source and over all cases, then errors of memory, compute sources, and cases left out.
+def _axis(rows: tuple[validation.Row, ...], axis: str) -> Table:
+    """Table of the errors along one axis."""
+    table = grid(f"Errors by {axis}", "name", "runs", "mean error", "median", "bias", "in range")
+    table.columns[0].header = axis
+    for label, one in error_tables.table(rows, axis).items():
+        table.add_row(label, str(one.n), *_errors(one))
+    return table
+
+
+def _errors(one: validation.Summary) -> tuple[str, ...]:
+    """Mean and median absolute error, bias, and the share of runs inside their range."""
+    inside = "-" if one.coverage is None else f"{one.coverage:.0%}"
+    return (f"{one.mape:.1%}", f"{one.median_ape:.1%}", f"{one.bias:+.1%}", inside) if one.n else ("-",) * 4
+
+
+def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...], axes: Sequence[str] = ()) -> Group:
+    """Table of the errors by source and over all cases, then errors along `axes`, errors of memory, compute sources, and cases
+    left out.
 
     `rows` are those of the cases with a measured step."""
     memory, left_out = _memory_parts(cases), _left_out(cases)
     if not rows:
         return Group(*memory, *left_out)
     sources = validation.by_source(rows)
-    table = grid("Simulated against measured", "name", "cases", "left out", "mean error", "median", "bias", "tau", "regret")
+    table = grid(
+        "Simulated against measured",
+        "name",
+        "cases",
+        "left\nout",
+        "mean\nerror",
+        "median",
+        "bias",
+        "in\nrange",
+        "tau",
+        "regret",
+    )
     table.columns[0].header = "source"
     for name, one in [*sources.items(), ("all", validation.summary(rows, one_source=False))]:
-        numbers = [f"{one.mape:.1%}", f"{one.median_ape:.1%}", f"{one.bias:+.1%}"] if one.n else ["-"] * 3
         tau = "-" if one.kendall_tau is None else f"{one.kendall_tau:.2f}"
         lost = "-" if one.regret is None else f"{one.regret:.1%}"
-        table.add_row(name, str(one.n), str(one.left_out) if one.left_out else "", *numbers, tau, lost)
+        table.add_row(name, str(one.n), str(one.left_out) if one.left_out else "", *_errors(one), tau, lost)
     average, fit = "None of the cases can be simulated.", validation.by_fit(rows)
     if any(one.n for one in sources.values()):
         average = f"Mean over sources: {validation.macro(sources):.1%}, bias {validation.macro_bias(sources):+.1%}. "
-        average += f"The 80 % range of the prediction holds {validation.coverage(rows):.0%} of the runs."
+        average += f"The 80 % range of the prediction holds {validation.macro_coverage(sources):.0%} of a source's runs."
     apart = [
         f"{one.n} cases to which the constants {verb} fitted: {one.mape:.1%}, bias {one.bias:+.1%}."
         for one, verb in ((fit["seen"], "were"), (fit["unseen"], "were not"))
@@ -68,6 +95,8 @@ def validated(rows: tuple[validation.Row, ...], cases: tuple[Case, ...]) -> Grou
     if any(row.constants == "default" for row in rows):
         note += " The default is six constants, fitted once to all runs of validation/."
     parts: list[Text | Table] = [table, Text(), Text(average + note), *map(Text, apart)]
+    for axis in axes:
+        parts += [Text(), _axis(rows, axis)]
     parts += [Text(), *memory] if memory else []
     compute = Counter(words for row in rows if (words := validation.rests_on(row)))
     if compute:

@@ -7,6 +7,7 @@ from html import escape, unescape
 from importlib.resources import files
 from string import Template
 
+from holmes_sim.intervals import step_range
 from holmes_sim.printing import plans
 from holmes_sim.reporting.colours import css
 from holmes_sim.reporting.contents import Contents
@@ -74,9 +75,11 @@ def _tiles(contents: Contents) -> str:
     peaks, limits = contents.prediction.peak_memory_bytes, memory.limits(contents.plan)
     pp_rank = max(range(len(peaks)), key=lambda pp_rank: peaks[pp_rank] / limits[pp_rank])
     tiles = []
-    for name, key, text in plans.prediction_rows(contents.prediction):
+    for name, key, text in plans.prediction_rows(contents.prediction, contents.plan):
         value, unit, rest = re.fullmatch(r"(\S+)( (?:s|ms|us|J|USD)\b)?(.*)", text).groups("")  # type: ignore[union-attr]
         tiles.append((name, number(f"plan/prediction/{key}", getattr(contents.prediction, key), value + unit) + escape(rest)))
+    if grade := step_range(contents.prediction.step_s, contents.plan).grade:
+        tiles.append(("the prediction", escape(grade)))
     share = peaks[pp_rank] / limits[pp_rank]
     tiles.append(("highest memory use", number(f"memory/{pp_rank}/share", share, f"{share:.1%}") + f" in stage {pp_rank}"))
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in tiles)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holmes_sim import commands
+from holmes_sim.guesses import catalogued, is_guessed
 from holmes_sim.reporting.contents import Contents
 from sim.formats import catalog
-from sim.formats.catalog_facts import DeviceFacts, NicTypeFacts
-from sim.hardware.device_spec import DeviceSpec
+from sim.formats.catalog_facts import NicTypeFacts
 from sim.hardware.link_spec import LinkSpec
 from sim.kernels import memory
 from sim.kernels.compute import rank_kernels
@@ -77,12 +77,12 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _devices(plan: Plan) -> Iterator[PlanWarning]:
     """A warning for each device type with efficiencies that were not measured, or that are not from the catalogue."""
-    for spec in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
-        facts = _known(spec)
+    for spec in plan.specs:
+        facts = catalogued(spec, plan.topology.stack)
         if facts is None:
             yield PlanWarning(f"{spec.name} differs from the catalogue: its efficiencies are from the topology.")
             continue
-        guessed = {what: facts.sources[key] for key, what in CURVES.items() if facts.sources.get(key, "").startswith("guess")}
+        guessed = {what: facts.sources[key] for key, what in CURVES.items() if is_guessed(facts, key)}
         if guessed:
             words = _listed(list(guessed))
             sources = tuple(f"{what}: {source}" for what, source in guessed.items())
@@ -92,15 +92,6 @@ def _devices(plan: Plan) -> Iterator[PlanWarning]:
 def _listed(words: Sequence[str]) -> str:
     """Words as text: `a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _known(spec: DeviceSpec) -> DeviceFacts | None:
-    """The catalogue's entry of a device; None if the topology changed it."""
-    if spec.name not in catalog.names("devices"):
-        return None
-    facts = catalog.device_facts(spec.name)
-    own = facts.spec()
-    return facts if (own.gemm, own.peak, own.memory_bandwidth) == (spec.gemm, spec.peak, spec.memory_bandwidth) else None
 
 
 def _links(plan: Plan) -> Iterator[PlanWarning]:

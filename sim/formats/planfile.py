@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from sim.errors import HolmesError, PlanError, TopologyError
@@ -120,7 +121,8 @@ class MadeByFacts(StrictModel):
 
 class PlanFacts(StrictModel):
     """A plan: topology, workload, parallel configuration, layers of each stage, device of each rank, and communication groups.
-    `stages` are in pipeline order, `placement[rank]` is the device of a rank."""
+    `stages` are in pipeline order, `placement[rank]` is the device of a rank. `step_range_s` and `guessed_rates` describe the
+    prediction; they are not read, since each command computes them anew."""
 
     format: Literal["holmes-sim/plan/1"]
     topology: TopologyFacts
@@ -130,6 +132,8 @@ class PlanFacts(StrictModel):
     placement: list[str]
     groups: list[GroupFacts]
     prediction: PredictionFacts | None = None
+    step_range_s: tuple[float, float] | None = None
+    guessed_rates: tuple[str, ...] = ()
     certificate: CertificateFacts | None = None
     made_by: MadeByFacts
 
@@ -148,8 +152,8 @@ def config_facts(config: ParallelConfig) -> dict[str, Any]:
     return found | {"num_microbatches": list(config.num_microbatches)}
 
 
-def facts(plan: Plan) -> dict[str, Any]:
-    """A plan as plain data, with keys in the order of the file."""
+def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """A plan as plain data, with keys in the order of the file; `beside` are keys about the prediction that are not read."""
     data: dict[str, Any] = {
         "format": PLAN_FORMAT,
         "topology": plan.topology.facts(),
@@ -161,6 +165,7 @@ def facts(plan: Plan) -> dict[str, Any]:
     }
     if plan.prediction is not None:
         data["prediction"] = asdict(plan.prediction) | {"peak_memory_bytes": list(plan.prediction.peak_memory_bytes)}
+    data |= beside
     if plan.certificate is not None:
         data["certificate"] = _certificate(plan.certificate)
     data["made_by"] = asdict(plan.made_by)
@@ -189,9 +194,9 @@ def digest(plan: Plan) -> str:
     return hashlib.sha256(simulation_inputs(plan).encode()).hexdigest()[:16]
 
 
-def to_json(plan: Plan) -> str:
-    """Text of plan.json: one line per top-level key, stage, group, axis and entry of the configuration."""
-    data = facts(plan)
+def to_json(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Text of plan.json: one line per top-level key, stage, group, axis and entry of the configuration (`facts`)."""
+    data = facts(plan, beside)
     lines = []
     for key, value in data.items():
         if key in ("stages", "groups"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from sim import collectives, markup
 from sim.errors import NotDefined, PlanError
 from sim.hardware.cluster import Device, Fleet
+from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.stack import DEFAULT, Stack, applied, overlaps_tensor_parallel
 from sim.hardware.topology import Topology
 from sim.hardware.transport import common_transport
@@ -108,6 +109,16 @@ class Plan:
     def fleet(self) -> Fleet:
         """The machines of the topology."""
         return self.topology.fleet
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes with a rank."""
+        return len({(device.cluster, device.node) for device in self.placement})
+
+    @property
+    def specs(self) -> tuple[DeviceSpec, ...]:
+        """Device types of the ranks, in the order of the ranks."""
+        return tuple(dict.fromkeys(self.fleet.spec(device) for device in self.placement))
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Indices of the stages that a pipeline rank holds."""

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 
 from holmes_sim import charts
 from holmes_sim.front import Front
+from holmes_sim.intervals import step_range
 from holmes_sim.results import Compared
 from planner.api import Row
 from planner.request import Request
@@ -244,6 +245,23 @@ def test_a_strategy_is_a_bar_of_samples_a_second_within_its_upper_bound(compared
     assert axes.get_xlabel() == "samples/s (simulated)" and axes.get_xlim()[0] == 0.0
 
 
+def test_a_strategy_has_the_range_of_its_samples_a_second(compared: Compared) -> None:
+    """4 samples in the longest and the shortest step of the range."""
+    axes = main_axes(charts.comparison(compared))
+    (bars,) = ([tuple(segment[:, 0]) for segment in lines.get_segments()] for lines in axes.collections[:1])
+    ranges = [step_range(prediction.step_s, plan) for _, plan, prediction in compared.ranked]
+    assert bars == [(pytest.approx(4 / ranges[0].high_s), pytest.approx(4 / ranges[0].low_s))]
+
+
+def test_a_plan_that_cannot_be_told_apart_says_so(compared: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holmes_sim.resolution.resolution", lambda fitted, several: 2.5)
+    (numbers,) = main_axes(charts.comparison(compared)).child_axes
+    assert numbers.get_yticklabels()[1].get_text().startswith("4 samples/s, 100.0% slower (cannot be told apart)\n")
+    assert compared.close == {"slow"}
+    assert [row["told_apart_from_best"] for row in compared.facts()["rows"]] == [False, None, None]
+    assert compared.closeness.startswith("~ cannot be told apart: predicted differences below 150% ")
+
+
 def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compared) -> None:
     figure = charts.comparison(compared)
     axes, layout = main_axes(figure), "tp 1 · pp 2 · dp 1 · microbatch 1 · 1f1b"
@@ -254,7 +272,8 @@ def test_a_comparison_names_its_strategies_numbers_and_reasons(compared: Compare
         "4 samples/s, 100.0% slower\n1 s per step, 50.0% of the upper bound",
     ]
     assert texts(figure) == ["no plan: nothing fits"]
-    assert legend(figure) == ["fastest", "slower", "upper bound of the layout: all devices compute all the time"]
+    bound = "upper bound of the layout: all devices compute all the time"
+    assert legend(figure) == ["fastest", "slower", "range of 80 % of runs", bound]
     assert png(figure)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import holmes_sim as hs
+from holmes_sim import printing
 from holmes_sim.changes import Change
 from holmes_sim.results import Compared
 from holmes_sim.whatif import Outcome, WhatIf
@@ -134,3 +137,17 @@ def test_what_is_no_topology_or_plan_is_one_line(plan, call, line):
     with pytest.raises(hs.HolmesError) as refused:
         call(plan)
     assert str(refused.value) == line
+
+
+@pytest.mark.parametrize(("step", "marked"), [(2.05, True), (2.0, False), (2.5, False)])
+def test_a_plan_marks_plans_that_cannot_be_told_apart_from_it(answer, plan, monkeypatch, step, marked):
+    """The plan's step is 2 s; layouts are told apart from a difference of 10 % on."""
+    monkeypatch.setattr("holmes_sim.resolution.resolution", lambda fitted, several: 1.1)
+    other = replace(plan, prediction=replace(PROMISED, step_s=step))
+    shown = Console(width=120, record=True, file=io.StringIO())
+    shown.print(printing.planned(replace(answer, plan=plan, baselines=(Row("other", other),))))
+    text = shown.export_text()
+    assert (f"~ {step / 2 - 1:.1%}" in text) is marked
+    assert ("~ cannot be told apart: predicted differences below 10% are ordered wrongly in more than one of five" in text) is (
+        marked
+    )

@@ -63,6 +63,7 @@ def command(
 ) -> None:
     """Compare the plans of several strategies for one topology, or compare measured steps with their plan."""
     from holmes_sim import commands, files
+    from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
     from sim.formats import planfile
 
@@ -86,7 +87,7 @@ def command(
         answer = commands.compare(where, workload, names, wishes, time_limit, progress)
     if output is not None:
         for name, plan, _ in answer.ranked:
-            out.write(output / f"{name}.json", planfile.to_json(plan))
+            out.write(output / f"{name}.json", planfile.to_json(plan, plan_facts(plan)))
     if chart is not None:
         from holmes_sim import charts
 

@@ -78,6 +78,7 @@ def command(
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     from holmes_sim import commands
+    from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
     from sim.formats import planfile
 
@@ -98,7 +99,7 @@ def command(
     out.can_be_written(output)
     with out.progress("planning") as progress:
         answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json, objective)
-    text = planfile.to_json(answer.plan)
+    text = planfile.to_json(answer.plan, plan_facts(answer.plan))
     out.write(output, text)
     if as_json:
         sys.stdout.write(text)
@@ -126,6 +127,7 @@ def _pareto(
 ) -> None:
     """Print, draw and write the Pareto front of step time, cost and energy."""
     from holmes_sim import files, front
+    from holmes_sim.intervals import plan_facts
     from sim.formats import planfile
 
     out.can_be_drawn(chart)
@@ -134,7 +136,7 @@ def _pareto(
     with out.progress("planning") as progress:
         found = front.pareto(where, workload, wishes, time_limit, progress)
     for number, plan in enumerate(found.plans, 1):
-        out.write(output / f"{number}.json" if output is not None else None, planfile.to_json(plan))
+        out.write(output / f"{number}.json" if output is not None else None, planfile.to_json(plan, plan_facts(plan)))
     if chart is not None:
         from holmes_sim import charts
 

@@ -40,6 +40,7 @@ def command(
 ) -> None:
     """Find a new plan after the loss of nodes that moves as few ranks as possible."""
     from holmes_sim import commands
+    from holmes_sim.intervals import plan_facts
     from holmes_sim.replanning import replan
     from sim.errors import HolmesError
     from sim.formats import planfile
@@ -50,7 +51,7 @@ def command(
     out.can_be_written(output)
     with out.progress("planning") as progress:
         found = replan(given, lost, wishes, time_limit, progress, stay)
-    out.write(output, planfile.to_json(found.plan))
+    out.write(output, planfile.to_json(found.plan, plan_facts(found.plan)))
     if as_json:
         out.show_json(found.facts())
         return

@@ -56,9 +56,10 @@ def _topology_or_plan(found: Topology | Plan, output: Path | None, as_json: bool
 
         out.save(charts.placement(found) if isinstance(found, Plan) else charts.topology(found), output)
     if as_json:
+        from holmes_sim.intervals import plan_facts
         from sim.formats import planfile, topology
 
-        out.show_json(planfile.facts(found) if isinstance(found, Plan) else topology.written(found))
+        out.show_json(planfile.facts(found, plan_facts(found)) if isinstance(found, Plan) else topology.written(found))
         return
     from holmes_sim import commands, printing
 

@@ -13,7 +13,7 @@ from holmes_sim.cli.options import Cases, Json, Measured
 
 NAME = "validate"
 ORDER = 70
-EXAMPLE = "holmes-sim validate --cases validation/holmes.yaml --chart errors.png"
+EXAMPLE = "holmes-sim validate --stack honest-tp --by tp"
 STACK = (
     "default (one set of constants), fitted (constants per software stack) or honest (fitted without the model family of the "
     "case); honest-tp, honest-pp and honest-nodes leave out its degree or its number of nodes instead."
@@ -33,15 +33,25 @@ def command(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted over measured step times (png, svg, pdf).")
     ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS",
+            help="Add a table of errors by tp, pp, nodes, device or precision. May be repeated.",
+            autocompletion=completion.words("tp", "pp", "nodes", "device", "precision"),
+        ),
+    ] = None,
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
     """Compare simulated with measured step times of published training runs."""
-    from holmes_sim import memory_validation, validation
+    from holmes_sim import error_tables, memory_validation, validation
     from sim.errors import HolmesError
 
     if stack not in validation.STACKS:
         raise HolmesError(f"--stack {stack!r} is unknown; known: {', '.join(validation.STACKS)}")
+    axes = tuple(dict.fromkeys(by or ()))
+    error_tables.check(axes)
     with out.progress("validating") as progress:
         found = validation.read(cases or [validation.folder()], profile)
         rows = validation.validate(found, stack, progress)
@@ -51,9 +61,10 @@ def command(
 
         out.save(charts.validation(rows), chart)
     if as_json:
-        out.show_json(validation.facts(rows) | memory_validation.facts(found))
+        tables = {"by": error_tables.facts(rows, axes)} if axes else {}
+        out.show_json(validation.facts(rows) | tables | memory_validation.facts(found))
         return
     from holmes_sim import printing
 
-    out.show(printing.validated(rows, found))
+    out.show(printing.validated(rows, found, axes))
     out.note_written(chart)

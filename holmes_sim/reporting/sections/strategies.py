@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from holmes_sim.intervals import step_range
 from holmes_sim.printing import certificates, plans
 from holmes_sim.reporting.contents import Contents
 from holmes_sim.reporting.markup import number, table
@@ -27,7 +28,8 @@ def html(contents: Contents) -> str:
         f"{found.request.time_limit:g} s. The upper bound is the throughput of the strategy's layout if all its devices "
         f"computed all the time."
     )
-    return f"{_bars(found)}{_table(found, objective)}<p>{note}</p>"
+    close = f"<p>{escape(found.closeness)}</p>" if found.closeness else ""
+    return f"{_bars(found)}{_table(found, objective)}{close}<p>{note}</p>"
 
 
 def _bars(found: Compared) -> str:
@@ -55,16 +57,18 @@ def _table(found: Compared, objective: str) -> str:
     rows = []
     for name, plan, prediction in found.ranked:
         of, slower = f"comparison/rows/{facts[name]}", prediction.step_s / best - 1
+        mark = "~ " if name in found.close else ""
         rows.append([
             f"{escape(name)}{' (this plan)' if name == found.strategies[0] else ''}",
             number(f"{of}/step_s", prediction.step_s, time_text(prediction.step_s)),
+            escape(step_range(prediction.step_s, plan).text),
             number(f"{of}/samples_per_s", prediction.samples_per_s, f"{prediction.samples_per_s:.4g}"),
-            number(f"{of}/slower_than_best", slower, f"{slower:.1%}") if slower else "fastest",
+            mark + number(f"{of}/slower_than_best", slower, f"{slower:.1%}") if slower else "fastest",
             number(f"{of}/upper_bound_fraction", prediction.upper_bound_fraction, f"{prediction.upper_bound_fraction:.1%}"),
             *(certificates.amount(kind, getattr(prediction, OBJECTIVES[kind])) for kind in by),
             escape(plans.short_layout(plan)),
         ])  # fmt: skip
     for row in found.without:
-        rows.append([escape(row.name), *["–"] * (4 + len(by)), f"no plan: {escape(reason(row))}"])
-    headers = ("strategy", "step", "samples/s", "slower by", "of the upper bound", *by, "layout")
+        rows.append([escape(row.name), *["–"] * (5 + len(by)), f"no plan: {escape(reason(row))}"])
+    headers = ("strategy", "step", "80 % range", "samples/s", "slower by", "of the upper bound", *by, "layout")
     return table(headers, rows, "Strategies, fastest first", words=("strategy", "layout"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -11,8 +12,8 @@ from tests.holmes_sim.cli.arguments import PINNED
 
 QUICK = ("compare", "holmes-hybrid-4", "--strategies", "megatron,holmes", *PINNED)
 ROW = [
-    "name", "step_s", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction", "slower_than_best", "planning_s",
-    "reason_if_none",
+    "name", "step_s", "step_range_s", "guessed_rates", "samples_per_s", "tokens_per_s_per_device", "upper_bound_fraction",
+    "slower_than_best", "told_apart_from_best", "planning_s", "reason_if_none",
 ]  # fmt: skip
 
 
@@ -27,11 +28,12 @@ def test_compare_prints_a_row_for_each_strategy(run):
         "",
         "Strategies, the fastest first",
     ]
-    assert lines[4].split() == ["tokens/s", "of", "upper", "slower", "planned"]
-    assert lines[5].split() == ["strategy", "step", "samples/s", "per", "device", "bound", "by", "in", "layout"]
-    for line, name in zip(lines[6:], ("megatron", "holmes"), strict=True):
+    assert lines[4].split() == ["step", "tokens/s", "of", "upper", "slower", "planned"]
+    assert lines[5].split() == ["strategy", "80", "%", "range", "samples/s", "per", "device", "bound", "by", "in", "layout"]
+    for line, name in zip(lines[6::2], ("megatron", "holmes"), strict=True):
         assert line.split()[0] == name and line.split()[6] == "fastest"
         assert line.endswith(" tp 2, pp 2, dp 8, mb 4, 1f1b: ib 15, roce 15")
+    assert [re.fullmatch(r" +\d+\.\d+-\d+\.\d+ s", line) is not None for line in lines[7::2]] == [True, True]
 
 
 def test_compare_prints_one_document_in_the_requested_order(run):
@@ -44,9 +46,11 @@ def test_compare_prints_one_document_in_the_requested_order(run):
     assert [row["name"] for row in document["rows"]] == ["megatron", "holmes"]
     assert all(list(row) == ROW and row["planning_s"] > 0 for row in document["rows"])
     lost, won = document["rows"]
-    assert {lost[key] for key in ROW[1:6]} == {None}
+    assert {lost[key] for key in ROW[1:9]} == {None}
     assert lost["reason_if_none"].startswith("no layout with equal stages over all devices ")
     assert won["reason_if_none"] is None and won["slower_than_best"] == 0.0
+    least, most = won["step_range_s"]
+    assert least < won["step_s"] < most and (won["guessed_rates"], won["told_apart_from_best"]) == ([], None)
     assert won["samples_per_s"] == pytest.approx(768 / won["step_s"], rel=1e-12)
     assert won["tokens_per_s_per_device"] == pytest.approx(768 * 2048 / won["step_s"] / 32, rel=1e-12)
 
@@ -58,12 +62,23 @@ def test_compare_prints_why_a_strategy_has_no_plan(run):
     assert seen.code == 0
     lines = [line.rstrip() for line in seen.out.splitlines()]
     assert lines[6].startswith("certified ") and "fastest" in lines[6] and lines[6].endswith(" (24 of 32 devices)")
-    assert lines[7].split()[:6] == ["holmes", *"-----"] and lines[7].endswith("no plan, see below")
-    assert lines[8:] == [
+    assert lines[8].split()[:6] == ["holmes", *"-----"] and lines[8].endswith("no plan, see below")
+    assert lines[9:] == [
         "",
         "No plan",
         "holmes: no layout of whole stages per cluster fits the memory and the batch; use strategy certified",
     ]
+
+
+def test_compare_marks_plans_that_cannot_be_told_apart(run, monkeypatch):
+    """Plans whose predictions differ by less than the resolution, here a factor of ten."""
+    monkeypatch.setattr("holmes_sim.resolution.resolution", lambda fitted, several: 10.0)
+    arguments = ("compare", "mixed-h100-a100-v100", "--strategies", "holmes,alpa", "--tp", 2)
+    lines = run(*arguments).out.splitlines()
+    assert lines[6].startswith("alpa ") and " fastest " in lines[6]
+    assert lines[8].startswith("holmes ") and " ~ " in lines[8]
+    assert lines[-2].startswith("~ cannot be told apart: predicted differences below 900% are ordered wrongly in ")
+    assert lines[-1] == "Rests on guessed rates of v100-sxm2-32gb: alpa, holmes."
 
 
 def test_compare_has_the_numbers_of_the_plans_that_it_writes(run, tmp_path):
@@ -93,7 +108,7 @@ def test_an_interrupted_compare_prints_the_finished_rows(run, monkeypatch):
     monkeypatch.setattr("planner.strategies.holmes.plan", stopped)
     seen = run(*QUICK)
     assert (seen.code, seen.err) == (0, "Interrupted: not planned: holmes.\n")
-    assert [line.split()[0] for line in seen.out.splitlines()[6:]] == ["megatron"]
+    assert [line.split()[0] for line in seen.out.splitlines()[6::2]] == ["megatron"]
     document = json.loads(run(*QUICK, "--json").out)
     assert (document["interrupted"], [row["name"] for row in document["rows"]]) == (True, ["megatron"])
     seen = run("compare", "holmes-hybrid-4", "--strategies", "holmes,megatron")

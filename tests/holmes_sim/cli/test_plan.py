@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -21,6 +22,8 @@ def test_plan_prints_one_document_of_the_schema(run):
     assert document["made_by"]["strategy"] == "certified"
     assert 0 < document["certificate"]["lower_bound_s"] <= document["certificate"]["objective_s"]
     assert document["certificate"]["objective_s"] == document["prediction"]["step_s"]
+    least, most = document["step_range_s"]
+    assert least < document["prediction"]["step_s"] < most and document["guessed_rates"] == []
 
 
 def test_plan_writes_the_bytes_that_it_prints(run, plan_file, tmp_path):
@@ -36,6 +39,7 @@ def test_plan_prints_the_layout_and_its_certificate(run):
     assert seen.code == 0
     assert "holmes-hybrid-4: gpt-3.6b (3.56 B parameters), batch 768 x 2048 tokens fp16, 32 of 32 devices" in seen.out
     assert "tp 2 | pp 2 | dp 8 | 24 microbatches of 4 | 1f1b" in seen.out
+    assert re.search(r"step +[\d.]+ s, 80 %: \d+\.\d+ to \d+\.\d+ s\n", seen.out)
     for word in (
         "Stages",
         "Groups",
@@ -131,3 +135,15 @@ def test_a_stack_that_cannot_be_searched_is_refused_in_one_line(run):
     assert (seen.code, seen.out) == (2, "")
     assert seen.err.startswith("error: stack of holmes-infiniband-4: plans with all_reduces can be simulated but not searched")
     assert seen.err.count("\n") == 1
+
+
+def test_a_plan_says_that_it_rests_on_guessed_rates(run, tmp_path):
+    """The curves of matrix products of T4 and V100 are guesses: `list devices` marks them."""
+    pinned = ("--strategy", "megatron", "--tp", 1, "--pp", 1, "--microbatch-size", 1, "--recompute", "none")
+    seen = run("plan", "peers/amp-16", *pinned, "-o", tmp_path / "plan.json")
+    assert "This prediction rests on guessed rates of t4, v100-sxm2-16gb.\n" in seen.out
+    guessed = ["t4", "v100-sxm2-16gb"]
+    assert json.loads((tmp_path / "plan.json").read_text())["guessed_rates"] == guessed
+    assert json.loads(run("simulate", tmp_path / "plan.json", "--json").out)["guessed_rates"] == guessed
+    run("report", tmp_path / "plan.json", "-o", tmp_path / "report.html", "--strategies", "none")
+    assert "<dd>rests on guessed rates of t4, v100-sxm2-16gb</dd>" in (tmp_path / "report.html").read_text()

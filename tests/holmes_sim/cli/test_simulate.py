@@ -11,7 +11,7 @@ def test_simulate_gives_the_prediction_of_the_plan(run, plan_file):
     seen = run("simulate", plan_file, "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["format", "report", "step_range_s", "simulation"]
+    assert list(document) == ["format", "report", "step_range_s", "guessed_rates", "simulation"]
     assert document["format"] == "holmes-sim/report/1"
     assert document["report"] == json.loads(plan_file.read_text())["prediction"]
     assert set(document["report"]) == {
@@ -38,7 +38,7 @@ def test_simulate_prints_an_explanation_as_json(run, plan_file):
     seen = run("simulate", plan_file, "--explain", "--json")
     assert (seen.code, seen.err) == (0, "")
     document = json.loads(seen.out)
-    assert list(document) == ["format", "report", "step_range_s", "simulation", "explanation"]
+    assert list(document) == ["format", "report", "step_range_s", "guessed_rates", "simulation", "explanation"]
     found, step = document["explanation"], document["report"]["step_s"]
     assert list(found) == ["step_s", "ranks", "mean", "critical_path", "chain", "layers"]
     assert found["step_s"] == step

@@ -12,6 +12,7 @@ import pytest
 import holmes_sim as hs
 from holmes_sim import commands, exporters, reporting
 from holmes_sim.exporters import csv
+from holmes_sim.intervals import step_range
 from holmes_sim.reporting import colours, sections, spans
 from holmes_sim.results import Simulated
 from planner import strategies
@@ -98,6 +99,14 @@ def test_the_space_of_the_certificate_is_a_table(page, planned):
     assert all(text in text for text in planned.certificate.outside)
     silent = planned.annotated(certificate=replace(planned.certificate, space=(), outside=()))
     assert "Searched" not in Page(reporting.page(reporting.gather(silent, ()))).one("section", id="certificate").text
+
+
+def test_the_page_shows_the_range_of_each_step(page, planned, study):
+    """The tile of the step, and the table of strategies with the range of each."""
+    expected = step_range(planned.prediction.step_s, planned).text
+    assert f"</data>, 80 %: {expected}</dd>" in page.html
+    rows = [step_range(prediction.step_s, plan).text for _, plan, prediction in study.compared.ranked]
+    assert all(text in page.one("section", id="strategies").text for text in rows) and expected in rows
 
 
 def test_a_prediction_of_another_version_is_reported(planned):

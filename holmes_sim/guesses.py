@@ -1,0 +1,41 @@
+"""Which predictions rest on a guess: device types whose rates of matrix products the catalogue guesses."""
+
+from __future__ import annotations
+
+import math
+
+from sim.formats import catalog
+from sim.formats.catalog_facts import DeviceFacts
+from sim.hardware.device_spec import DeviceSpec
+from sim.hardware.stack import Stack
+from sim.kernels import compute
+from sim.plan.plan import Plan
+
+GUESS = "guess"
+"""First word of the source of a number that was not measured on the device."""
+
+
+def is_guessed(facts: DeviceFacts, key: str = "gemm") -> bool:
+    """Whether the catalogue guesses a number of a device: by default the curve of its matrix products."""
+    return facts.sources.get(key, "").startswith(GUESS)
+
+
+def catalogued(spec: DeviceSpec, stack: Stack) -> DeviceFacts | None:
+    """The catalogue's entry of a device at the rates of a software stack; None if the topology changed its rates."""
+    if spec.name not in catalog.names("devices"):
+        return None
+    facts = catalog.device_facts(spec.name)
+    own = stack.device(facts.isolated())
+    same = (own.peak, own.memory_bandwidth) == (spec.peak, spec.memory_bandwidth)
+    rates = ((one.gemm.compute_efficiency, one.gemm.memory_efficiency, one.gemm.launch) for one in (own, spec))
+    return facts if same and all(math.isclose(a, b) for a, b in zip(*rates, strict=True)) else None
+
+
+def guessed_rates(plan: Plan) -> tuple[str, ...]:
+    """Device types of a plan whose matrix products have guessed rates, and no measured seconds of a profile."""
+    found = []
+    for spec in plan.specs:
+        facts = catalogued(spec, plan.topology.stack)
+        if facts is not None and is_guessed(facts) and compute.measured(spec, plan.workload, plan.config) is None:
+            found.append(spec.name)
+    return tuple(found)

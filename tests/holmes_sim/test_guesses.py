@@ -1,0 +1,52 @@
+"""A prediction that rests on a guess says so: devices whose rates of matrix products were not measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holmes_sim import cases, commands, guesses, validation
+from sim.formats.edits import edited
+from sim.hardware.stack import DEFAULT
+from sim.plan.plan import Plan
+
+SAILOR = cases.load(validation.folder() / "sailor.yaml")
+PROFILED = cases.load(validation.folder() / "profiled" / "sailor_mixed.yaml")
+(HOLMES, *_) = cases.load(validation.folder() / "holmes.yaml")
+
+
+def plan_of(case: cases.Case) -> Plan:
+    assert case.plan is not None
+    return case.plan
+
+
+def test_guessed_devices_are_named_and_measured_ones_are_not() -> None:
+    assert guesses.guessed_rates(plan_of(SAILOR[0])) == ("gh200-96gb",)
+    assert guesses.guessed_rates(plan_of(HOLMES)) == (), "the curve of a100-sxm4-80gb was measured"
+
+
+def test_only_devices_with_a_rank_count() -> None:
+    mixed = next(plan_of(case) for case in SAILOR if len(plan_of(case).specs) == 3)
+    assert guesses.guessed_rates(mixed) == ("rtx-3090", "rtx-2080-ti", "titan-rtx")
+
+
+def test_a_profile_replaces_the_guess() -> None:
+    measured = validation.read([validation.folder() / "profiled" / "sailor_mixed.yaml"], "sailor")
+    plans = [(bare.plan, case.plan) for bare, case in zip(PROFILED, measured, strict=True) if bare.plan and case.plan]
+    assert all(guesses.guessed_rates(bare) for bare, _ in plans)
+    assert [guesses.guessed_rates(plan) for _, plan in plans] == [()] * len(plans)
+
+
+def test_rates_that_the_topology_gives_are_not_the_guess_of_the_catalogue() -> None:
+    plan = plan_of(SAILOR[0])
+    (spec,) = plan.specs
+    assert guesses.catalogued(spec, DEFAULT) is not None
+    assert guesses.catalogued(replace(spec, gemm=replace(spec.gemm, compute_efficiency=0.5)), DEFAULT) is None
+    assert guesses.catalogued(replace(spec, name="mine"), DEFAULT) is None
+
+
+def test_a_software_stack_is_no_change_of_the_device() -> None:
+    """The rates of the device under a stack are the catalogue's, times the shares of the stack."""
+    where = edited(commands.load("holmes-infiniband-4"), {"stack": "megatron-2021"})
+    spec = where.fleet.clusters[0].node.device
+    assert guesses.catalogued(spec, DEFAULT) is None
+    assert guesses.catalogued(spec, where.stack) is not None
