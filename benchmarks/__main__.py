@@ -10,6 +10,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `scenarios`: plans executed in the lab; fourteen minutes. Same needs.
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
   `benchmarks.certificates.run`.
+- `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; three minutes. Options in
+  `benchmarks.shortlist`.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import checkouts, engine, evaluator, lab, planning, scale, scenarios, strategies
+from benchmarks import checkouts, engine, evaluator, lab, planning, scale, scenarios, shortlist, strategies
 from benchmarks.certificates import run
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
@@ -82,7 +84,7 @@ PARTS = UNASKED | {
     "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
     "lab": show_lab, "scenarios": show_scenarios,
 }  # fmt: skip
-WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show}
+WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show, "shortlist": shortlist.show}
 
 
 def main(names: list[str]) -> None:
