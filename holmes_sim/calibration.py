@@ -12,7 +12,7 @@ sensitivities of the full fit."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 import numpy as np
@@ -34,7 +34,7 @@ USUAL = tuple(name for name in NUMBERS if getattr(DEFAULT, name))
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A fit without the cases of one group; `axis` says what the cases of the group share (`AXES`)."""
+    """A fit without the cases of one group; `axis` says what the cases of the group share (`AXES`), or that it is a "run"."""
 
     axis: str
     group: str
@@ -46,8 +46,8 @@ class HeldOut:
 class Fit:
     """A fitted stack: the names of its fitted constants, its cases, and mean absolute errors of the step time.
 
-    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group of the axis "model"
-    predicted by a fit without it. `named` says that the stack file names the constants.
+    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group of the axis "model" (or
+    "run") predicted by a fit without it. `named` says that the stack file names the constants.
     """
 
     name: str
@@ -137,9 +137,12 @@ def groups(cases: Sequence[Case]) -> tuple[str, ...]:
     return ("all",) * len(cases)
 
 
-def _folds(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
-    """Axis -> group label of every case, for each axis with more than one group."""
-    labels = {"model": groups(cases)} | {axis: tuple(map(label, cases)) for axis, label in AXES.items()}
+def _folds(cases: Sequence[Case], single: bool) -> dict[str, tuple[str, ...]]:
+    """Axis -> group label of every case, for each axis with more than one group; only the axis "run" with `single`."""
+    if single:
+        labels = {"run": tuple(case.id for case in cases)}
+    else:
+        labels = {"model": groups(cases)} | {axis: tuple(map(label, cases)) for axis, label in AXES.items()}
     return {axis: found for axis, found in labels.items() if len(set(found)) > 1}
 
 
@@ -170,15 +173,27 @@ def _network(case: Case) -> str:
     return " ".join(sorted(kinds - {"one node"})) or "one node"
 
 
-def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, np.ndarray, np.ndarray]:
-    """The fit of a stack, the sensitivities to `USUAL` (cases x constants), and the residuals at the default (log seconds)."""
+def fit_runs(name: str, cases: Sequence[Case], start: Stack, progress: Callable[[str], None] = lambda text: None) -> Fit:
+    """A stack fitted to runs of one's own, with the prior around the stack `start`, whose error is `default_error`; each run is
+    held out in turn."""
+    fit = _calibrate(name, list(cases), progress, start)[0]
+    written = (number for number in NUMBERS if number in fit.numbers or getattr(start, number) != getattr(DEFAULT, number))
+    return replace(fit, numbers=tuple(written))
+
+
+def _calibrate(
+    name: str, cases: list[Case], progress: Callable[[str], None], start: Stack | None = None
+) -> tuple[Fit, np.ndarray, np.ndarray]:
+    """The fit of a stack, the sensitivities to `USUAL` (cases x constants), and the residuals at the default (log seconds).
+
+    With `start`, that is the default, and single cases are held out."""
 
     def report(text: str) -> None:
         progress(f"{name}: {text}")
 
     plans = [_plan(case) for case in cases]
     measured = np.log([_measured(case) for case in cases])
-    default, named = _facts(name)
+    default, named = _facts(name) if start is None else (start, ())
     usual = sensitivities(plans, default, USUAL, np.zeros(len(USUAL)), report)
     at_default = log_steps(plans, [default] * len(plans), report) - measured
     strongest = np.argsort(-np.abs(usual).mean(axis=0), kind="stable")[:FITTED]
@@ -187,13 +202,13 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
     stack = stack_at(numbers, factors, default)
     fitted = log_steps(plans, [stack] * len(plans), report) - measured
     held_out = []
-    for axis, labels in _folds(cases).items():
+    for axis, labels in _folds(cases, start is not None).items():
         for group in dict.fromkeys(labels):
             seen = np.array([label != group for label in labels])
             without = stack_at(numbers, posterior(slopes[seen], offsets[seen], numbers), default)
             hidden = tuple(case.id for case, label in zip(cases, labels, strict=True) if label == group)
             held_out.append(HeldOut(axis, group, hidden, without))
-    families = {case: one.stack for one in held_out if one.axis == "model" for case in one.cases}
+    families = {case: one.stack for one in held_out if one.axis in ("model", "run") for case in one.cases}
     honest = log_steps(plans, [families.get(case.id, default) for case in cases], report) - measured
     errors = [_error(residual) for residual in (at_default, fitted, honest)]
     ids = tuple(case.id for case in cases)
