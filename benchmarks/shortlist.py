@@ -125,7 +125,7 @@ def without_simulator(group: Group, seed: int) -> list[int | None]:
     while len(order) < min(max(NUMBERS), len(steps)):
         mean_, deviation = _process(apart, order, steps[order])
         best = steps[order].min()
-        gain = [_improvement(best, m, d) for m, d in zip(mean_, deviation, strict=True)]
+        gain = [improvement(best, m, d) for m, d in zip(mean_, deviation, strict=True)]
         order.append(max(set(range(len(gain))) - set(order), key=lambda index: gain[index]))
     return [_fastest(group, order[:number]) for number in NUMBERS]
 
@@ -148,7 +148,7 @@ def _process(apart: np.ndarray, seen: list[int], steps: np.ndarray) -> tuple[np.
     return best[1], best[2]
 
 
-def _improvement(best: float, mean_: float, deviation: float) -> float:
+def improvement(best: float, mean_: float, deviation: float) -> float:
     """Expected amount by which a normal variable is below `best`."""
     z = (best - mean_) / deviation
     return deviation * (z * NormalDist().cdf(z) + NormalDist().pdf(z))

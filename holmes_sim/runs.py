@@ -18,7 +18,7 @@ from holmes_sim import run_logs
 from holmes_sim.cases import Case, MeasuredFacts
 from holmes_sim.posterior import log_steps
 from sim.engine import timeline
-from sim.errors import HolmesError, TimelineError
+from sim.errors import HolmesError, TimelineError, TopologyError
 from sim.formats import documents, planfile, stacks
 from sim.formats.edits import edited
 from sim.hardware.stack import DEFAULT, Stack
@@ -121,9 +121,11 @@ def _measurements(folder: Path, plan: Plan) -> Iterator[Run]:
     """A run for each file of a plan's folder that has a measurement."""
     name = str(folder)
     if (path := folder / MEASURED).is_file():
-        facts = documents.check(documents.parse(str(path), documents.read_text(path)), MeasuredFacts)
+        document = documents.parse(str(path), documents.read_text(path))
+        facts = documents.check(document, MeasuredFacts)
         if facts.outcome == "ran":
-            raise HolmesError(f"{path}: outcome: ran; write the seconds of a step (step_s: 4.9), or outcome: failed")
+            right = "write the seconds of a step (step_s: 4.9), or outcome: failed"
+            raise TopologyError(document.fault(("outcome",), f"ran; {right}"))
         yield Run(name, plan, facts.step_s, facts.outcome == "failed", MEASURED)
     if (path := folder / TIMELINE).is_file():
         yield Run(name, plan, _timeline_step(path, plan), source=TIMELINE)
