@@ -18,6 +18,7 @@ from holmes_sim.calibration import USUAL
 from holmes_sim.intervals import step_range
 from holmes_sim.posterior import sensitivities
 from holmes_sim.runs import Run, default_topology, without_stack
+from holmes_sim.shortlist import Belief, Proposal
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
@@ -32,14 +33,22 @@ CANDIDATES = 32
 """Plans among which the list is chosen. Guess; more takes longer: each is simulated, and evaluated with seven stacks."""
 NEAR = 1.3
 """Largest ratio of a candidate's step to the fastest candidate's. Guess; the simulator seldom errs by more between layouts."""
+WITHIN_80 = 1.2816
+"""Standard deviations on both sides of the mean of a normal variable between which it is with a probability of 80 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A simulated plan to measure, and the share of draws in which it is the fastest of the list."""
+    """A simulated plan to measure.
+
+    `expected_s` is its expected step, `range_s` the one of 80 % of runs: those of the simulator before any plan was measured,
+    then those of the distribution after the measurements. `share`: draws in which it is the fastest of the list and of the
+    measured plans."""
 
     plan: Plan
     share: float
+    expected_s: Seconds
+    range_s: tuple[Seconds, Seconds]
 
     @property
     def step_s(self) -> Seconds:
@@ -70,7 +79,8 @@ class Proposals:
             {
                 "folder": str(number),
                 "step_s": one.step_s,
-                "step_range_s": list(step_range(one.step_s, one.plan.topology)),
+                "expected_s": one.expected_s,
+                "expected_range_s": list(one.range_s),
                 "share": one.share,
                 "config": config_facts(one.plan.config),
             }
@@ -102,12 +112,22 @@ def proposals(
     chosen = shortlist.propose(belief, number, measured, failed)
     if not chosen:
         raise HolmesError("nothing is left to measure: every layout that was found has been measured, or failed")
-    found = tuple(Proposed(known[one.index], one.share) for one in chosen)
+    after = belief.given(measured)
+    found = tuple(_proposed(known[one.index], one, after if measured else None) for one in chosen)
     best = shortlist.best(belief, measured, failed)
-    expected = measured.get(best, float(belief.given(measured).mean[best]))
+    expected = measured.get(best, float(after.mean[best]))
     run = names[best]
     last = known[best], math.exp(expected), run.name if run else ""
     return Proposals(target, found, len(known), len(measured), *last, beyond)
+
+
+def _proposed(plan: Plan, one: Proposal, after: Belief | None) -> Proposed:
+    """A plan with its expected step and range: the simulator's, or those of the distribution `after` measurements."""
+    if after is None:
+        return Proposed(plan, one.share, step(plan), step_range(step(plan), plan.topology))
+    mean, deviation = float(after.mean[one.index]), math.sqrt(float(after.covariance[one.index, one.index]))
+    low, high = (math.exp(mean + sign * WITHIN_80 * deviation) for sign in (-1, 1))
+    return Proposed(plan, one.share, math.exp(mean), (low, high))
 
 
 def _plans(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from holmes_sim import exporting
-from holmes_sim.intervals import range_text
 from holmes_sim.launching.folder import README, File, Launch
 from holmes_sim.printing.shortlists import rows
 from holmes_sim.proposals import Proposals, Proposed
@@ -22,14 +21,14 @@ Run 20 steps or more with this launch, then do one of these in this folder ({nam
 - write the median seconds of a step, without the first five steps, to `measured.yaml`: `step_s: 4.9`;
 - if the run ends for want of memory, write `outcome: failed` to `measured.yaml`.
 
-Predicted: {step} per step ({range} in 80 % of runs). `holmes-sim calibrate --runs {folder}` reads the times of all plans.
+Expected: {step} per step ({range} in 80 % of runs). `holmes-sim calibrate --runs {folder}` reads the times of all plans.
 """
 TOP = """# Plans to measure: {model} on {topology}, for {target}
 
 The {number} plans whose measurement says most about which layout is fastest: near the best by prediction, and unlike one
 another. They were chosen among {candidates} layouts.
 
-| plan | layout | predicted step | in 80 % of runs | why |
+| plan | layout | expected step | in 80 % of runs | why |
 | --- | --- | --- | --- | --- |
 {rows}
 
@@ -73,5 +72,5 @@ def launch(found: Proposals, folder: Path, again: str) -> Launch:
 
 
 def _measure(one: Proposed, folder: Path, number: int) -> str:
-    words = time_text(float(f"{one.step_s:.4g}")), range_text(one.step_s, one.plan.topology)
-    return MEASURE.format(name=folder / str(number), folder=folder, step=words[0], range=words[1].removesuffix(" measured"))
+    step, low, high = (time_text(float(f"{seconds:.3g}")) for seconds in (one.expected_s, *one.range_s))
+    return MEASURE.format(name=folder / str(number), folder=folder, step=step, range=f"{low} to {high}")

@@ -8,7 +8,6 @@ from rich.console import Group
 from rich.text import Text
 
 from holmes_sim.calibration import Fit
-from holmes_sim.intervals import range_text
 from holmes_sim.printing.plans import degrees
 from holmes_sim.printing.stacks import fitted_constants
 from holmes_sim.printing.tables import grid
@@ -21,12 +20,12 @@ COMPARED = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "recompute")
 
 
 def rows(found: Proposals) -> list[tuple[str, str, str, str, str]]:
-    """(number, layout, predicted step, range of measured steps, why it is on the list) of each plan to measure."""
+    """(number, layout, expected step, range of measured steps, why it is on the list) of each plan to measure."""
     result = []
     for number, one in enumerate(found.plans, 1):
-        span = range_text(one.step_s, one.plan.topology).removesuffix(" measured")
+        low, high = (time_text(float(f"{seconds:.3g}")) for seconds in one.range_s)
         layout = f"{degrees(one.plan)}, {one.plan.config.schedule}"
-        result.append((str(number), layout, _seconds(one.step_s), span, _why(found, one)))
+        result.append((str(number), layout, _seconds(one.expected_s), f"{low} to {high}", _why(found, one)))
     return result
 
 
@@ -46,7 +45,7 @@ def _seconds(seconds: Seconds) -> str:
 
 def proposed(found: Proposals) -> Group:
     """Table of the plans to measure, and what the measured ones say."""
-    table = grid("Plans to measure", "plan", "layout", "predicted", "80 % of runs", "why")
+    table = grid("Plans to measure", "plan", "layout", "expected", "80 % of runs", "why")
     for row in rows(found):
         table.add_row(*row)
     lines = [f"Chosen among {found.candidates} layouts that {found.target} can express."]
@@ -76,7 +75,9 @@ def runs(found: Sequence[Run], fit: Fit, fitted_s: Sequence[Seconds]) -> Group:
             run.name, degrees(run.plan), _seconds(run.step_s), _seconds(seconds), f"{seconds / run.step_s - 1:+.1%}", run.source
         )
     honest = f", and {fit.honest_error:.1%} on runs that a fit did not see" if fit.held_out else ""
+    fastest = min((run for run in found if run.step_s is not None), key=lambda run: run.step_s or 0.0)
     lines = [
+        f"Fastest measured plan: {fastest.name}, {_seconds(fastest.step_s or 0.0)}.",
         f"Fitted: {fitted_constants(fit)}.",
         f"Mean error of the step time: {fit.default_error:.1%} before the fit, {fit.error:.1%} after it{honest}.",
     ]
