@@ -102,7 +102,8 @@ def _estimated(request: Request, context: PlanningContext, limit: TimeLimit) -> 
                 continue
             lengths: dict[int, Estimate] = {}
             for estimate in estimates(context, variant, node_classes(context, variant)):
-                lengths.setdefault(len(estimate.pipeline), estimate)
+                if len(estimate.pipeline) > 1 or variant.vpp == 1 or request.wishes.vpp:  # virtual stages need a pipeline
+                    lengths.setdefault(len(estimate.pipeline), estimate)
             found += lengths.values()
         if found and limit.is_up():
             break

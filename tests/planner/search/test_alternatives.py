@@ -62,6 +62,12 @@ def test_what_is_not_accepted_is_left_out(found: list[Plan]) -> None:
     assert chosen
 
 
+def test_a_single_stage_has_no_virtual_stages() -> None:
+    request = request_of(replace(WISHES, schedule=None, dp=16))
+    plans = alternatives(request, PlanningContext(request), 12, accepts=lambda plan: plan.config.pp == 1)
+    assert {plan.config.vpp for plan in plans} == {1}
+
+
 def test_no_shape_is_infeasible() -> None:
     request = request_of(replace(WISHES, dp=7))
     with pytest.raises(Infeasible, match="no layout fits"):
