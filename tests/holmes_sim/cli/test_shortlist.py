@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holmes_sim import commands
+from holmes_sim import cli, commands, validation
 
 PINS = ("--tp", "2", "--pp", "2", "--dp", "8", "--schedule", "1f1b", "--recompute", "none", "--zero-stage", "1")
 """Pins that leave three layouts: microbatch sizes 1, 2 and 4."""
 TOPO = ("plan", "holmes-infiniband-4", "--global-batch-size", "96", *PINS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_one_process() -> Iterator[None]:
+    """Evaluate small plans here: starting processes takes longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "PARALLEL_FROM", 1_000)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +30,6 @@ def written(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("shortlist") / "runs"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["holmes-sim", *TOPO, "--shortlist", "3", "-o", str(folder)])
-        from holmes_sim import cli
-
         with pytest.raises(SystemExit) as stop:
             cli.main()
     assert not stop.value.code
