@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,12 +35,12 @@ another. They were chosen among {candidates} layouts.
 
 ## Next
 
-1. Run some of the plans, in this order, 20 steps or more each. One is enough to begin with. The README of each plan says how.
+1. Run some of the plans, in this order, 20 steps or more each. Measure at least two. The README of each plan says how.
 2. In the folder of each plan that ran, put its log, or `measured.yaml` with the seconds of a step.
-3. `holmes-sim calibrate --runs {folder} -o mine.yaml` fits the software stack to them.
+3. `holmes-sim calibrate {runs} -o mine.yaml` fits the software stack to them.
 4. `holmes-sim plan {again} --stack mine.yaml` plans again.
 
-`holmes-sim plan {again} --shortlist {number} --runs {folder} -o {folder}-2` proposes further plans that take these times
+`holmes-sim plan {again} --shortlist {number} {runs} -o {folder}-2` proposes further plans that take these times
 into account.
 """
 
@@ -50,8 +51,9 @@ def check(folder: Path) -> None:
         raise HolmesError(f"{folder}: exists and is not empty; name a new folder")
 
 
-def launch(found: Proposals, folder: Path, again: str) -> Launch:
-    """The files of the folder; `again` are the arguments of `plan` that repeat the request."""
+def launch(found: Proposals, folder: Path, again: str, earlier: Sequence[Path] = ()) -> Launch:
+    """The files of the folder; `again` are the arguments of `plan` that repeat the request, `earlier` the folders of runs that
+    the list took into account."""
     files: dict[str, File] = {}
     for number, one in enumerate(found.plans, 1):
         own = exporting.export(one.plan, found.target).files
@@ -66,6 +68,7 @@ def launch(found: Proposals, folder: Path, again: str) -> Launch:
         candidates=found.candidates,
         rows="\n".join(f"| {' | '.join(row)} |" for row in rows(found)),
         folder=folder,
+        runs=" ".join(f"--runs {one}" for one in (*earlier, folder)),
         again=again,
     )
     return Launch({README: File(text, "this file"), **files}, "")

@@ -201,7 +201,7 @@ def _shortlist(
     known = runs.read(folders) if folders else ()
     with out.progress("planning") as progress:
         found = proposals.proposals(request, number, target, known, progress)
-    folder.write(shortlist_folder.launch(found, output, again), output)
+    folder.write(shortlist_folder.launch(found, output, again, folders or ()), output)
     if as_json:
         out.show_json(found.facts())
         return

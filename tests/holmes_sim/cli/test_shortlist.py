@@ -102,6 +102,8 @@ def test_a_second_list_has_other_plans(run, folder: Path, tmp_path: Path) -> Non
     assert document["measured"] == 1
     assert one["config"]["microbatch_size"] == commands.read_plan(folder / "3" / "plan.json").config.microbatch_size
     assert document["best"]["folder"] == ""
+    text = (tmp_path / "more" / "README.md").read_text(encoding="utf-8")
+    assert f"holmes-sim calibrate --runs {folder} --runs {tmp_path / 'more'} -o mine.yaml" in text
 
 
 @pytest.mark.parametrize(
