@@ -171,10 +171,10 @@ def table() -> Iterator[str]:
     found: list[Group] = []
     for mode, words in (("default", "default stack"), ("honest", "stack fitted to other models")):
         found = groups(mode)
-        yield _row(f"list, {words}", _regrets(found, as_list))
+        yield _row(f"a list at once, {words}", _regrets(found, as_list))
         yield _row(f"one by one, {words}", _regrets(found, one_by_one))
     yield _row("Gaussian process without simulator, one by one", _mean_over_seeds(found, without_simulator))
-    yield _row("random, the fastest measured", _mean_over_seeds(found, at_random))
+    yield _row("random layouts, the fastest of them", _mean_over_seeds(found, at_random))
     sizes = sorted(len(group.measured) for group in found)
     yield ""
     yield f"Mean (worst) regret of {len(found)} groups of {sizes[0]} to {sizes[-1]} layouts, {sum(sizes)} in all."
