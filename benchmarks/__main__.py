@@ -10,7 +10,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `scenarios`: plans executed in the lab; fourteen minutes. Same needs.
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
   `benchmarks.certificates.run`.
-- `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; three minutes. Options in
+- `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
   `benchmarks.shortlist`.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """

@@ -1,6 +1,6 @@
 """Regret after measuring the layouts that `plan --shortlist` proposes, on groups of layouts of which all were measured.
 
-    python -m benchmarks shortlist           regret by number of measured layouts; three minutes
+    python -m benchmarks shortlist           regret by number of measured layouts; four minutes
     python -m benchmarks shortlist priors    likelihood of the priors of holmes_sim.shortlist on the runs of validation/
 
 A group has the layouts of one model on one number of nodes (validation/layouts). No measured time of a group is known at first.
