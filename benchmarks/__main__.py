@@ -13,6 +13,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.
 - `ranges`: coverage and width of ranges of the step time, with each source left out; some seconds.
 - `orders`: share of pairs of layouts that the simulator orders as measured; some seconds.
+- `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
+  `benchmarks.shortlist`.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -21,7 +23,20 @@ from __future__ import annotations
 import os
 import sys
 
-from benchmarks import checkouts, engine, evaluator, lab, orders, planning, ranges, residuals, scale, scenarios, strategies
+from benchmarks import (
+    checkouts,
+    engine,
+    evaluator,
+    lab,
+    orders,
+    planning,
+    ranges,
+    residuals,
+    scale,
+    scenarios,
+    shortlist,
+    strategies,
+)
 from benchmarks.certificates import run
 from benchmarks.peers import tables
 from holmes_sim.commands import shipped_topologies
@@ -86,7 +101,7 @@ PARTS = UNASKED | {
     "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
     "orders": orders.show,
 }  # fmt: skip
-WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show}
+WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show, "shortlist": shortlist.show}
 
 
 def main(names: list[str]) -> None:

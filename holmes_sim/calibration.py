@@ -12,7 +12,7 @@ sensitivities of the full fit."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from sim.errors import HolmesError
 from sim.formats import catalog
 from sim.formats.documents import to_yaml
 from sim.formats.stack_facts import written_facts
-from sim.hardware.stack import DEFAULT, TIMES, Stack
+from sim.hardware.stack import DEFAULT, NUMBERS, TIMES, Stack
 from sim.plan.plan import Plan
 from sim.units import time_text
 
@@ -33,7 +33,7 @@ FITTED = 4
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A fit without the cases of one group; `axis` says what the cases of the group share (`AXES`)."""
+    """A fit without the cases of one group; `axis` says what the cases of the group share (`AXES`), or that it is a "run"."""
 
     axis: str
     group: str
@@ -45,8 +45,8 @@ class HeldOut:
 class Fit:
     """A fitted stack: the names of its fitted constants, its cases, and mean absolute errors of the step time.
 
-    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group of the axis "model"
-    predicted by a fit without it. `named` says that the stack file names the constants.
+    `default_error` is with the default constants, `error` with the fit, `honest_error` with each group of the axis "model" (or
+    "run") predicted by a fit without it. `named` says that the stack file names the constants.
     """
 
     name: str
@@ -84,7 +84,7 @@ def calibrate(found: Sequence[Case], progress: Callable[[str], None] = lambda te
 
 def left_out(found: Sequence[Case], progress: Callable[[str], None] = lambda text: None) -> dict[str, Stack]:
     """For each source, the common set of constants fitted to the other sources. `found` must be of two sources or more."""
-    linear = joined([_linearised(name, cases, progress) for name, cases in _by_stack(found).items()])
+    linear = joined([_linearised(name, cases, _facts(name)[0], progress) for name, cases in _by_stack(found).items()])
     return {source: stack_at(USUAL, unknowns(linear, linear.of != source), DEFAULT) for source in linear.sources}
 
 
@@ -114,9 +114,12 @@ def groups(cases: Sequence[Case]) -> tuple[str, ...]:
     return ("all",) * len(cases)
 
 
-def _folds(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
-    """Axis -> group label of every case, for each axis with more than one group."""
-    labels = {"model": groups(cases)} | {axis: tuple(map(label, cases)) for axis, label in AXES.items()}
+def _folds(cases: Sequence[Case], single: bool) -> dict[str, tuple[str, ...]]:
+    """Axis -> group label of every case, for each axis with more than one group; only the axis "run" with `single`."""
+    if single:
+        labels = {"run": tuple(case.id for case in cases)}
+    else:
+        labels = {"model": groups(cases)} | {axis: tuple(map(label, cases)) for axis, label in AXES.items()}
     return {axis: found for axis, found in labels.items() if len(set(found)) > 1}
 
 
@@ -143,28 +146,38 @@ def _network(case: Case) -> str:
     return " ".join(sorted(kinds - {"one node"})) or "one node"
 
 
-def _linearised(name: str, cases: list[Case], progress: Callable[[str], None]) -> Linear:
-    """The cases of a stack, linearised at the default constants with the facts of the stack."""
+def _linearised(name: str, cases: list[Case], default: Stack, progress: Callable[[str], None]) -> Linear:
+    """The cases of a stack, linearised at `default`."""
 
     def report(text: str) -> None:
         progress(f"{name}: {text}")
 
-    plans, (default, _) = [_plan(case) for case in cases], _facts(name)
+    plans = [_plan(case) for case in cases]
     usual = sensitivities(plans, default, USUAL, np.zeros(len(USUAL)), report)
     residuals = log_steps(plans, [default] * len(plans), report) - np.log([_measured(case) for case in cases])
     return Linear(np.array([case.source for case in cases]), usual, residuals)
 
 
-def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) -> tuple[Fit, Linear]:
-    """The fit of a stack, and its cases linearised at the default."""
+def fit_runs(name: str, cases: Sequence[Case], start: Stack, progress: Callable[[str], None] = lambda text: None) -> Fit:
+    """A stack fitted to runs of one's own, with the prior around the stack `start`, whose error is `default_error`; each run is
+    held out in turn."""
+    fit = _calibrate(name, list(cases), progress, start)[0]
+    written = (number for number in NUMBERS if number in fit.numbers or getattr(start, number) != getattr(DEFAULT, number))
+    return replace(fit, numbers=tuple(written))
+
+
+def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None], start: Stack | None = None) -> tuple[Fit, Linear]:
+    """The fit of a stack, and its cases linearised at the default.
+
+    With `start`, that is the default, and single cases are held out."""
 
     def report(text: str) -> None:
         progress(f"{name}: {text}")
 
     plans = [_plan(case) for case in cases]
     measured = np.log([_measured(case) for case in cases])
-    default, named = _facts(name)
-    linear = _linearised(name, cases, progress)
+    default, named = _facts(name) if start is None else (start, ())
+    linear = _linearised(name, cases, default, progress)
     usual, at_default = linear.slopes, linear.residuals
     strongest = np.argsort(-np.abs(usual).mean(axis=0), kind="stable")[:FITTED]
     numbers = named or tuple(USUAL[index] for index in sorted(strongest.tolist()))
@@ -172,13 +185,13 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None]) ->
     stack = stack_at(numbers, factors, default)
     fitted = log_steps(plans, [stack] * len(plans), report) - measured
     held_out = []
-    for axis, labels in _folds(cases).items():
+    for axis, labels in _folds(cases, start is not None).items():
         for group in dict.fromkeys(labels):
             seen = np.array([label != group for label in labels])
             without = stack_at(numbers, posterior(slopes[seen], offsets[seen], numbers), default)
             hidden = tuple(case.id for case, label in zip(cases, labels, strict=True) if label == group)
             held_out.append(HeldOut(axis, group, hidden, without))
-    families = {case: one.stack for one in held_out if one.axis == "model" for case in one.cases}
+    families = {case: one.stack for one in held_out if one.axis in ("model", "run") for case in one.cases}
     honest = log_steps(plans, [families.get(case.id, default) for case in cases], report) - measured
     errors = [mean_error(residual) for residual in (at_default, fitted, honest)]
     ids = tuple(case.id for case in cases)

@@ -25,6 +25,8 @@ from sim.units import Seconds, time_text
 
 SHARE = 0.8
 """Probability of a measured step inside the range."""
+ENOUGH_RUNS = 3
+"""Least number of runs after which a stack has the range of fitted stacks. Guess: fewer say too little."""
 Ratios = tuple[float, float]
 """Least and largest measured / predicted step."""
 
@@ -71,8 +73,8 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
 
 
 def is_fitted(topology: Topology) -> bool:
-    """Whether the software stack of a topology was fitted to runs. Numbers written by hand count as the default stack."""
-    return bool(topology.facts().get("stack", {}).get("runs"))
+    """Whether the software stack of a topology was fitted to `ENOUGH_RUNS`. One written by hand counts as the default stack."""
+    return int(topology.facts().get("stack", {}).get("runs", 0)) >= ENOUGH_RUNS
 
 
 @functools.cache

@@ -42,14 +42,13 @@ class Outcomes:
         }
 
 
-def under(cases: Iterable[Case], mode: str) -> tuple[Case, ...]:
-    """The cases with plans that keep in memory what their software keeps; "default": what Megatron-LM keeps.
-
-    `mode` is one of `validation.STACKS`: facts are not fitted, so all others give the same."""
+def with_facts(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """The cases with plans that keep in memory what their software keeps. Facts are not fitted, so every set of constants gives
+    the same."""
     found = []
     for case in cases:
         if case.plan is not None:
-            facts = validation.stack_of(case, mode)[1].memory
+            facts = validation.stack_of(case, "default")[1].memory
             case = replace(case, plan=replace(case.plan, config=replace(case.plan.config, memory=facts)))
         found.append(case)
     return tuple(found)

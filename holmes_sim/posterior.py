@@ -1,8 +1,9 @@
 """Maximum a posteriori fit of the constants of a software stack to measured step times.
 
-An unknown is the logarithm of a factor on the default of a constant or, where the default is 0, a multiple of `SCALES`. The
-likelihood of the relative errors is Laplace's (scale `SCALE`), so that one outlier has little influence. The prior is normal
-around the default (width `WIDTH`, or 1 for a multiple of `SCALES`), so that few or similar runs do not move the constants far.
+An unknown is the logarithm of a factor on the start value of a constant (that of the default stack, unless the caller has
+another) or, for the constants of `SCALES`, a multiple of these. The likelihood of the relative errors is Laplace's (scale
+`SCALE`), so that one outlier has little influence. The prior is normal around the start (width `WIDTH`, or 1 for a multiple of
+`SCALES`), so that few or similar runs do not move the constants far.
 The estimate is found by the Gauss-Newton method: sensitivities are finite differences of the closed form, taken again at the
 solution until the step times are linear between the two."""
 
@@ -35,15 +36,16 @@ ROUNDS = 6
 """Most rounds of the Gauss-Newton method."""
 
 
-def _value(name: str, unknown: float) -> float:
+def _value(name: str, unknown: float, default: Stack) -> float:
     """Value of a constant, rounded to three digits."""
-    value = max(0.0, SCALES[name] * unknown) if name in SCALES else getattr(DEFAULT, name) * math.exp(unknown)
+    start: float = getattr(default, name)
+    value = max(0.0, start + SCALES[name] * unknown) if name in SCALES else start * math.exp(unknown)
     return float(f"{value:.3g}")
 
 
 def stack_at(numbers: Sequence[str], unknowns: np.ndarray, default: Stack) -> Stack:
-    """The stack with the constants `numbers` at the given unknowns."""
-    found: dict[str, Any] = {name: _value(name, unknown) for name, unknown in zip(numbers, unknowns, strict=True)}
+    """The stack with the constants `numbers` at the given unknowns, which are 0 at `default`."""
+    found: dict[str, Any] = {name: _value(name, unknown, default) for name, unknown in zip(numbers, unknowns, strict=True)}
     return replace(default, **found)
 
 
@@ -60,13 +62,17 @@ def _closed(pair: tuple[Stack, Plan]) -> float:
     return step_seconds(with_stack(*pair))
 
 
-def _closed_logs(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None]) -> np.ndarray:
+def closed_logs(plans: list[Plan], stacks: list[Stack], progress: Callable[[str], None] = lambda text: None) -> np.ndarray:
     """Logarithm of the step time of each plan with its stack, by the closed form."""
     return np.log(each(_closed, list(zip(stacks, plans, strict=True)), progress))
 
 
 def sensitivities(
-    plans: list[Plan], default: Stack, numbers: Sequence[str], point: np.ndarray, progress: Callable[[str], None]
+    plans: list[Plan],
+    default: Stack,
+    numbers: Sequence[str],
+    point: np.ndarray,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> np.ndarray:
     """Derivative of the log step time by each unknown (plans x constants), by finite differences of the closed form."""
     shifted = [stack_at(numbers, point + DIFFERENCE * row, default) for row in np.eye(len(numbers))]
@@ -79,7 +85,7 @@ def sensitivities(
 
 
 def _unknown(name: str, stack: Stack) -> float:
-    """The unknown of a constant: the inverse of `_value`."""
+    """The unknown of a constant, relative to `DEFAULT`; differences of two do not depend on that."""
     value: float = getattr(stack, name)
     return value / SCALES[name] if name in SCALES else math.log(value / getattr(DEFAULT, name))
 
@@ -106,13 +112,13 @@ def gauss_newton(
 
     `residuals` are those of the engine at the default; the closed form says how they change from there. Step times have kinks
     (no link is faster than its wire), so a round that makes the fit worse is the last one and does not count."""
-    point, start = np.zeros(len(numbers)), _closed_logs(plans, [default] * len(plans), progress)
+    point, start = np.zeros(len(numbers)), closed_logs(plans, [default] * len(plans), progress)
     here, least = start, math.inf
     for _ in range(ROUNDS):
         slopes = sensitivities(plans, default, numbers, point, progress)
         offsets = residuals + here - start - slopes @ point
         found = posterior(slopes, offsets, numbers)
-        there = _closed_logs(plans, [stack_at(numbers, found, default)] * len(plans), progress)
+        there = closed_logs(plans, [stack_at(numbers, found, default)] * len(plans), progress)
         loss = _loss(residuals + there - start, found, numbers)
         if loss >= least:
             break

@@ -7,17 +7,20 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import evaluator, orders, planning, ranges, scale, strategies
+from benchmarks import evaluator, orders, planning, ranges, scale, shortlist, strategies
 from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
 from holmes_sim import cases, validation
 from holmes_sim.residuals import residuals
+from holmes_sim.shortlist import belief
 from planner.api import Row
 from sim.analytic.recurrence import steps
 from sim.engine.symmetry import fold
 from sim.formats.topology import load
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
 from tests import builders
@@ -152,3 +155,30 @@ def test_residuals_have_a_row_for_each_run_and_a_column_for_each_hold_out(monkey
     shipped = validation.validate(runs, "default")
     ratios = [row.case.measured_s / row.predicted_s for row in shipped]
     assert all(float(row["default"]) != pytest.approx(ratio, rel=1e-3) for row, ratio in zip(rows, ratios, strict=True))
+
+
+def layouts_group() -> shortlist.Group:
+    """Three layouts of 1, 1.1 and 1.5 seconds, of which the simulator expects the second one to be fastest."""
+    configs = [ParallelConfig(tp=tp, pp=1, dp=1, microbatch_size=1, num_microbatches=(8,)) for tp in (1, 2, 4)]
+    expected = belief(configs, np.log([1.0, 0.9, 1.2]), np.zeros((3, 1)))
+    return shortlist.Group(configs, expected, np.log([1.0, 1.1, 1.5]))
+
+
+def test_regret_is_how_much_slower_than_the_fastest_layout() -> None:
+    assert [layouts_group().regret(index) for index in range(3)] == pytest.approx([0.0, 0.1, 0.5])
+
+
+def test_all_measured_layouts_leave_no_regret() -> None:
+    """Numbers of measured layouts are 0, 1, 2, 3, 5, 10: from three on, every method knows the fastest of the three."""
+    group = layouts_group()
+    assert [shortlist.as_list(group)[0], *shortlist.as_list(group)[3:]] == [1, 0, 0, 0]
+    assert [shortlist.one_by_one(group)[0], *shortlist.one_by_one(group)[3:]] == [1, 0, 0, 0]
+    assert shortlist.at_random(group, 1)[0] is None and shortlist.at_random(group, 1)[3:] == [0, 0, 0]
+    assert shortlist.without_simulator(group, 1)[0] is None and shortlist.without_simulator(group, 1)[3:] == [0, 0, 0]
+
+
+def test_expected_improvement_by_hand() -> None:
+    """Equal to the best: deviation / sqrt(2 pi). Surely better by 1: 1. Surely worse: 0."""
+    assert shortlist.improvement(2.0, 2.0, 0.5) == pytest.approx(0.5 / math.sqrt(2 * math.pi))
+    assert shortlist.improvement(2.0, 1.0, 1e-6) == pytest.approx(1.0)
+    assert shortlist.improvement(2.0, 3.0, 1e-3) == 0.0

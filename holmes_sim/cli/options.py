@@ -68,6 +68,11 @@ Cases = Annotated[
     list[Path] | None, typer.Option(metavar="FILE|FOLDER", help="A case file, or a folder of case files; may be repeated.")
 ]
 
+Runs = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FOLDER", help="A folder of plans that ran (holmes-sim plan --shortlist writes it); may be repeated."),
+]
+
 
 def _pin(words: str, least: int = 1) -> Any:
     """An option that pins one number of the plan."""

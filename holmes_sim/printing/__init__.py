@@ -13,6 +13,7 @@ from holmes_sim.printing.months import goodput
 from holmes_sim.printing.plans import effort, groups, planned, simulated, verdicts
 from holmes_sim.printing.profiles import profiled
 from holmes_sim.printing.replans import replanned
+from holmes_sim.printing.shortlists import proposed, runs
 from holmes_sim.printing.stacks import calibrated
 from holmes_sim.printing.sweeps import studies, swept
 from holmes_sim.printing.tables import console
@@ -34,7 +35,9 @@ __all__ = [
     "modules",
     "planned",
     "profiled",
+    "proposed",
     "replanned",
+    "runs",
     "simulated",
     "step_distribution",
     "studies",

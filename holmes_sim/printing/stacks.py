@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holmes_sim.calibration import Calibration, HeldOut
+from holmes_sim.calibration import Calibration, Fit, HeldOut
 from holmes_sim.pooled_fit import USUAL
 from holmes_sim.printing.tables import grid
 from sim.formats.stack_facts import HeldOutFacts
@@ -40,8 +40,8 @@ def add_stack(
 
 
 def families(held_out: Iterable[HeldOut | HeldOutFacts]) -> int:
-    """Number of groups of the axis "model", whose error is the honest one."""
-    return sum(one.axis == "model" for one in held_out)
+    """Number of groups of the axis "model", or runs, whose error is the honest one."""
+    return sum(one.axis in ("model", "run") for one in held_out)
 
 
 def _text(number: str, stack: Stack) -> str:
@@ -52,6 +52,11 @@ def _text(number: str, stack: Stack) -> str:
 
 def _listed(stack: Stack, numbers: Iterable[str]) -> str:
     return ", ".join(f"{number} {_text(number, stack)}" for number in numbers)
+
+
+def fitted_constants(fit: Fit) -> str:
+    """The fitted constants of a stack as text."""
+    return _listed(fit.stack, fit.numbers)
 
 
 def calibrated(fitted: Calibration) -> Group:

@@ -114,9 +114,10 @@ class StackErrors(StrictModel):
 class HeldOutFacts(StrictModel):
     """A fit without the cases of one group, and the names of these cases.
 
-    `axis` says what the cases of a group share: "model" (family, or else device types or networks), "tp", "pp" or "nodes"."""
+    `axis` says what the cases of a group share: "model" (family, or else device types or networks), "tp", "pp" or "nodes";
+    "run" is a single case."""
 
-    axis: Literal["model", "tp", "pp", "nodes"] = "model"
+    axis: Literal["model", "tp", "pp", "nodes", "run"] = "model"
     group: str
     fitted: StackNumbers
     cases: list[str]

@@ -77,20 +77,18 @@ def test_memory_of_the_first_rank_is_compared_with_what_torch_reserves_there(tmp
     assert (predicted, error) == (first, pytest.approx(first / 10e9 - 1))
 
 
-@pytest.mark.parametrize(("mode", "silu"), [("fitted", True), ("honest-tp", True), ("default", False)])
-def test_cases_keep_what_their_software_keeps_unless_the_default_is_asked_for(mode: str, silu: bool, tmp_path: Path) -> None:
+def test_cases_keep_what_their_software_keeps(tmp_path: Path) -> None:
     path = written(tmp_path, (EVEN, "outcome: ran"))
     path.write_text(path.read_text().replace("stack: mine", "stack: nanotron-2025"))
-    (case,) = memory_validation.under(cases.load(path), mode)
-    assert case.plan is not None
-    assert ("silu" in case.plan.config.memory.keeps) is silu
+    (case,) = memory_validation.with_facts(cases.load(path))
+    assert case.plan is not None and "silu" in case.plan.config.memory.keeps
 
 
 def test_cases_of_unknown_software_and_without_a_plan_stay_as_they_are(tmp_path: Path) -> None:
     found = cases.load(
         written(tmp_path, (EVEN, "outcome: ran"), ("{layers: [0, 31], head: true}, {layers: [31, 32]}", "outcome: ran"))
     )
-    assert memory_validation.under(found, "fitted") == found
+    assert memory_validation.with_facts(found) == found
 
 
 def test_a_head_before_the_last_stage_is_a_reason_not_a_plan(tmp_path: Path) -> None:

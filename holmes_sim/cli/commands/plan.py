@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from holmes_sim.cli.options import (
     Json,
     Measured,
     ModelWord,
+    Runs,
     SequenceLength,
     StackWord,
     TopologyArgument,
@@ -24,7 +26,7 @@ from holmes_sim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from planner.request import Wishes
+    from planner.request import Request, Wishes
     from sim.hardware.topology import Topology
     from sim.workload.workload import Workload
 
@@ -56,7 +58,9 @@ def command(
     ] = 50.0,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="File to write the plan to (with --pareto: folder for all plans)."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File for the plan (with --pareto and --shortlist: folder for all plans)."
+        ),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain why other layouts are slower, and what limits this one.")
@@ -74,11 +78,31 @@ def command(
     ] = "step-time",
     pareto: Annotated[bool, typer.Option("--pareto", help="Find the Pareto front of step time, cost and energy.")] = False,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="With --pareto: draw the front (png, svg, pdf).")] = None,
+    shortlisted: Annotated[
+        int | None,
+        typer.Option(
+            "--shortlist",
+            metavar="K",
+            min=1,
+            help="Write K plans whose measurement says most about which is fastest, to -o FOLDER.",
+        ),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="With --shortlist: launch target of the plans (holmes-sim list targets).",
+            autocompletion=completion.modules("holmes_sim.exporters"),
+        ),
+    ] = "megatron",
+    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
     from holmes_sim import commands
     from holmes_sim.intervals import plan_facts
+    from planner.request import Request
     from sim.errors import HolmesError
     from sim.formats import planfile
 
@@ -87,6 +111,22 @@ def command(
     where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])])
     out.distinct(Path(topo), output)
     workload = commands.workload_of(where, model, global_batch_size, seq_len)
+    if shortlisted is not None:
+        if pareto or explain or chart is not None or (strategy, objective) != ("certified", "step-time"):
+            raise HolmesError(
+                "--shortlist uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --explain "
+                "and --chart"
+            )
+        if output is None:
+            raise HolmesError("--shortlist writes a folder for each plan; give the folder with -o FOLDER")
+        options = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len, "--profile": profile}
+        given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        given += [word for edit in edits or () for word in ("--set", edit)]
+        again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
+        _shortlist(Request(where, workload, wishes, time_limit), shortlisted, to, runs, output, again, as_json)
+        return
+    if runs:
+        raise HolmesError("--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack")
     if pareto:
         if explain or (strategy, objective) != ("certified", "step-time"):
             raise HolmesError(
@@ -149,3 +189,25 @@ def _pareto(
         out.show(printing.front(found))
         out.note_written(output, chart)
     out.note("Interrupted: these are the best plans found so far." if found.interrupted else "")
+
+
+def _shortlist(
+    request: Request, number: int, target: str, folders: list[Path] | None, output: Path, again: str, as_json: bool
+) -> None:
+    """Write and print the plans whose measurement says most about which layout is fastest."""
+    from holmes_sim import exporters, proposals, runs, shortlist_folder
+    from holmes_sim.launching import folder
+
+    exporters.get(target)
+    shortlist_folder.check(output)
+    known = runs.read(folders) if folders else ()
+    with out.progress("planning") as progress:
+        found = proposals.proposals(request, number, target, known, progress)
+    folder.write(shortlist_folder.launch(found, output, again, folders or ()), output)
+    if as_json:
+        out.show_json(found.facts())
+        return
+    from holmes_sim import printing
+
+    out.show(printing.proposed(found))
+    out.note(f"Written to {output}. Next: run one plan or more ({output}/README.md says how).")

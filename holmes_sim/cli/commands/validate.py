@@ -55,7 +55,7 @@ def command(
     with out.progress("validating") as progress:
         found = validation.read(cases or [validation.folder()], profile)
         rows = validation.validate(found, stack, progress)
-    found = memory_validation.under(found, stack)
+    found = memory_validation.with_facts(found)
     if chart is not None:
         from holmes_sim import charts
 
