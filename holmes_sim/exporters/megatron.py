@@ -71,6 +71,8 @@ def launch(plan: Plan) -> Launch:
 def flags(plan: Plan) -> megatron_flags.Flags:
     """All flags that follow from the plan."""
     found = megatron_flags.degrees(plan)
+    if plan.config.tp_overlap and plan.config.sequence_parallel:
+        found["tp-comm-overlap"] = True
     if plan.config.pp > 1:
         found["pipeline-model-parallel-layout"] = megatron_flags.layout(plan)
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)

@@ -41,8 +41,6 @@ def degrees(plan: Plan) -> Flags:
         found |= {"expert-model-parallel-size": config.ep, "expert-tensor-parallel-size": config.tp}
     if config.sequence_parallel and config.tp > 1:
         found["sequence-parallel"] = True
-        if config.tp_overlap:
-            found["tp-comm-overlap"] = True
     return found
 
 

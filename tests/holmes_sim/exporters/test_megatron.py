@@ -100,6 +100,13 @@ def test_a_stage_may_have_the_embedding_or_the_head_alone(layers, layout):
     assert f"--pipeline-model-parallel-layout {layout}" in written(plan, "megatron.args").splitlines()
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_overlap_of_tensor_parallelism_is_asked_for(overlaps):
+    plan = plan_of("stages of unlike layers")
+    found = written(replace(plan, config=replace(plan.config, tp_overlap=overlaps)), "megatron.args").splitlines()
+    assert ("--tp-comm-overlap" in found) is overlaps
+
+
 def test_one_pipeline_rank_has_no_layout():
     lines = written(plan_of("plain", pp=1, dp=4, num_microbatches=(4,) * 4), "megatron.args").splitlines()
     assert "--pipeline-model-parallel-size 1" in lines
