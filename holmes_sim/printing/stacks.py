@@ -12,7 +12,7 @@ from holmes_sim.calibration import Calibration, Fit, HeldOut
 from holmes_sim.pooled_fit import USUAL
 from holmes_sim.printing.tables import grid
 from sim.formats.stack_facts import HeldOutFacts
-from sim.hardware.stack import DEFAULT, NUMBERS, SHARES, TIMES, Stack
+from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, TIMES, Stack
 from sim.units import time_text
 
 
@@ -32,11 +32,13 @@ def add_stack(
     groups: int,
     errors: tuple[float, float, float] | None,
 ) -> None:
-    """Add a row: the fitted constants, and mean absolute errors with the default, with the fit, and on held-out groups.
+    """Add a row: fitted constants, facts, and mean absolute errors with the default, with the fit, and on held-out groups.
 
     `errors` is None for a stack of which only facts are known."""
+    facts = ", ".join(fact for fact in FACTS if getattr(stack, fact))
     numbers = _listed(stack, (number for number in NUMBERS if number in fitted))
-    table.add_row(name, str(cases), str(groups or ""), numbers, *(f"{error:.1%}" for error in errors or ()))
+    known = "\n".join(text for text in (numbers, facts) if text)
+    table.add_row(name, str(cases), str(groups or ""), known, *(f"{error:.1%}" for error in errors or ()))
 
 
 def families(held_out: Iterable[HeldOut | HeldOutFacts]) -> int:
