@@ -7,7 +7,7 @@ measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from sim.engine import timeline
 from sim.errors import HolmesError, TimelineError, TopologyError
 from sim.formats import documents, planfile, stacks
 from sim.formats.edits import edited
-from sim.hardware.stack import DEFAULT, Stack
+from sim.hardware.stack import DEFAULT, Stack, software_facts
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -32,7 +32,7 @@ PLAN, MEASURED, TIMELINE, LOGS = "plan.json", "measured.yaml", "timeline.json", 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A plan and what its run took. `name` is its folder; `step_s` is None if it was not measured, or if it `failed` for want
-    of memory; `source` says where the step time was read."""
+    of memory; `source` says where the step time was read, or which logs have none."""
 
     name: str
     plan: Plan
@@ -83,16 +83,23 @@ def default_topology(topology: Topology) -> Topology:
 
 def without_stack(plan: Plan) -> Plan:
     """The plan with the default software stack in place of its own."""
-    config = replace(plan.config, all_reduces=False)
-    return plan if plan.topology.stack == DEFAULT else replace(plan, topology=default_topology(plan.topology), config=config)
+    if plan.topology.stack == DEFAULT:
+        return plan
+    config = replace(plan.config, **software_facts(DEFAULT, plan.fleet, plan.config.tp))
+    return replace(plan, topology=default_topology(plan.topology), config=config)
 
 
-def start(name: str | None) -> Stack:
-    """The stack around which runs are fitted: one of the catalogue or a file by its name, or the default one (None).
+def start(name: str | None, runs: Sequence[Run] = ()) -> Stack:
+    """The stack around which runs are fitted: one of the catalogue or a file by its name, or the default numbers with the facts
+    of the stack of the plans (None).
 
-    Raises TopologyError, and HolmesError for a stack that the planner refuses."""
+    Raises TopologyError, and HolmesError for a stack that the planner refuses, or if the plans have unlike facts."""
     if name is None:
-        return DEFAULT
+        facts = [run.plan.topology.stack.unfitted() for run in runs] or [DEFAULT]
+        unlike = next((run.name for run, one in zip(runs, facts, strict=False) if one != facts[0]), None)
+        if unlike is not None:
+            raise HolmesError(f"{unlike}: its plan has other facts of the stack than {runs[0].name}; name one with --stack")
+        return facts[0]
     found = stacks.load(name).stack()
     refused = [fact for fact in ("all_reduces", "launch_per_rank") if getattr(found, fact)]
     if refused:
@@ -114,7 +121,8 @@ def _run(folder: Path) -> Run:
     if len(found) > 1:
         names = " and ".join(run.source.split(",")[0] for run in found)
         raise HolmesError(f"{folder}: {names} both have a measurement; keep one")
-    return found[0] if found else Run(str(folder), plan)
+    unread = ", ".join(path.name for path in _logs(folder) if path.suffix != ".txt")  # a launch has text files too
+    return found[0] if found else Run(str(folder), plan, source=f"no step time in {unread}" if unread else "")
 
 
 def _measurements(folder: Path, plan: Plan) -> Iterator[Run]:
@@ -129,12 +137,15 @@ def _measurements(folder: Path, plan: Plan) -> Iterator[Run]:
         yield Run(name, plan, facts.step_s, facts.outcome == "failed", MEASURED)
     if (path := folder / TIMELINE).is_file():
         yield Run(name, plan, _timeline_step(path, plan), source=TIMELINE)
-    for path in sorted(folder.iterdir()):
-        if path.suffix in LOGS and path.is_file():
-            logged = run_logs.step_of(path.read_text(encoding="utf-8", errors="replace"), plan, str(path))
-            if logged is not None:
-                lines = "1 line" if logged.lines == 1 else f"median of {logged.lines} lines"
-                yield Run(name, plan, logged.seconds, source=f"{path.name}, {lines}")
+    for path in _logs(folder):
+        logged = run_logs.step_of(path.read_text(encoding="utf-8", errors="replace"), plan, str(path))
+        if logged is not None:
+            lines = "1 line" if logged.lines == 1 else f"median of {logged.lines} lines"
+            yield Run(name, plan, logged.seconds, source=f"{path.name}, {lines}")
+
+
+def _logs(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.suffix in LOGS and path.is_file()]
 
 
 def _timeline_step(path: Path, plan: Plan) -> Seconds:

@@ -67,7 +67,7 @@ def runs(found: Sequence[Run], fit: Fit, fitted_s: Sequence[Seconds]) -> Group:
     predicted = iter(fitted_s)
     for run in found:
         if run.step_s is None:
-            words = "failed for want of memory" if run.failed else "not measured"
+            words = "failed for want of memory" if run.failed else run.source or "not measured"
             table.add_row(run.name, degrees(run.plan), "-", "-", "-", words)
             continue
         seconds = next(predicted)

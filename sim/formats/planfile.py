@@ -22,7 +22,7 @@ from sim.formats.fields import Count, Flag, StrictModel, Whole
 from sim.formats.topology import from_document, workload_facts, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
-from sim.hardware.stack import overlaps_tensor_parallel
+from sim.hardware.stack import software_facts
 from sim.plan.certificate import Axis, Certificate
 from sim.plan.groups import Group
 from sim.plan.parallel_config import ParallelConfig
@@ -256,8 +256,7 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):
         values = data.config.model_dump()
-        stack, overlaps = topology.stack, overlaps_tensor_parallel(topology.stack, topology.fleet, values["tp"])
-        facts = {"all_reduces": stack.all_reduces, "tp_overlap": overlaps, "memory": stack.memory}
+        facts = software_facts(topology.stack, topology.fleet, values["tp"])
         config = ParallelConfig(**values | facts | {"num_microbatches": tuple(values["num_microbatches"])})
     with _at(document, ()):
         return Plan(

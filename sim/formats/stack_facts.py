@@ -88,7 +88,7 @@ class StackConstants(StrictModel):
 
     def unfitted(self) -> Stack:
         """The default stack with the facts of this entry."""
-        return self.stack(StackNumbers())
+        return self.stack().unfitted()
 
 
 def written_facts(stack: Stack) -> dict[str, object]:

@@ -10,6 +10,7 @@ with `DEFAULT` unless the topology names another one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.device_spec import DeviceSpec, GemmCurve
@@ -57,6 +58,10 @@ class Stack:
     newest_attention: bool = False
     fused_accumulation: bool = False
     memory: MemoryFacts = MEGATRON
+
+    def unfitted(self) -> Stack:
+        """The default numbers with the facts of this stack."""
+        return replace(self, **{name: getattr(DEFAULT, name) for name in NUMBERS})
 
     def device(self, isolated: DeviceSpec) -> DeviceSpec:
         """The device at the rates that a step with this software reaches."""
@@ -113,6 +118,12 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
     nodes = [cluster.node for cluster in fleet.clusters if cluster.node.count > 1]
     joined = all(node.intra_node.name.startswith("nvlink") for node in nodes)
     return stack.tp_overlap and joined and tp <= max((node.count for node in nodes), default=1)
+
+
+def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
+    """The facts of a stack that a parallel configuration of tensor-parallel degree `tp` has on a fleet, as its fields."""
+    overlaps = overlaps_tensor_parallel(stack, fleet, tp)
+    return {"all_reduces": stack.all_reduces, "tp_overlap": overlaps, "memory": stack.memory}
 
 
 def _several_nodes(fleet: Fleet) -> bool:

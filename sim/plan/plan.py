@@ -14,7 +14,7 @@ from sim import collectives, markup
 from sim.errors import NotDefined, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
-from sim.hardware.stack import DEFAULT, Stack, applied, overlaps_tensor_parallel
+from sim.hardware.stack import DEFAULT, Stack, applied, software_facts
 from sim.hardware.topology import Topology
 from sim.hardware.transport import common_transport
 from sim.plan import schedules
@@ -213,6 +213,5 @@ def with_stack(stack: Stack, plan: Plan) -> Plan:
     Raises PlanError if the topology has a stack of its own, whose rates its fleet has."""
     if plan.topology.stack != DEFAULT:
         raise PlanError(f"stack: topology {plan.topology.name} has a software stack of its own; leave it out here")
-    overlaps = overlaps_tensor_parallel(stack, plan.fleet, plan.config.tp)
-    config = replace(plan.config, all_reduces=stack.all_reduces, tp_overlap=overlaps, memory=stack.memory)
+    config = replace(plan.config, **software_facts(stack, plan.fleet, plan.config.tp))
     return replace(plan, config=config, topology=replace(plan.topology, fleet=applied(stack, plan.fleet), stack=stack))

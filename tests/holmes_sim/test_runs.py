@@ -140,6 +140,22 @@ def test_a_stack_that_the_planner_refuses_is_no_start() -> None:
     assert runs.start("megatron-2022").gemm == 1.01
 
 
+def test_facts_of_the_plans_are_kept_and_numbers_are_not(plan: Plan) -> None:
+    mine = replace(DEFAULT, gemm=0.5, tp_overlap=True, fused_accumulation=True)
+    topology = replace(plan.topology, stack=mine)
+    with_facts = runs.Run("1", replace(plan, topology=topology))
+    start = runs.start(None, [with_facts])
+    assert start == replace(DEFAULT, tp_overlap=True, fused_accumulation=True)
+    with pytest.raises(HolmesError, match="2: its plan has other facts of the stack than 1; name one with --stack"):
+        runs.start(None, [with_facts, runs.Run("2", plan)])
+
+
+def test_a_log_without_a_step_time_is_named(folder: Path) -> None:
+    (folder / "2" / "run.log").write_text("nothing here\n")
+    (folder / "1" / "measured.yaml").write_text("step_s: 4.9\n")
+    assert [run.source for run in runs.read([folder])] == ["measured.yaml", "no step time in run.log"]
+
+
 def test_each_run_is_held_out_in_turn(plan: Plan) -> None:
     other = CASES[1].plan
     assert other is not None

@@ -63,9 +63,10 @@ def _own(folders: list[Path], start: str | None, output: Path | None, as_json: b
 
     found = runs.read(folders)
     runs.measured(found)
+    begin = runs.start(start, found)
     out.can_be_written(output)
     with out.progress("calibrating") as progress:
-        fit = calibration.fit_runs(output.stem if output else "own", runs.cases(found, "own"), runs.start(start), progress)
+        fit = calibration.fit_runs(output.stem if output else "own", runs.cases(found, "own"), begin, progress)
     out.write(output, calibration.text(fit))
     if as_json:
         out.show_json({"stack": calibration.written(fit), "runs": [run.facts() for run in found]})

@@ -88,14 +88,14 @@ def command(
         ),
     ] = None,
     to: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--to",
             metavar="TARGET",
-            help="With --shortlist: launch target of the plans (holmes-sim list targets).",
+            help="With --shortlist: launch target of the plans (holmes-sim list targets); megatron if left out.",
             autocompletion=completion.modules("holmes_sim.exporters"),
         ),
-    ] = "megatron",
+    ] = None,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
@@ -123,10 +123,12 @@ def command(
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         given += [word for edit in edits or () for word in ("--set", edit)]
         again = " ".join(filter(None, (shlex.join([topo, *given]), str(wishes))))
-        _shortlist(Request(where, workload, wishes, time_limit), shortlisted, to, runs, output, again, as_json)
+        _shortlist(Request(where, workload, wishes, time_limit), shortlisted, to or "megatron", runs, output, again, as_json)
         return
     if runs:
         raise HolmesError("--runs needs --shortlist; holmes-sim calibrate --runs FOLDER fits a stack for --stack")
+    if to is not None:
+        raise HolmesError("--to needs --shortlist; `holmes-sim export PLAN --to TARGET` writes the launch of one plan")
     if pareto:
         if explain or (strategy, objective) != ("certified", "step-time"):
             raise HolmesError(

@@ -11,6 +11,13 @@ import pytest
 from tests.holmes_sim.cli.arguments import HYBRID, PINNED
 
 
+def test_a_target_needs_a_shortlist(run):
+    seen = run(*HYBRID, "--to", "flagscale")
+    assert (seen.code, seen.err) == (
+        2, "error: --to needs --shortlist; `holmes-sim export PLAN --to TARGET` writes the launch of one plan\n"
+    )  # fmt: skip
+
+
 def test_plan_prints_one_document_of_the_schema(run):
     seen = run(*HYBRID, "--json")
     assert (seen.code, seen.err) == (0, "")
