@@ -36,6 +36,9 @@ def guessed_rates(plan: Plan) -> tuple[str, ...]:
     found = []
     for spec in plan.specs:
         facts = catalogued(spec, plan.topology.stack)
-        if facts is not None and is_guessed(facts) and compute.measured(spec, plan.workload, plan.config) is None:
+        if facts is None or compute.measured(spec, plan.workload, plan.config) is not None:
+            continue
+        curve = "gemm_fp8" if plan.workload.precision == "fp8" and facts.gemm_fp8 else "gemm"
+        if is_guessed(facts, curve):
             found.append(spec.name)
     return tuple(found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from holmes_sim import cases, commands, guesses, validation
 from sim.formats.edits import edited
 from sim.hardware.stack import DEFAULT
@@ -50,3 +52,14 @@ def test_a_software_stack_is_no_change_of_the_device() -> None:
     spec = where.fleet.clusters[0].node.device
     assert guesses.catalogued(spec, DEFAULT) is None
     assert guesses.catalogued(spec, where.stack) is not None
+
+
+@pytest.mark.parametrize(("precision", "guessed"), [("bf16", ()), ("fp8", ("gb200",))])
+def test_products_in_fp8_have_a_grade_of_their_own(precision: str, guessed: tuple[str, ...]) -> None:
+    """The curve of gb200 was measured in bf16; its curve in fp8 is that of b200, a guess."""
+    topology = commands.load("holmes-infiniband-4")
+    (cluster,) = topology.fleet.clusters
+    changes = {f"clusters.{cluster.name}.node.devices.type": "gb200", "workload.precision": precision}
+    where = edited(topology, changes)
+    assert where.workload is not None
+    assert guesses.guessed_rates(commands.plan(where, where.workload, "megatron").plan) == guessed
