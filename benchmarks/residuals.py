@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import holmes_sim
 from holmes_sim import calibration, residuals, validation
 from holmes_sim.cases import Case
 from holmes_sim.posterior import log_steps
-from sim.hardware.stack import DEFAULT
+from sim.hardware.stack import DEFAULT, NUMBERS, Stack
 from sim.plan.plan import Plan
 
 HEAD = """\
@@ -33,11 +35,7 @@ def measure() -> str:
     """Text of the data file."""
     published, layouts = (_runs(path) for path in (validation.folder(), validation.folder() / "layouts"))
     everything = published + layouts
-    others = calibration.left_out(published)
-    stacks = [others.get(case.source, DEFAULT) for case in everything]
-    predicted: dict[str, list[float]] = {
-        residuals.DEFAULT: list(np.exp(log_steps([_plan(case) for case in everything], stacks)))
-    }
+    predicted = {residuals.DEFAULT: default(everything, calibration.left_out(published))}
     for mode in validation.HELD_OUT:
         predicted[mode] = [row.predicted_s or 0.0 for row in validation.validate(everything, mode)]
     choices: dict[object, int] = {}
@@ -48,6 +46,17 @@ def measure() -> str:
         ratios = [f"{(case.measured_s or 0.0) / seconds[index]:.4f}" for seconds in predicted.values()]
         writer.writerow([*_layout(case, choices), *ratios])
     return HEAD + out.getvalue()
+
+
+def default(cases: Sequence[Case], others: Mapping[str, Stack]) -> list[float]:
+    """Seconds of a step with the numbers that were fitted to the other sources (source -> stack; the default ones where there
+    are none), and with the facts of the case's software, as `--stack default` has them."""
+    stacks = []
+    for case in cases:
+        numbers = others.get(case.source, DEFAULT)
+        facts = validation.stack_of(case, "default")[1]
+        stacks.append(replace(facts, **{name: getattr(numbers, name) for name in NUMBERS}))
+    return [float(seconds) for seconds in np.exp(log_steps([_plan(case) for case in cases], stacks))]
 
 
 def _runs(path: Path) -> tuple[Case, ...]:

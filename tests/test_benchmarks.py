@@ -20,6 +20,7 @@ from planner.api import Row
 from sim.analytic.recurrence import steps
 from sim.engine.symmetry import fold
 from sim.formats.topology import load
+from sim.hardware.stack import DEFAULT
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
@@ -139,6 +140,14 @@ def test_residuals_are_those_of_these_constants(name: str) -> None:
     found = validation.validate(cases.load(validation.folder() / f"{name}.yaml"), "honest")
     kept = [run.ratio("honest") for run in residuals() if run.source == name]
     assert kept == pytest.approx([row.case.measured_s / row.predicted_s for row in found], rel=0.05)
+
+
+def test_residuals_of_the_default_keep_the_facts_of_the_software() -> None:
+    """With the numbers of the default stack they are the predictions of `validate --stack default`."""
+    runs = cases.load(validation.folder() / "nvidia_nemo.yaml")[4:6]
+    assert held_out.default(runs, {}) == pytest.approx([row.predicted_s for row in validation.validate(runs, "default")])
+    slower = {runs[0].source: replace(DEFAULT, gemm=0.5)}
+    assert all(slow > fast for slow, fast in zip(held_out.default(runs, slower), held_out.default(runs, {}), strict=True))
 
 
 def test_residuals_have_a_row_for_each_run_and_a_column_for_each_hold_out(monkeypatch: pytest.MonkeyPatch) -> None:
