@@ -188,7 +188,7 @@ def _calibrate(name: str, cases: list[Case], progress: Callable[[str], None], st
     for axis, labels in _folds(cases, start is not None).items():
         for group in dict.fromkeys(labels):
             seen = np.array([label != group for label in labels])
-            without = stack_at(numbers, posterior(slopes[seen], offsets[seen], numbers), default)
+            without = stack_at(numbers, posterior(slopes[seen], offsets[seen], numbers, start=default), default)
             hidden = tuple(case.id for case, label in zip(cases, labels, strict=True) if label == group)
             held_out.append(HeldOut(axis, group, hidden, without))
     families = {case: one.stack for one in held_out if one.axis in ("model", "run") for case in one.cases}

@@ -30,6 +30,10 @@ DIFFERENCE = 0.05
 """Step of the finite differences of an unknown. Guess."""
 SCALES = {"launch_per_rank": 1e-3, "network_delay": 20e-6, "update_bytes": 100.0}
 """Typical sizes of the constants whose default is 0, for the prior. Guesses."""
+MOST = {"gemm": 1.1, "elementwise": 1.1}
+"""Largest values of fitted shares, so that no fit is faster than what was ever measured. gemm: the fitted curves have 0.91 of
+the best measured product on A100, H100 and B200 (stas00/ml-engineering, compute/accelerator). elementwise: 0.88 to 0.94 of the
+bandwidth; the best measured copy is 0.85 on A100 (FlagOpen/FlagPerf), the rest a margin (guess)."""
 LINEAR = 0.02
 """Mean error of a linearised log step time at which sensitivities are taken again. Guess; smaller takes more rounds."""
 ROUNDS = 6
@@ -91,18 +95,46 @@ def _unknown(name: str, stack: Stack) -> float:
 
 
 def posterior(
-    slopes: np.ndarray, residuals: np.ndarray, numbers: Sequence[str], counts: np.ndarray | None = None
+    slopes: np.ndarray,
+    residuals: np.ndarray,
+    numbers: Sequence[str],
+    counts: np.ndarray | None = None,
+    start: Stack = DEFAULT,
 ) -> np.ndarray:
-    """Unknowns of the constants that minimise |residuals + slopes x unknowns| and the prior; multiples of `SCALES` are >= 0.
+    """Unknowns of the constants that minimise |residuals + slopes x unknowns| and the prior; multiples of `SCALES` are >= 0,
+    and shares at most `MOST`.
 
-    Iteratively reweighted least squares for the Laplace likelihood; `counts` are weights of the runs.
+    Iteratively reweighted least squares for the Laplace likelihood; `counts` are weights of the runs, and the unknowns are 0 at
+    `start`.
     """
-    found = np.zeros(len(numbers))
+    found, most = np.zeros(len(numbers)), largest(numbers, start)
     for _ in range(100):
         weights = (1.0 if counts is None else counts) / (SCALE * np.maximum(np.abs(residuals + slopes @ found), 0.2 * SCALE))
         normal = slopes.T @ (slopes * weights[:, None]) + np.diag(_prior(numbers))
-        found = -np.linalg.solve(normal, slopes.T @ (weights * residuals))
+        found = _bounded(normal, -slopes.T @ (weights * residuals), most)
     return np.where([name in SCALES for name in numbers], np.maximum(found, 0.0), found)
+
+
+def largest(numbers: Sequence[str], start: Stack) -> np.ndarray:
+    """Largest unknown of each constant, relative to `start`; infinite where `MOST` has no bound. A start beyond it is kept."""
+    found = [math.log(MOST[name] / getattr(start, name)) if name in MOST else math.inf for name in numbers]
+    bounds: np.ndarray = np.maximum(np.array(found), 0.0)
+    return bounds
+
+
+def _bounded(normal: np.ndarray, right: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Solution of normal x unknowns = right. Unknowns beyond `most` are set to it, and the others solved again."""
+    found: np.ndarray = most.copy()
+    free = np.full(len(most), True)
+    while free.any():
+        moved = right[free] - normal[np.ix_(free, ~free)] @ found[~free]
+        found[free] = np.linalg.solve(normal[np.ix_(free, free)], moved)
+        beyond = free & (found > most)
+        if not beyond.any():
+            break
+        found[beyond] = most[beyond]
+        free &= ~beyond
+    return found
 
 
 def gauss_newton(
@@ -117,7 +149,7 @@ def gauss_newton(
     for _ in range(ROUNDS):
         slopes = sensitivities(plans, default, numbers, point, progress)
         offsets = residuals + here - start - slopes @ point
-        found = posterior(slopes, offsets, numbers)
+        found = posterior(slopes, offsets, numbers, start=default)
         there = closed_logs(plans, [stack_at(numbers, found, default)] * len(plans), progress)
         loss = _loss(residuals + there - start, found, numbers)
         if loss >= least:

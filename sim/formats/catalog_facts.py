@@ -32,13 +32,20 @@ from sim.workload.model import MLP_KINDS, Model
 
 class GemmFacts(StrictModel):
     """Speed of matrix products: launch time, shares of the peak FLOP/s and of the memory bandwidth that large products
-    reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`."""
+    reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`. `sustained`: share of
+    `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall."""
 
     launch: Time
     compute_efficiency: Share
     memory_efficiency: Share
     wave_exponent: Fraction = 0.0
     tile: tuple[Count, Count] = (128, 256)
+    sustained: Share = 1.0
+
+    def curve(self) -> GemmCurve:
+        """The curve of the simulator."""
+        reached = self.compute_efficiency * self.sustained
+        return GemmCurve(self.launch, reached, self.memory_efficiency, self.wave_exponent, self.tile)
 
 
 class AttentionRateFacts(StrictModel):
@@ -92,7 +99,7 @@ class DeviceFacts(StrictModel):
         return DEFAULT.device(self.isolated())
 
     def isolated(self) -> DeviceSpec:
-        """The device at the rates measured in isolation, kernel by kernel."""
+        """The device at the rates measured in isolation, kernel by kernel, and at the clock of a long run."""
         return DeviceSpec(
             name=self.name,
             vendor=self.vendor,
@@ -101,8 +108,8 @@ class DeviceFacts(StrictModel):
             memory=self.memory,
             memory_bandwidth=self.memory_bandwidth,
             host_bandwidth=self.host_bandwidth,
-            gemm=GemmCurve(**self.gemm.model_dump()),
-            gemm_fp8=GemmCurve(**self.gemm_fp8.model_dump()) if self.gemm_fp8 else None,
+            gemm=self.gemm.curve(),
+            gemm_fp8=self.gemm_fp8.curve() if self.gemm_fp8 else None,
             attention=self.attention.rates(),
             newest_attention=self.attention.newest.rates() if self.attention.newest else None,
             elementwise_efficiency=self.elementwise_efficiency,

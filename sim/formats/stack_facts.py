@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from sim.formats.fields import Factor, Flag, Fraction, NonNegative, RelativeError, Size, StrictModel, Time, Whole
 from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
-from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, TIMES, Stack
+from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, PASSES, TIMES, Stack
 from sim.units import MEBI, MICRO
 
 
@@ -29,6 +29,15 @@ def _kept_name(value: object) -> object:
 
 
 KeptName = Annotated[str, BeforeValidator(_kept_name)]
+
+
+def _pass_name(value: object) -> object:
+    if value not in PASSES:
+        raise ValueError(f"{value!r} is not an elementwise kernel of a layer; known: {', '.join(PASSES)}")
+    return value
+
+
+PassName = Annotated[str, BeforeValidator(_pass_name)]
 
 
 class StackMemory(StrictModel):
@@ -78,13 +87,17 @@ class StackConstants(StrictModel):
     tp_overlap: Flag = False
     newest_attention: Flag = False
     fused_accumulation: Flag = False
+    early_stop: Flag = False
+    passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()
     fitted: StackNumbers
 
     def stack(self, numbers: StackNumbers | None = None) -> Stack:
         """The stack of the simulator with the given numbers, or its own, and the facts of this entry."""
         chosen = self.fitted if numbers is None else numbers
-        return replace(chosen.stack(), memory=self.memory.facts(), **{fact: getattr(self, fact) for fact in FACTS})
+        passes = tuple(sorted(self.passes.items()))
+        switches = {fact: getattr(self, fact) for fact in FACTS}
+        return replace(chosen.stack(), memory=self.memory.facts(), passes=passes, **switches)
 
     def unfitted(self) -> Stack:
         """The default stack with the facts of this entry."""
@@ -100,7 +113,9 @@ def written_facts(stack: Stack) -> dict[str, object]:
         found["workspace"] = f"{memory.workspace / MEBI:.15g} MiB"
     if memory.fragmentation:
         found["fragmentation"] = memory.fragmentation
-    return {fact: True for fact in FACTS if getattr(stack, fact)} | ({"memory": found} if found else {})
+    switches = {fact: True for fact in FACTS if getattr(stack, fact)}
+    passes = {"passes": dict(stack.passes)} if stack.passes else {}
+    return switches | passes | ({"memory": found} if found else {})
 
 
 class StackErrors(StrictModel):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sim.errors import PlanError
 from sim.hardware.measured import Profile
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSecond, Watts
+from sim.workload.kernels import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,11 @@ class DeviceSpec:
     `launch` is the host's time to launch the kernels of one layer's forward; no layer is faster than that. In a pipeline,
     `launch_per_rank` is added for each rank of a tensor-parallel group of several. If `blocking`, the host waits for each
     kernel before it launches the next, so that its time adds to the device's. If `fused_accumulation`, the product
-    that computes a weight's gradient adds it to the accumulated one. `step` is host time once per optimizer step,
-    while the device waits; `update_bytes` is bytes moved through memory for each parameter that the rank holds, once per step,
-    beside the optimizer's own (norm and clipping of gradients, copies, zeroing). `watts` is the power while it computes,
-    `idle_watts` while it waits, `price` its rent; None means unknown.
+    that computes a weight's gradient adds it to the accumulated one. `passes` is the bytes that elementwise kernels move, by
+    name of the kernel (`sim.workload.kernels`), as multiples of those of Megatron-LM's fused kernels; 1 where it has no entry.
+    `step` is host time once per optimizer step, while the device waits; `update_bytes` is bytes moved through memory for each
+    parameter that the rank holds, once per step, beside the optimizer's own (norm and clipping of gradients, copies, zeroing).
+    `watts` is the power while it computes, `idle_watts` while it waits, `price` its rent; None means unknown.
     """
 
     name: str
@@ -80,6 +82,7 @@ class DeviceSpec:
     update_bytes: Bytes = 0.0
     blocking: bool = False
     fused_accumulation: bool = False
+    passes: tuple[tuple[str, float], ...] = ()
     profile: Profile | None = None
     idle_watts: Watts | None = None
     price: UsdPerSecond | None = None
@@ -110,6 +113,10 @@ class DeviceSpec:
         """Whether products add gradients to the accumulated ones; under fp8 they do (as Megatron-LM sets up Transformer
         Engine, `fuse_wgrad_accumulation`)."""
         return self.fused_accumulation or precision == "fp8"
+
+    def moved(self, kernel: Pass) -> Bytes:
+        """Bytes that the forward of an elementwise kernel moves with this device's software."""
+        return kernel.moved * dict(self.passes).get(kernel.name, 1.0)
 
     def peak_of(self, precision: str) -> FlopsPerSecond:
         """Dense peak at a precision (tf32 falls back to fp32, see `runs`); raises PlanError if the device has none."""

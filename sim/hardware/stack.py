@@ -24,8 +24,11 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 """Numbers that are seconds."""
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
-FACTS = ("blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation")
-"""What is read in a software's source or in how it was started, and not fitted: switches. `memory` is another such fact."""
+FACTS = ("blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation", "early_stop")
+"""What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
+facts."""
+PASSES = ("norm", "heads", "residual", "activation")
+"""Elementwise kernels of a layer that software may fuse less than Megatron-LM does (`sim.workload.kernels`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,10 @@ class Stack:
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink (both: `ParallelConfig`). `newest_attention`: attention runs the
-    newest kernels of a device. `fused_accumulation`: gradients are accumulated by the products that compute them (both:
-    `DeviceSpec`). `memory`: what the software keeps beyond Megatron-LM.
+    newest kernels of a device. `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`:
+    bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
+    `early_stop`: recomputation of a layer ends before its last product (`ParallelConfig`). `memory`: what the software keeps
+    beyond Megatron-LM.
     """
 
     gemm: float = 1.0
@@ -57,6 +62,8 @@ class Stack:
     tp_overlap: bool = False
     newest_attention: bool = False
     fused_accumulation: bool = False
+    early_stop: bool = False
+    passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
 
     def unfitted(self) -> Stack:
@@ -80,6 +87,7 @@ class Stack:
             update_bytes=self.update_bytes,
             blocking=self.blocking,
             fused_accumulation=self.fused_accumulation,
+            passes=self.passes,
         )
 
     def _products(self, curve: GemmCurve) -> GemmCurve:
@@ -123,7 +131,7 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack that a parallel configuration of tensor-parallel degree `tp` has on a fleet, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    return {"all_reduces": stack.all_reduces, "tp_overlap": overlaps, "memory": stack.memory}
+    return {"all_reduces": stack.all_reduces, "tp_overlap": overlaps, "early_stop": stack.early_stop, "memory": stack.memory}
 
 
 def _several_nodes(fleet: Fleet) -> bool:

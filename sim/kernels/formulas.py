@@ -102,7 +102,7 @@ def forward_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: 
         return gemm_seconds(kernel, device, precision, nbytes)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, False)
-    return pass_seconds(kernel.moved, device)
+    return pass_seconds(device.moved(kernel), device)
 
 
 def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, attention: str) -> Seconds:
@@ -111,7 +111,7 @@ def input_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, n
         return gemm_seconds(Gemm(kernel.name, kernel.m, kernel.k, kernel.n, kernel.count), device, precision, nbytes)
     if isinstance(kernel, Attention):
         return attention_seconds(kernel, device, precision, nbytes, attention, True)
-    return pass_seconds(PASS_BACKWARD * kernel.moved, device)
+    return pass_seconds(PASS_BACKWARD * device.moved(kernel), device)
 
 
 def weight_gradient_seconds(kernel: Kernel, device: DeviceSpec, precision: str, nbytes: int, added: Bytes = 0.0) -> Seconds:

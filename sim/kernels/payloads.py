@@ -46,7 +46,8 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's,
+    without the last reduction of a layer if it stops early.
     With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
     collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
     initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts gather and scatter the
@@ -58,16 +59,17 @@ def tensor_collectives(
     exposed = 1 / config.tp if config.tp_overlap else 1.0
     once = layers * (2 if backward and config.recompute == "full" else 1)
     rounds = 2 * once
+    left_out = layers if backward and config.stops_early(workload.model.experts > 0) else 0
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
-        return (("all_reduce", payload, float(rounds + ends)),)
+        return (("all_reduce", payload, float(rounds + ends - left_out)),)
     routed: tuple[tuple[str, Bytes, float], ...] = ()
     if workload.model.experts:
         rounds -= 0 if workload.model.shared_ffn_hidden else once
         chosen = payload * workload.model.experts_per_token
         routed = (("all_gather", chosen, float(once)), ("reduce_scatter", chosen, float(once)))
     gathers = exposed * rounds + int(last and not backward) + int(first and backward)
-    return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * rounds + ends), *routed)
+    return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
 
 
 def ring_exchanges(

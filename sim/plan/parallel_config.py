@@ -34,8 +34,9 @@ class ParallelConfig:
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
-    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `memory`: what the software keeps
-    in memory beyond Megatron-LM.
+    own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
+    of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
+    early_stop, torch 2.1 and later). `memory`: what the software keeps in memory beyond Megatron-LM.
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -58,6 +59,7 @@ class ParallelConfig:
     gradient_precision: str = "fp32"
     all_reduces: bool = False
     tp_overlap: bool = False
+    early_stop: bool = False
     memory: MemoryFacts = MEGATRON
 
     def __post_init__(self) -> None:
@@ -105,6 +107,10 @@ class ParallelConfig:
             raise NotModelled(
                 f"zero_shard_size {size} is not modelled with ep {self.ep}: all ranks with an expert share its state"
             )
+
+    def stops_early(self, experts: bool) -> bool:
+        """Whether recomputation of a layer ends before its last product; a layer with experts is recomputed whole."""
+        return self.early_stop and self.recompute == "full" and not experts
 
     @property
     def world_size(self) -> int:

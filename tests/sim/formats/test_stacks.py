@@ -81,6 +81,27 @@ def test_what_software_keeps_in_memory_reaches_the_plan_and_its_file(tmp_path: P
     assert "memory" not in json.loads(planfile.to_json(mine))["config"]
 
 
+def test_passes_and_early_stop_reach_the_plan_and_its_file(tmp_path: Path) -> None:
+    found = load(topology(tmp_path, "{name: ours, early_stop: true, passes: {norm: 1.5, heads: 3.3}, fitted: {}}"))
+    assert (found.stack.early_stop, found.stack.passes) == (True, (("heads", 3.3), ("norm", 1.5)))
+    assert found.fleet.clusters[0].node.device.passes == (("heads", 3.3), ("norm", 1.5))
+    written = {"name": "ours", "early_stop": True, "passes": {"heads": 3.3, "norm": 1.5}, "fitted": {}}
+    assert found.facts()["stack"] == written
+    base = builders.plan(found.fleet, tp=2, recompute="full")
+    mine = replace(base, topology=replace(found, workload=base.workload), config=replace(base.config, early_stop=True))
+    again = planfile.from_text("plan.json", planfile.to_json(mine))
+    assert again.config == mine.config
+    assert again.specs == mine.specs
+    assert "early_stop" not in json.loads(planfile.to_json(mine))["config"]
+
+
+def test_a_kernel_that_no_layer_has_is_refused_at_its_line(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError) as fault:
+        load(topology(tmp_path, "{name: ours, passes: {rope: 2}, fitted: {}}"))
+    assert f"topo.yaml:{len(TOPOLOGY.splitlines()) + 1}: stack" in str(fault.value)
+    assert "'rope' is not an elementwise kernel of a layer; known: norm, heads, residual, activation" in str(fault.value)
+
+
 def test_a_stack_without_facts_of_memory_is_megatron(tmp_path: Path) -> None:
     found = load(topology(tmp_path, "{name: ours, fitted: {}}"))
     assert (found.stack.memory, found.facts()["stack"]) == (MemoryFacts(), {"name": "ours", "fitted": {}})

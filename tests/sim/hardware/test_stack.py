@@ -40,6 +40,15 @@ def test_the_catalogue_is_read_with_the_default_stack() -> None:
     assert catalog.device("a100-sxm4-80gb").gemm.compute_efficiency == pytest.approx(0.793 * DEFAULT.gemm)
 
 
+def test_products_of_a_long_run_reach_the_sustained_share() -> None:
+    """The power limit lowers the clock, so products take longer and their bytes do not."""
+    facts = catalog.device_facts("h100-sxm5-80gb")
+    assert facts.gemm.sustained < 1.0
+    gemm, short = catalog.device("h100-sxm5-80gb").gemm, facts.gemm.model_copy(update={"sustained": 1.0}).curve()
+    assert gemm.compute_efficiency == pytest.approx(short.compute_efficiency * facts.gemm.sustained * DEFAULT.gemm)
+    assert gemm.memory_efficiency == pytest.approx(short.memory_efficiency * DEFAULT.gemm)
+
+
 def test_another_stack_takes_the_place_of_the_default_one() -> None:
     isolated = catalog.device_facts("a100-sxm4-80gb").isolated()
     other = Stack(gemm=0.5, attention=0.6, elementwise=0.7, communication=0.8, launch=2e-3, step=3e-3)
@@ -124,7 +133,7 @@ def test_a_shipped_stack_fits_four_numbers_at_most_and_names_its_cases(name: str
     assert facts.name == name
     assert len(facts.fitted.model_fields_set) <= 4
     assert bool(facts.cases) == bool(facts.fitted.model_fields_set) == (facts.error is not None)
-    assert set(facts.sources) <= {*FACTS, "keeps", "workspace", "fragmentation"} and (facts.cases or facts.sources)
+    assert set(facts.sources) <= {*FACTS, "passes", "keeps", "workspace", "fragmentation"} and (facts.cases or facts.sources)
     assert not facts.fits or set(facts.fits) == facts.fitted.model_fields_set
     for axis in {one.axis for one in facts.held_out}:
         assert sorted(case for one in facts.held_out for case in one.cases if one.axis == axis) == sorted(facts.cases)

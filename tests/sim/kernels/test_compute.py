@@ -83,6 +83,37 @@ def test_full_recomputation_runs_the_forward_again() -> None:
     assert layer(recompute="full") == (forward, pytest.approx(backward + forward, rel=1e-12))
 
 
+def test_recomputation_that_stops_early_leaves_out_the_last_product() -> None:
+    """24 s b h^2 FLOPs forward with a last product of 8 (torch.utils.checkpoint, early_stop), and the passes before it."""
+    h, s = 1536, 1024
+    device = replace(builders.device(speed=1e12, memory_bandwidth=1e30), attention=AttentionRates(1e30, 1e30))
+    again = {}
+    for experts in (0, 2):
+        shape = {"experts": experts, "experts_per_token": 1} if experts else {}
+        workload = Workload(builders.model(hidden=h, **shape), 8, s)
+        config = ParallelConfig(recompute="full", early_stop=True)
+        none, early, full = (
+            compute.layer_seconds(device, workload, one)
+            for one in (ParallelConfig(), config, replace(config, early_stop=False))
+        )
+        again[experts] = early[1] - none[1], full[1] - none[1]
+    assert again[0][0] == pytest.approx(16 * s * h**2 / 1e12 + 5 * LAUNCH, rel=1e-9)
+    assert again[2][0] == again[2][1]  # results of experts are weighted after their last product
+    stopped = ParallelConfig(early_stop=True)
+    assert compute.layer_seconds(device, workload, stopped) == compute.layer_seconds(device, workload, ParallelConfig())
+
+
+def test_passes_of_software_that_fuses_less_move_more_bytes() -> None:
+    """Heads move 12 s h bytes forward and 1.75 times as many backward; three times these are 2.75 x 24 s h more."""
+    h, s = 1536, 1024
+    workload, device = Workload(builders.model(hidden=h), 8, s), builders.device(memory_bandwidth=1e9)
+    more = replace(device, passes=(("heads", 3.0),))
+    found = [sum(compute.layer_seconds(one, workload, ParallelConfig())) for one in (device, more)]
+    assert found[1] - found[0] == pytest.approx(2.75 * 24 * s * h / 1e9, rel=1e-9)
+    named = {row.name: row for row in compute.kernel_times(more, workload, ParallelConfig())}
+    assert named["heads"].forward == pytest.approx(LAUNCH + 36 * s * h / 1e9, rel=1e-12)
+
+
 def test_selective_recomputation_is_free_where_the_attention_is_fused() -> None:
     assert layer(recompute="selective") == layer()
 

@@ -122,6 +122,17 @@ def test_full_recomputation_repeats_the_collectives_of_the_forward() -> None:
     assert count == 12.0
 
 
+def test_recomputation_that_stops_early_leaves_out_the_last_reduction_of_a_layer() -> None:
+    plan = pair(tp=2, recompute="full")
+    early = replace(plan.config, early_stop=True)
+    payload = 64 * 96 * 2.0
+    assert payloads.tensor_collectives(plan.workload, early, 3, False, False, True) == (("all_reduce", payload, 9.0),)
+    sliced = replace(early, sequence_parallel=True)
+    found = payloads.tensor_collectives(plan.workload, sliced, 3, False, False, True)
+    assert found == (("all_gather", payload, 12.0), ("reduce_scatter", payload, 9.0))
+    assert payloads.tensor_collectives(plan.workload, early, 3, False, False, False) == (("all_reduce", payload, 6.0),)
+
+
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_ranks_send_their_slice(sequence_parallel: bool) -> None:
     plan = pair(tp=2, pp=2, sequence_parallel=sequence_parallel)

@@ -10,7 +10,6 @@ from statistics import median
 import pytest
 
 from sim.formats import catalog
-from sim.hardware.stack import DEFAULT, Stack
 from sim.kernels.formulas import gemm_seconds
 from sim.workload.kernels import Gemm
 
@@ -40,8 +39,9 @@ BEST = {
 
 
 def seconds(name: str, m: int, n: int, k: int) -> float:
-    """Seconds of a product in isolation, without the default stack's share of its rate."""
-    isolated = Stack(gemm=1 / DEFAULT.gemm).device(catalog.device(name))
+    """Seconds of a product in isolation: without the default stack's share of its rate, at the clock of a short loop."""
+    facts = catalog.device_facts(name)
+    isolated = facts.model_copy(update={"gemm": facts.gemm.model_copy(update={"sustained": 1.0})}).isolated()
     return gemm_seconds(Gemm("product", m, k, n), isolated, "bf16", 2)
 
 
