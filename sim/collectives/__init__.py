@@ -30,10 +30,16 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Transfers that run at the same time and share one rate, `repeats` times."""
+    """Transfers that run at the same time and share one rate, `repeats` times.
+
+    `pipelined`: ranks forward the payload chunk by chunk, so that a step between hosts waits for a whole chunk. `messages`:
+    messages that one rank sends to ranks of other hosts, one after the other.
+    """
 
     transfers: tuple[Transfer, ...]
     repeats: int = 1
+    pipelined: bool = False
+    messages: int = 0
 
 
 class Collective(Protocol):

@@ -2,7 +2,7 @@
 
 Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 2009; the
 tree algorithm of NCCL. Each tree carries half of the buffer, and a host is an inner node of at most one tree. Pieces are
-pipelined, so the depth adds latency only.
+pipelined, so the depth adds latency only: that of a step, and between hosts the time of a chunk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
     up += [Transfer(heads[a], heads[b], 0.5, float(a in path)) for a, b in edges]
     up += [Transfer(heads[(a + 1) % n], heads[(b + 1) % n], 0.5, 0.0) for a, b in edges]  # shifted: inner nodes become leaves
     down = [Transfer(t.target, t.source, t.share, t.steps) for t in up]
-    return (Round(tuple(up + down)),)
+    return (Round(tuple(up + down), pipelined=True),)
 
 
 def _parents(n: int) -> list[tuple[int, int]]:
