@@ -7,6 +7,7 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
+PIPELINED = False
 OPERATIONS = ("all_to_all",)
 
 

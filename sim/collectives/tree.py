@@ -10,6 +10,7 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
+PIPELINED = True
 OPERATIONS = ("all_reduce",)
 
 
@@ -28,7 +29,7 @@ def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
     up += [Transfer(heads[a], heads[b], 0.5, float(a in path)) for a, b in edges]
     up += [Transfer(heads[(a + 1) % n], heads[(b + 1) % n], 0.5, 0.0) for a, b in edges]  # shifted: inner nodes become leaves
     down = [Transfer(t.target, t.source, t.share, t.steps) for t in up]
-    return (Round(tuple(up + down), pipelined=True),)
+    return (Round(tuple(up + down)),)
 
 
 def _parents(n: int) -> list[tuple[int, int]]:

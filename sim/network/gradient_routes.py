@@ -13,9 +13,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import collectives
 from sim.network.hashes import Hashes, hash_arrays, hash_facts
 from sim.network.paths import End, LinkName, Path, Traffic, path
-from sim.network.protocols import is_pipelined, offered
+from sim.network.protocols import offered
 from sim.network.rings import Floats, Integers, Ring, RingRound, Sites
 from sim.network.routes import Leg, Route
 from sim.plan.groups import Group
@@ -87,7 +88,6 @@ class _RoundSummary:
     shown: Transfers
     largest: Floats
     repeats: int
-    pipelined: bool
 
 
 class GradientRoutes:
@@ -111,7 +111,7 @@ class GradientRoutes:
         used = ((ring, row, self.groups[group].nic) for ring, members in rings for row, group in enumerate(members))
         specs = (spec for ring, row, nic in used for spec in ring.links(self.plan, row, nic))
         collective = self.groups[0].collective
-        pipelined = len(self.parts) == 1 and is_pipelined(collective, self.operation)
+        pipelined = len(self.parts) == 1 and collectives.is_pipelined(collective, self.operation)
         together = collective == "ring" and all(ring.on_one_host for ring, _ in rings)
         switched = together or (pipelined and not any(ring.on_one_host for ring, _ in rings))
         return offered(specs, self.operation, switched, pipelined)
@@ -126,6 +126,7 @@ class GradientRoutes:
         overhead, interference = np.zeros(len(self.groups)), np.zeros(len(self.groups))
         for rounds, operation, scale in self.parts:
             highest = np.zeros(len(self.groups))
+            pipelined = collectives.is_pipelined(self.groups[0].collective, operation)
             for side in rounds:
                 largest = np.max([summary.largest for summary in side], axis=0)
                 uses: list[dict[LinkName, float]] = [{} for _ in self.groups]
@@ -141,7 +142,7 @@ class GradientRoutes:
                         use = self._path(summary.ring, transfer, operation, protocol).use
                         own = [(link, weight) for link, weight in use if _home(link) in self.homes]
                         _add(uses[group], own, share / float(largest[group]))
-                    waits = [one.latency + (one.chunk if summary.pipelined else 0.0) for one in paths]
+                    waits = [one.latency + (one.chunk if pipelined else 0.0) for one in paths]
                     np.maximum.at(latency, summary.of, summary.steps @ waits)
                     highest = np.maximum(highest, (present * [one.overhead for one in paths]).max(axis=1))
                     interference = np.maximum(interference, (present * [one.interference for one in paths]).max(axis=1))
@@ -176,7 +177,7 @@ def _summary(ring: Ring, of: Integers, nics: Hashes, one: RingRound, shown: Show
         columns = of[row[which]], one.source[which], one.target[which], one.share[which]
         return tuple(zip(*(column.tolist() for column in columns), strict=True))
 
-    return _RoundSummary(ring, of, listed(first), share, present, steps, listed(touching), largest, one.repeats, one.pipelined)
+    return _RoundSummary(ring, of, listed(first), share, present, steps, listed(touching), largest, one.repeats)
 
 
 def _add(use: dict[LinkName, float], links: Iterable[tuple[LinkName, float]], share: float) -> None:

@@ -18,17 +18,12 @@ def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple
     under the last protocol, that of large payloads: of 64 to 256 KiB on two nodes it takes 37 to 50 us on B200 as on MI355X
     (benchmarks/collectives.yaml), which is near Simple and two to three times as long as LL would take.
     """
-    pipelined = all(not group.blocks and is_pipelined(group.collective, operation) for group in groups)
+    pipelined = all(not group.blocks and collectives.is_pipelined(group.collective, operation) for group in groups)
     together = all(len(group.hosts) == 1 and group.collective == "ring" for group in groups)
     switched = together or (pipelined and all(len(group.hosts) > 1 for group in groups))
     names = offered((spec for group in groups for spec in _specs(fleet, group)), operation, switched, pipelined)
     apart = operation == "all_to_all" and any(len(group.hosts) > 1 for group in groups)
     return names[-1:] if apart else names
-
-
-def is_pipelined(collective: str, operation: str) -> bool:
-    """Whether an operation runs as a tree where `collective` is chosen."""
-    return collectives.doer(collective, operation) == "tree"
 
 
 def offered(specs: Iterable[LinkSpec], operation: str, switched: bool, pipelined: bool) -> tuple[str, ...]:

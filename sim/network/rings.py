@@ -73,7 +73,6 @@ class RingRound:
     steps: Floats
     kind: Hashes
     repeats: int
-    pipelined: bool
 
 
 class Ring:
@@ -117,11 +116,11 @@ class Ring:
         members = np.add.reduceat(hash_arrays(index), self.starts)[self.host]
         here = hash_arrays(cluster, index, members, self.sizes[self.host])
         firsts = np.arange(self.many)[:, None] * self.length
-        for source, target, share, steps, (repeats, pipelined) in _transfers(collective, operation, self.pattern):
+        for source, target, share, steps, repeats in _transfers(collective, operation, self.pattern):
             a, b = (firsts + source).ravel(), (firsts + target).ravel()
             near = 2 * (self.host[a] == self.host[b]) + (leaf[a] == leaf[b])
             kind = hash_arrays(here[a], here[b], near)
-            yield RingRound(a, b, np.tile(share, self.many), np.tile(steps, self.many), kind, repeats, pipelined)
+            yield RingRound(a, b, np.tile(share, self.many), np.tile(steps, self.many), kind, repeats)
 
     def num_rounds(self, collective: str, operation: str) -> int:
         """Number of rounds of a collective."""
@@ -148,17 +147,12 @@ def _starts(sizes: Integers) -> Integers:
 @functools.lru_cache(maxsize=256)
 def _transfers(
     collective: str, operation: str, sizes: tuple[int, ...]
-) -> tuple[tuple[Integers, Integers, Floats, Floats, tuple[int, bool]], ...]:
-    """Rounds of a collective over hosts of `sizes` ranks.
-
-    (source, target, share, steps as arrays over transfers, (repeats, whether the round is pipelined)).
-    """
+) -> tuple[tuple[Integers, Integers, Floats, Floats, int], ...]:
+    """Rounds of a collective over hosts of `sizes` ranks: (source, target, share, steps as arrays over transfers, repeats)."""
     starts = _starts(np.array(sizes)).tolist()
     hosts = tuple(tuple(range(first, first + size)) for first, size in zip(starts, sizes, strict=True))
     rounds = []
     for one in collectives.rounds(collective, operation, hosts):
         rows = np.array([(t.source, t.target, t.share, t.steps) for t in one.transfers])
-        rounds.append(
-            (rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3], (one.repeats, one.pipelined))
-        )
+        rounds.append((rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64), rows[:, 2], rows[:, 3], one.repeats))
     return tuple(rounds)

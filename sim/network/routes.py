@@ -96,6 +96,7 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
         ends += [(End(device, near), host) for device in members]
     traffic = [Traffic(nic, operation, len(members), len(ends), protocol) for members in devices]
     legs, overhead, interference = [], 0.0, 0.0
+    pipelined = collectives.is_pipelined(name, operation)
     for current in collectives.rounds(name, operation, tuple(numbered)):
         use: dict[LinkName, float] = {}
         latency = gap = 0.0
@@ -105,7 +106,7 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
             step = path(fleet, source, ends[t.target][0], traffic[host])
             for link, weight in step.use:
                 use[link] = use.get(link, 0.0) + weight * t.share / total
-            latency += t.steps * (step.latency + (step.chunk if current.pipelined else 0.0))
+            latency += t.steps * (step.latency + (step.chunk if pipelined else 0.0))
             gap = max(gap, step.gap)
             overhead = max(overhead, step.overhead)
             interference = max(interference, step.interference)
