@@ -32,6 +32,13 @@ PROTOCOLS = (
     Protocol("switched", 4e-5, 0.0, 0.8, in_switch=True),
 )
 """A library's choice: which one is quickest turns between 2e5 and 6e5 bytes on a wire of 1e11 bytes a second."""
+OVER_NICS = (
+    PROTOCOLS[0],
+    Protocol("in trees", 4e-6, 3e-6, 0.4, in_trees=True),
+    replace(PROTOCOLS[1], chunk=1e5),
+    Protocol("switched", 1e-5, 5e-6, 1.0, chunk=1e5, in_trees=True),
+)
+"""What NICs offer beside them: protocols of trees, one of them with switches that reduce inside the nodes, and chunks."""
 
 EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25)
 """Software that keeps whatever software is known to keep."""
@@ -167,7 +174,9 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
         if left == 0:
             break
         delay = {"latency": draw(st.sampled_from([0.0, 5e-6])), "overhead": draw(st.sampled_from([0.0, 1e-5]))}
-        offered = draw(st.sampled_from([{}, {"protocols": PROTOCOLS[:2]}]))
+        offered = draw(
+            st.sampled_from([{}, {"protocols": PROTOCOLS[:2]}, {"protocols": OVER_NICS, "gap": 1e-6, "host_limit": 4e9}])
+        )
         inside = draw(st.sampled_from([{}, {"protocols": PROTOCOLS, "own_piece": 0.4}]))
         fast = nic(
             rdma,

@@ -48,7 +48,7 @@ def dimensions(plan: Plan) -> tuple[tuple[int, float, float], ...]:
     if len(all_hosts) > 1:
         nic = node.nic(next(group.nic for group in plan.groups if group.nic != "intra_node"))
         assert nic is not None
-        share = nic.bandwidth * nic.count * nic.spec.efficiency_of("all_reduce") / here
+        share = nic.bandwidth * nic.count * nic.reached("all_reduce") / here
         found.append((len(all_hosts), share, nic.spec.latency))
     return tuple(found)
 

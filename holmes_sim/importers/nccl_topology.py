@@ -141,8 +141,6 @@ def _nics(nets: list[_Element], name: str) -> tuple[tuple[Nics, ...], list[str]]
             )
         where, names = f"{name}:{kept[0].line}", tuple(one.given["name"] for one in kept if one.given.get("name"))
         found.append(Nics(where, kind, most * MEGA / BITS_PER_BYTE, len(kept), names if len(names) == len(kept) else ()))
-    if any(one.pci.get("vendor") == "0x1d0f" for one in nets):
-        notes.append(f"{name}: EFA is imported as RoCE: the catalogue has no NIC type for EFA")
     return tuple(found), notes
 
 
@@ -155,7 +153,9 @@ def _kind(net: _Element) -> str:
         return "omni-path"
     if vendor == "0x17db" or net.given.get("name", "").startswith("cxi"):
         return "slingshot"
-    return "ethernet" if net.given.get("port") == "0" else "roce"
+    if net.given.get("port") == "0":
+        return "ethernet"
+    return "efa" if vendor == "0x1d0f" else "roce"
 
 
 def _rate(net: _Element, name: str) -> int:

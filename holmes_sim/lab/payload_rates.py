@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sim.hardware.cluster import Cluster, Fleet, Trunk
+from sim.hardware.cluster import Cluster, Fleet, Nic, Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.network.paths import near_nics
 from sim.plan.derived_groups import gradient_groups
@@ -52,12 +52,13 @@ class PayloadRates:
 
     def share(self, cluster: str, kind: str) -> float:
         """Payload share of the wire rate of a cluster's NICs of a type, for large payloads."""
-        spec = self._spec(cluster, kind)
-        return max(spec.efficiency_of(operation) for operation in self._operations[kind]) * _large_payload_protocol(spec)[0]
+        nic = self._nic(cluster, kind)
+        protocol = _large_payload_protocol(nic.spec)[0]
+        return max(nic.reached(operation, protocol) for operation in self._operations[kind])
 
     def latency(self, cluster: str, kind: str) -> Seconds:
         """Latency in seconds of one step over a cluster's NICs of a type, for large payloads."""
-        return _large_payload_protocol(self._spec(cluster, kind))[1]
+        return _large_payload_protocol(self._nic(cluster, kind).spec)[1]
 
     def mixed(self) -> Iterator[tuple[str, str, float]]:
         """(NIC type, operation, ratio): operations whose efficiency is lower than the best one, which sets the rate; ratio >=
@@ -65,23 +66,24 @@ class PayloadRates:
         """
         for kind in self.kinds:
             cluster = next(c for c in self._fleet.clusters if c.node.nic(kind) is not None)
-            spec = self._spec(cluster.name, kind)
-            best = max(spec.efficiency_of(operation) for operation in self._operations[kind])
+            nic = self._nic(cluster.name, kind)
+            best = max(nic.reached(operation) for operation in self._operations[kind])
             for operation in sorted(self._operations[kind]):
-                if spec.efficiency_of(operation) < best:
-                    yield kind, operation, best / spec.efficiency_of(operation)
+                if nic.reached(operation) < best:
+                    yield kind, operation, best / nic.reached(operation)
 
-    def _spec(self, cluster: str, kind: str) -> LinkSpec:
-        """The link spec of a cluster's NICs of a type."""
+    def _nic(self, cluster: str, kind: str) -> Nic:
+        """A cluster's NICs of a type."""
         nic = self._fleet.cluster(cluster).node.nic(kind)
         assert nic is not None
-        return nic.spec
+        return nic
 
 
-def _large_payload_protocol(spec: LinkSpec) -> tuple[float, Seconds]:
-    """(share of the rate, latency) of the protocol that large payloads use."""
-    offered = [(p.share, p.latency) for p in spec.protocols if not p.in_switch]
-    return max(offered, key=lambda pair: pair[0]) if offered else (1.0, spec.latency)
+def _large_payload_protocol(spec: LinkSpec) -> tuple[str, Seconds]:
+    """(name, latency) of the protocol that large payloads use."""
+    offered = [p for p in spec.protocols if not p.in_switch]
+    best = max(offered, key=lambda protocol: protocol.share, default=spec.protocol(""))
+    return best.name, best.latency
 
 
 def carried(plan: Plan) -> BytesPerSecond:
@@ -124,7 +126,9 @@ def _wired(cluster: Cluster, payload: PayloadRates, has_latency: bool) -> Cluste
             share = payload.share(cluster.name, nic.kind)
             efficiency = tuple((operation, share) for operation, _ in nic.spec.efficiency)
             latency = payload.latency(cluster.name, nic.kind) if has_latency else 0.0
-            spec = replace(nic.spec, efficiency=efficiency, latency=latency, overhead=0.0, protocols=())
+            spec = replace(
+                nic.spec, efficiency=efficiency, latency=latency, overhead=0.0, protocols=(), gap=0.0, host_limit=0.0
+            )
             nic = replace(nic, spec=replace(spec, interference=0.0))
         nics.append(nic)
     inside = replace(cluster.node.intra_node, interference=0.0)

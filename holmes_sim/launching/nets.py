@@ -16,8 +16,8 @@ from sim.plan.groups import Group
 from sim.plan.plan import Plan
 
 VERBS = ("infiniband", "roce")
-"""NIC types that NCCL reaches through its own network IB. Others need a plugin with its own network name (Slingshot: `AWS
-Libfabric`, aws-ofi-nccl)."""
+"""NIC types that NCCL reaches through its own network IB. Others need a plugin with its own network name (Slingshot
+and EFA: `AWS Libfabric`, aws-ofi-nccl)."""
 
 
 def net_name(group: Group) -> str | None:

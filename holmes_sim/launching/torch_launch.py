@@ -133,7 +133,7 @@ def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:
             index = next((index for index, path in enumerate(paths) if path is not None), len(first))
             if index == len(first):
                 first.append(cluster)
-            rate = nic.bandwidth * nic.count * nic.spec.efficiency_of("send_recv")
+            rate = nic.bandwidth * nic.count * nic.reached("send_recv")
             found[cluster.name][f"{nic.kind}-{index}"] = rate
     return found
 

@@ -7,12 +7,17 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
+PIPELINED = False
 OPERATIONS = ("all_to_all",)
 
 
 def rounds(operation: str, hosts: Hosts) -> tuple[Round, ...]:
-    """One round of n (n - 1) transfers of 1/n of a rank's buffer. None waits for another: one latency, first to last."""
+    """One round of n (n - 1) transfers of 1/n of a rank's buffer. None waits for another: one latency, first to last.
+
+    A rank hands its messages to other hosts to its NIC one after the other; the smallest host has most of them.
+    """
     ranks = [rank for host in hosts for rank in host]
     longest = ranks[0], ranks[-1]
     pairs = [(a, b) for a in ranks for b in ranks if a != b]
-    return (Round(tuple(Transfer(*pair, 1 / len(ranks), float(pair == longest)) for pair in pairs)),)
+    transfers = tuple(Transfer(*pair, 1 / len(ranks), float(pair == longest)) for pair in pairs)
+    return (Round(transfers, messages=len(ranks) - min(len(host) for host in hosts)),)

@@ -131,18 +131,22 @@ class EfficiencyFacts(StrictModel):
 
 class ProtocolFacts(StrictModel):
     """A protocol of the collective library on this link, such as LL128 of NCCL. `share`: share of the link's rate that it
-    reaches; `in_switch`: whether the switch reduces (NVLS)."""
+    reaches; `in_switch`: whether the switch reduces (NVLS); `chunk`: bytes that a rank of a tree receives before it forwards
+    them, of each device's share of the payload; `in_trees`: whether only trees use the protocol."""
 
     name: str
     overhead: Time
     latency: Time
     share: Share
     in_switch: Flag = False
+    chunk: Size = 0.0
+    in_trees: Flag = False
 
 
 class NicTypeFacts(StrictModel):
     """A NIC type: latency of a transfer step, overhead of a message or collective, and efficiencies. The topology gives the
-    bandwidth. `interference`: slowing of compute while a collective of the same rank is on the network."""
+    bandwidth. `interference`: slowing of compute while a collective of the same rank is on the network; `gap`: time between two
+    messages of a rank to different peers; `host_limit`: largest rate that the host's software reaches over one NIC."""
 
     name: str = "nic"
     rdma: Flag
@@ -151,6 +155,8 @@ class NicTypeFacts(StrictModel):
     efficiency: EfficiencyFacts
     protocols: list[ProtocolFacts] = Field([])
     interference: Fraction
+    gap: Time = 0.0
+    host_limit: Rate | None = None
     sources: dict[str, str] = Field({})
 
     def spec(self) -> LinkSpec:
@@ -167,6 +173,8 @@ class NicTypeFacts(StrictModel):
             interference=self.interference,
             rdma=self.rdma,
             protocols=tuple(Protocol(**facts.model_dump()) for facts in self.protocols),
+            gap=self.gap,
+            host_limit=self.host_limit or 0.0,
         )
 
 

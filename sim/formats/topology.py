@@ -139,7 +139,7 @@ def _nic_type(facts: NicFacts) -> LinkSpec:
     found = catalog.nic(facts.type)
     if facts.efficiency is None:
         return found
-    return replace(found, efficiency=tuple((operation, facts.efficiency) for operation, _ in found.efficiency))
+    return replace(found, efficiency=tuple((operation, facts.efficiency) for operation, _ in found.efficiency), host_limit=0.0)
 
 
 def _faults(value: object, folder: Path) -> Iterator[tuple[KeyPath, str]]:

@@ -34,6 +34,11 @@ class Nic:
         """The NIC type: infiniband, roce, ethernet, ..."""
         return self.spec.name
 
+    def reached(self, operation: str, protocol: str = "") -> float:
+        """Share of the wire rate that an operation reaches under a protocol, within the limit of the host."""
+        share = self.spec.efficiency_of(operation) * self.spec.protocol(protocol).share
+        return min(share, self.spec.host_limit / self.bandwidth) if self.spec.host_limit else share
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.units import BytesPerSecond, Seconds
+from sim.units import Bytes, BytesPerSecond, Seconds
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 """Operations for which every link gives an efficiency."""
@@ -15,7 +15,9 @@ class Protocol:
     """A protocol of the collective library: overhead + steps x latency + bytes / (`share` x rate of large payloads) seconds.
 
     A library has several (NCCL: LL, LL128, Simple) and takes the fastest one for the payload. If `in_switch`, the switch itself
-    reduces (NVLS), so that (n + 1)/n of the payload goes through every port instead of 2 (n - 1)/n.
+    reduces (NVLS), so that (n + 1)/n of the payload goes through every port instead of 2 (n - 1)/n. In a pipelined collective
+    (a tree), a rank forwards `chunk` bytes of each device's share only when it has received them all. If `in_trees`, only
+    pipelined collectives use the protocol.
     """
 
     name: str
@@ -23,6 +25,8 @@ class Protocol:
     latency: Seconds
     share: float
     in_switch: bool = False
+    chunk: Bytes = 0.0
+    in_trees: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,9 @@ class LinkSpec:
     operation. Of the n pieces of a collective a rank sends n - 1, or 2 (n - 1) in an all_reduce, and spends the time of
     `own_piece` pieces on its own one (a copy, in NCCL). `group_bandwidth` lists (least number of devices, wire rate that a
     group of at least so many drives); `pair_bandwidth` is the wire rate between two devices that are joined pair by pair, else
-    0. `interference` slows compute that communication overlaps.
+    0. `interference` slows compute that communication overlaps. Of a NIC type, `gap` is the least time between two messages of
+    a rank to different peers (the gap of the LogP model), and `host_limit` the rate that software on the host reaches over one
+    NIC, however fast its wire is; 0: no limit.
     """
 
     name: str
@@ -48,6 +54,8 @@ class LinkSpec:
     protocols: tuple[Protocol, ...] = ()
     own_piece: float = 0.0
     group_bandwidth: tuple[tuple[int, BytesPerSecond], ...] = ()
+    gap: Seconds = 0.0
+    host_limit: BytesPerSecond = 0.0
 
     def protocol(self, name: str) -> Protocol:
         """The protocol of that name; if the link has none, one with the link's own overhead and latency."""

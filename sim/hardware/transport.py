@@ -77,7 +77,7 @@ def _joint(fleet: Fleet, names: tuple[str, ...]) -> tuple[str, str]:
     best: tuple[bool, float, str] | None = None
     for nic in joint_nics(fleet, names):
         nics = [cluster.node.nic(nic.kind) for cluster in clusters]
-        slowest = min(n.bandwidth * n.count * n.spec.efficiency_of("send_recv") for n in nics if n is not None)
+        slowest = min(n.bandwidth * n.count * n.reached("send_recv") for n in nics if n is not None)
         candidate = (nic.spec.rdma, slowest, nic.kind)
         best = candidate if best is None else max(best, candidate)
     if best is None:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import collectives
 from sim.network.hashes import Hashes, hash_arrays, hash_facts
 from sim.network.paths import End, LinkName, Path, Traffic, path
 from sim.network.protocols import offered
@@ -109,8 +110,11 @@ class GradientRoutes:
         rings = self.sites.rings(np.array([group.ranks for group in self.groups]))
         used = ((ring, row, self.groups[group].nic) for ring, members in rings for row, group in enumerate(members))
         specs = (spec for ring, row, nic in used for spec in ring.links(self.plan, row, nic))
-        switched = self.groups[0].collective == "ring" and all(ring.on_one_host for ring, _ in rings)
-        return offered(specs, self.operation, switched)
+        collective = self.groups[0].collective
+        pipelined = len(self.parts) == 1 and collectives.is_pipelined(collective, self.operation)
+        together = collective == "ring" and all(ring.on_one_host for ring, _ in rings)
+        switched = together or (pipelined and not any(ring.on_one_host for ring, _ in rings))
+        return offered(specs, self.operation, switched, pipelined)
 
     def under(self, protocol: str) -> tuple[Route, ...]:
         """The route of every group under a protocol: `sim.network.routes.member_route` without links of nodes not shown.
@@ -122,6 +126,7 @@ class GradientRoutes:
         overhead, interference = np.zeros(len(self.groups)), np.zeros(len(self.groups))
         for rounds, operation, scale in self.parts:
             highest = np.zeros(len(self.groups))
+            pipelined = collectives.is_pipelined(self.groups[0].collective, operation)
             for side in rounds:
                 largest = np.max([summary.largest for summary in side], axis=0)
                 uses: list[dict[LinkName, float]] = [{} for _ in self.groups]
@@ -137,7 +142,8 @@ class GradientRoutes:
                         use = self._path(summary.ring, transfer, operation, protocol).use
                         own = [(link, weight) for link, weight in use if _home(link) in self.homes]
                         _add(uses[group], own, share / float(largest[group]))
-                    np.maximum.at(latency, summary.of, summary.steps @ [one.latency for one in paths])
+                    waits = [one.latency + (one.chunk if pipelined else 0.0) for one in paths]
+                    np.maximum.at(latency, summary.of, summary.steps @ waits)
                     highest = np.maximum(highest, (present * [one.overhead for one in paths]).max(axis=1))
                     interference = np.maximum(interference, (present * [one.interference for one in paths]).max(axis=1))
                 shares = largest * side[0].repeats * scale

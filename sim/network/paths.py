@@ -13,7 +13,7 @@ with several members on a node uses the NICs near to any of them, as NCCL's chan
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from sim.errors import NoRoute
@@ -31,12 +31,17 @@ PCIE_EFFICIENCY = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Links and weights of one useful byte per second, latency of one step, overhead of one message or collective."""
+    """Links and weights of one useful byte per second, latency of one step, overhead of one message or collective.
+
+    Between nodes, `chunk` is the seconds that a step of a pipelined collective waits for its chunk, and `gap` the seconds
+    between two messages of a rank to different peers."""
 
     use: Use
     latency: Seconds
     overhead: Seconds
     interference: float
+    chunk: Seconds = 0.0
+    gap: Seconds = 0.0
 
 
 class End(NamedTuple):
@@ -126,7 +131,7 @@ def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         return (*link[:3], number, *link[4:]) if link[0] == "leaf" else (*link[:2], number, *link[3:])
 
     use = tuple((renumbered(link), weight) for link, weight in equivalent.use)
-    return Path(use, equivalent.latency, equivalent.overhead, equivalent.interference)
+    return replace(equivalent, use=use)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -144,25 +149,42 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         for index in near:
             use["host", device.cluster, device.node, index, direction] = 1 / len(near)
         rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
-        weight = 1 / len(rails) / _reached(used.spec, operation, protocol)
+        weight = 1 / len(rails) / used.reached(operation, protocol)
         for rail in rails:
             use["nic", device.cluster, device.node, nic, rail, direction] = weight
     latency += _between(fleet, source.device, target.device, traffic, use)
     interference = max(here.spec.interference, there.spec.interference)
-    return Path(tuple(use.items()), latency, overhead, interference)
+    chunk = max(_chunk(fleet, source.device, here, traffic), _chunk(fleet, target.device, there, traffic))
+    return Path(tuple(use.items()), latency, overhead, interference, chunk, max(here.spec.gap, there.spec.gap))
 
 
-def _reached(spec: LinkSpec, operation: str, protocol: str) -> float:
-    """Share of the wire rate that an operation reaches under a protocol."""
+def _chunk(fleet: Fleet, device: Device, nic: Nic, traffic: Traffic) -> Seconds:
+    """Seconds that a step waits for its chunk: it is copied to the NIC and then sent, each at the rate of the device's NICs.
+
+    NVIDIA/nccl 01afd20 src/graph/tuning.cc: the latency of a tree step is that of a 256 kB chunk, base + chunk / rate, and over
+    the network chunk / rate once more. The two channels of a NIC (NVIDIA/nccl#438) share its rate, so that 512 KiB pass.
+    """
+    rails = len(near_nics(fleet.cluster(device.cluster).node.count, nic.count, device.index))
+    rate = rails * nic.bandwidth * nic.reached(traffic.operation, traffic.protocol)
+    return 2 * nic.spec.protocol(traffic.protocol).chunk / rate
+
+
+def _efficiency(spec: LinkSpec, operation: str, protocol: str) -> float:
+    """Share of the wire rate of leaves and trunks that an operation reaches under a protocol."""
     return spec.efficiency_of(operation) * spec.protocol(protocol).share
 
 
 def _inside(link: LinkSpec, source: Device, target: Device, traffic: Traffic) -> Path:
-    """Path inside a node: out of one port and into another, at the port rate that a group of `traffic.members` reaches."""
+    """Path inside a node: out of one port and into another, at the port rate that a group of `traffic.members` reaches.
+
+    Where the switch reduces for m members of the node, (m + 1)/m of the payload passes a port. A ring would send 2 (m - 1)/m,
+    the chain of a tree over several nodes 2.
+    """
     operation, ranks, protocol = traffic.operation, traffic.ranks, link.protocol(traffic.protocol)
     weight = link.bandwidth / link.port_bandwidth(traffic.members) / (link.efficiency_of(operation) * protocol.share)
     if protocol.in_switch:
-        weight *= (ranks + 1) / (2 * (ranks - 1))
+        members = traffic.members
+        weight *= (members + 1) / (2 * (members - 1) if members == ranks else 2 * members)
     elif operation != "send_recv":
         weight *= 1 + link.own_piece / ((ranks - 1) * (2 if operation == "all_reduce" else 1))
     ports = tuple((("port", d.cluster, d.node, d.index, side), weight) for d, side in ((source, "out"), (target, "in")))
@@ -179,12 +201,12 @@ def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use
     if trunks or _leaf(here, source) != _leaf(there, target):
         for cluster, device, direction in ((here, source, "up"), (there, target, "down")):
             if cluster.fabric is not None:
-                reached = _reached(nic_of(fleet, device, nic).spec, operation, protocol)
+                reached = _efficiency(nic_of(fleet, device, nic).spec, operation, protocol)
                 use["leaf", cluster.name, nic, _leaf(cluster, device), direction] = 1 / reached
     added = 0.0
     for trunk, forward in trunks:
         a, b = trunk.between if forward else trunk.between[::-1]
-        use["trunk", a, b, nic, "out"] = 1 / _reached(nic_of(fleet, source, nic).spec, operation, protocol)
+        use["trunk", a, b, nic, "out"] = 1 / _efficiency(nic_of(fleet, source, nic).spec, operation, protocol)
         added += trunk.latency
     return added
 

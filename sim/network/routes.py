@@ -96,19 +96,21 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
         ends += [(End(device, near), host) for device in members]
     traffic = [Traffic(nic, operation, len(members), len(ends), protocol) for members in devices]
     legs, overhead, interference = [], 0.0, 0.0
+    pipelined = collectives.is_pipelined(name, operation)
     for current in collectives.rounds(name, operation, tuple(numbered)):
         use: dict[LinkName, float] = {}
-        latency = 0.0
+        latency = gap = 0.0
         total = max(t.share for t in current.transfers)
         for t in current.transfers:
             source, host = ends[t.source]
             step = path(fleet, source, ends[t.target][0], traffic[host])
             for link, weight in step.use:
                 use[link] = use.get(link, 0.0) + weight * t.share / total
-            latency += t.steps * step.latency
+            latency += t.steps * (step.latency + (step.chunk if pipelined else 0.0))
+            gap = max(gap, step.gap)
             overhead = max(overhead, step.overhead)
             interference = max(interference, step.interference)
-        legs.append(Leg(tuple(use.items()), total * current.repeats, latency))
+        legs.append(Leg(tuple(use.items()), total * current.repeats, latency + current.messages * gap))
     return Route(tuple(legs), overhead, interference)
 
 

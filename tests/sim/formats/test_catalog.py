@@ -44,7 +44,7 @@ def test_the_names_of_the_design_are_there() -> None:
         "nvlink2", "nvlink3", "nvlink3-a800", "nvlink4", "nvlink4-h800", "nvlink4-gh200x4", "nvlink5", "pcie3", "pcie4",
         "pcie5", "infinity-fabric-3", "infinity-fabric-4", "hccs",
     }  # fmt: skip
-    assert set(NICS) == {"infiniband", "roce", "ethernet", "omni-path", "slingshot"}
+    assert set(NICS) >= {"infiniband", "roce", "ethernet", "omni-path", "slingshot", "efa"}
     assert set(MODELS) >= {
         "gpt-1.7b", "gpt-3.6b", "gpt-7.5b", "gpt-18b", "gpt-39b", "gpt-76b", "gpt-145b", "gpt-175b", "gpt-310b", "gpt-530b",
         "gpt-1t", "llama-2-7b", "llama-2-13b", "llama-2-70b",

@@ -34,7 +34,7 @@ ONE_LINE = [
     ("count: 4}", "count: 4, gid_index: 3}", "11: clusters.ib.node.nics[0]: gid_index is for NICs of type roce only, not infiniband"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a]\n", "1: host 'a' is given twice; each host is one node of one cluster"),
     ("type: infiniband", "type: infinband", "11: clusters.ib.node.nics[0].type: NIC type 'infinband' is not in the catalogue; did you mean 'infiniband'?"),
-    ("type: infiniband", "type: token-ring", "11: clusters.ib.node.nics[0].type: NIC type 'token-ring' is not in the catalogue; known: ethernet, infiniband, omni-path, roce, slingshot"),
+    ("type: infiniband", "type: token-ring", "11: clusters.ib.node.nics[0].type: NIC type 'token-ring' is not in the catalogue; known: efa, ethernet, infiniband, omni-path, roce, slingshot"),
     ("type: ethernet, bandwidth: 100", "type: etherneet, bandwidth: 100", "23: links[0].type: NIC type 'etherneet' is not in the catalogue; did you mean 'ethernet'?"),
     ("precision: fp16", "precision: fp12", "28: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8"),
     ("gpt-3.6b", "gpt-36b", "25: workload.model: model 'gpt-36b' is neither in the catalogue nor a path to a config.json; did you mean 'gpt-3.6b'?"),
