@@ -40,7 +40,8 @@ class LinkSpec:
     group of at least so many drives); `pair_bandwidth` is the wire rate between two devices that are joined pair by pair, else
     0. `interference` slows compute that communication overlaps. Of a NIC type, `gap` is the least time between two messages of
     a rank to different peers (the gap of the LogP model), and `host_limit` the rate that software on the host reaches over one
-    NIC, however fast its wire is; 0: no limit.
+    NIC, however fast its wire is; 0: no limit. `delay` is added to `latency`, except in collectives of gradients and
+    parameters, which are queued one behind the other.
     """
 
     name: str
@@ -56,6 +57,7 @@ class LinkSpec:
     group_bandwidth: tuple[tuple[int, BytesPerSecond], ...] = ()
     gap: Seconds = 0.0
     host_limit: BytesPerSecond = 0.0
+    delay: Seconds = 0.0
 
     def protocol(self, name: str) -> Protocol:
         """The protocol of that name; if the link has none, one with the link's own overhead and latency."""

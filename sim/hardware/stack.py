@@ -36,7 +36,8 @@ class Stack:
     """Shares of isolated rates, and what software adds to them.
 
     `launch` is host seconds per forward of a layer, and `step` per step. In a pipeline over several nodes, `launch_per_rank` is
-    added to `launch` for each rank of the tensor-parallel group. `network_delay` is added to the latency of every NIC type.
+    added to `launch` for each rank of the tensor-parallel group. `network_delay` is added to the latency of every NIC type,
+    except for gradients and parameters of data parallelism (`LinkSpec.delay`).
     `update_bytes` is bytes moved per parameter and step beside the optimizer (`DeviceSpec`).
 
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
@@ -102,8 +103,7 @@ class Stack:
 
     def nic(self, isolated: LinkSpec) -> LinkSpec:
         """The NIC type at the rates and latencies that a step with this software reaches."""
-        protocols = tuple(replace(one, latency=one.latency + self.network_delay) for one in isolated.protocols)
-        return replace(self.link(isolated), latency=isolated.latency + self.network_delay, protocols=protocols)
+        return replace(self.link(isolated), delay=self.network_delay)
 
 
 DEFAULT = Stack(gemm=0.95, attention=0.72, elementwise=0.90, communication=0.92, launch=1.0e-3, step=5e-3)

@@ -156,7 +156,7 @@ class GradientRoutes:
     def _path(self, ring: Ring, transfer: tuple[int, int, int, float], operation: str, protocol: str) -> Path:
         group, a, b, _ = transfer
         source, target = (End(self.plan.placement[ring.ranks[position]], ring.near(position)) for position in (a, b))
-        traffic = Traffic(self.groups[group].nic, operation, len(source.near), ring.length, protocol)
+        traffic = Traffic(self.groups[group].nic, operation, len(source.near), ring.length, protocol, True)
         return path(self.plan.fleet, source, target, traffic)
 
 

@@ -53,13 +53,15 @@ class End(NamedTuple):
 
 class Traffic(NamedTuple):
     """What a transfer is part of: a collective, or a "send_recv" message, of `ranks` ranks, `members` of them on the source's
-    node, over one type of NIC, under one protocol of its links ("" where links have none)."""
+    node, over one type of NIC, under one protocol of its links ("" where links have none). `queued`: a collective of gradients
+    or parameters, which waits behind others, so that the delay of the NIC type is hidden."""
 
     nic: str
     operation: str
     members: int
     ranks: int = 2
     protocol: str = ""
+    queued: bool = False
 
 
 def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
@@ -137,7 +139,7 @@ def path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
 @functools.lru_cache(maxsize=65536)
 def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     """The path between devices on the first equivalent nodes."""
-    nic, operation, _, _, protocol = traffic
+    nic, operation, protocol = traffic.nic, traffic.operation, traffic.protocol
     if (source.device.cluster, source.device.node) == (target.device.cluster, target.device.node):
         return _inside(fleet.cluster(source.device.cluster).node.intra_node, source.device, target.device, traffic)
     here, there = nic_of(fleet, source.device, nic), nic_of(fleet, target.device, nic)
@@ -152,6 +154,7 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         weight = 1 / len(rails) / used.reached(operation, protocol)
         for rail in rails:
             use["nic", device.cluster, device.node, nic, rail, direction] = weight
+    latency += 0.0 if traffic.queued else max(here.spec.delay, there.spec.delay)
     latency += _between(fleet, source.device, target.device, traffic, use)
     interference = max(here.spec.interference, there.spec.interference)
     chunk = max(_chunk(fleet, source.device, here, traffic), _chunk(fleet, target.device, there, traffic))
@@ -193,7 +196,7 @@ def _inside(link: LinkSpec, source: Device, target: Device, traffic: Traffic) ->
 
 def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:
     """Add leaf and trunk links between two nodes to `use`; returns the latency that trunks add."""
-    nic, operation, _, _, protocol = traffic
+    nic, operation, protocol = traffic.nic, traffic.operation, traffic.protocol
     trunks = trunk_path(fleet, source.cluster, target.cluster, nic)
     if trunks is None:
         raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")

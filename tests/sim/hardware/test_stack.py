@@ -11,8 +11,10 @@ from holmes_sim import cases
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.formats import catalog
+from sim.hardware.cluster import Device
 from sim.hardware.device_spec import AttentionRates, GemmCurve
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, Stack, applied, overlaps_tensor_parallel
+from sim.network.routes import collective_route
 from sim.plan.plan import with_stack
 from tests import builders
 from tests.builders import cluster, fleet, wire
@@ -72,14 +74,18 @@ def test_a_worse_number_is_never_faster(number: str) -> None:
     assert step_seconds(with_stack(replace(DEFAULT, **{number: worse}), plan)) >= step_seconds(plan)
 
 
-def test_the_network_is_delayed_and_the_node_is_not() -> None:
-    """Latencies of the NIC type and of its protocols; NVLink keeps its own."""
-    machines = fleet(cluster(nodes=2, devices=2, intra_node=catalog.link("nvlink3"), nics=(builders.nic(latency=1e-5),)))
-    (before,), (after,) = machines.clusters, applied(replace(DEFAULT, network_delay=3e-5), machines).clusters
-    assert after.node.nics[0].spec.latency == pytest.approx(4e-5)
-    assert after.node.intra_node.latency == before.node.intra_node.latency
-    roce, slower = catalog.nic("roce"), replace(DEFAULT, network_delay=3e-5).nic(catalog.nic("roce"))
-    assert [one.latency for one in slower.protocols] == pytest.approx([one.latency + 3e-5 for one in roce.protocols])
+def test_steps_between_nodes_are_delayed_and_queued_gradients_are_not() -> None:
+    """Two nodes of two devices. A piece passes each of the four edges of a ring 6/4 times in an all_reduce; two of them lead over
+    the network, so it is 3 steps of 3 ms late. The gradients of dp 4 wait behind one another and are not delayed."""
+    machines = fleet(cluster(nodes=2, devices=2, nics=(builders.nic(),)))
+    hosts = tuple(tuple(Device("c", node, index) for index in range(2)) for node in range(2))
+    base, late = replace(DEFAULT, launch=0.0, step=0.0), replace(DEFAULT, launch=0.0, step=0.0, network_delay=3e-3)
+    before, after = (
+        collective_route(applied(stack, machines), hosts, "infiniband", "ring", "all_reduce") for stack in (base, late)
+    )
+    assert after.latency - before.latency == pytest.approx(3 * 3e-3)
+    gradients = builders.plan(machines, dp=4)
+    assert simulate(with_stack(late, gradients)).step_s == simulate(with_stack(base, gradients)).step_s
 
 
 @pytest.mark.parametrize(("link", "tp", "overlaps"), [("nvlink4", 8, True), ("nvlink4", 16, False), ("pcie5", 8, False)])
