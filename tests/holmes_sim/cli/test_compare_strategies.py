@@ -73,7 +73,7 @@ def test_compare_prints_why_a_strategy_has_no_plan(run):
 def test_compare_marks_plans_that_cannot_be_told_apart(run, monkeypatch):
     """Plans whose predictions differ by less than the resolution, here a factor of ten."""
     monkeypatch.setattr("holmes_sim.resolution.resolution", lambda fitted, several: 10.0)
-    arguments = ("compare", "mixed-h100-a100-v100", "--strategies", "holmes,alpa", "--tp", 2)
+    arguments = ("compare", "mixed-h100-a100-v100", "--strategies", "holmes,alpa", "--tp", 4)
     lines = run(*arguments).out.splitlines()
     assert lines[6].startswith("alpa ") and " fastest " in lines[6]
     assert lines[8].startswith("holmes ") and " ~ " in lines[8]
