@@ -53,12 +53,6 @@ class CaseConfigFacts(ConfigFacts):
     layer_partition: str = PARTITIONS[0]
 
 
-class CaseStageFacts(StageFacts):
-    """Layers of a virtual stage. `head`: it holds the head although it is not the last stage."""
-
-    head: Flag = False
-
-
 class MeasuredFacts(StrictModel):
     """Measurements of a run: seconds of one optimizer step, or the outcome: it ran, or failed for want of memory.
 
@@ -85,7 +79,7 @@ class CaseFacts(StrictModel):
     topology: dict[str, Any]
     workload: WorkloadFacts
     config: CaseConfigFacts
-    stages: tuple[CaseStageFacts, ...] = ()
+    stages: tuple[StageFacts, ...] = ()
     replicas: tuple[list[str], ...] = ()
     stack: str
     measured: MeasuredFacts
@@ -176,9 +170,7 @@ def _case(case: CaseFacts, topology: Topology, source: str, in_torch: bool) -> C
 def _plan(case: CaseFacts, topology: Topology) -> Plan:
     assert topology.workload is not None
     config = _config(case.config, topology.workload)
-    written = [stage.layers for stage in case.stages]
-    if any(stage.head for stage in case.stages[:-1]):
-        raise PlanError("stages: a head that is not on the last stage is not modelled")
+    written = tuple(Stage(*stage.layers, stage.head) for stage in case.stages)
     stages = _stages(written, topology.workload.model.layers, config, case.config.layer_partition)
     placement = _placement(topology.fleet, config, case.replicas)
     groups = groups_of(topology.fleet, config, placement)
@@ -196,13 +188,13 @@ def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     return ParallelConfig(**values)
 
 
-def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
+def _stages(written: tuple[Stage, ...], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
     """Stages as given in the file, or equal stages; "embedding-as-layer" counts embedding and loss as one layer each.
 
     If the layers alone are not a multiple of the stages, all stages have the rounded-up share and the last ones what is left
     (DeepSpeed's partition_method "type:transformer", which Megatron-LM's own division does not allow)."""
     if written:
-        return tuple(Stage(first, past) for first, past in written)
+        return written
     stages = config.num_stages
     if partition == "transformer-only":
         share = -(-layers // stages)

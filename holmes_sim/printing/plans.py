@@ -132,8 +132,9 @@ def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:
     clusters = dict.fromkeys(device.cluster for device in devices)
     specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
     nodes = sorted({device.node for device in devices})
+    held = [plan.stages[stage] for stage in plan.stages_of(pp_rank)]
     where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
-    layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(pp_rank))
+    layers = "+".join(f"{stage.layers} and head" if stage.head else str(stage.layers) for stage in held)
     return " + ".join(clusters), where, " + ".join(specs), layers
 
 

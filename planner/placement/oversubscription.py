@@ -201,7 +201,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
             return 0.0
         replicas = int(np.count_nonzero(self.node[0] == self.node[0, 0]))
         here, copies = plan.config.tp * replicas, -(-plan.config.dp // replicas)
-        listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
+        listed = embedding_groups(plan, (group for group in plan.groups if group.ranks[0] < here))
         members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
         found = protocol_costs(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
         return min(one.cost.seconds(nbytes) for one in found)
@@ -211,8 +211,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         plan, config = self.plan, self.plan.config
         stages, found, n = plan.stages_of(stage), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
-        ends = 0 in stages, config.num_stages - 1 in stages
-        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *ends):
+        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *plan.ends(stages)):
             rounds = 2 * (n - 1) if operation == "all_reduce" else n - 1
             found[operation == "all_gather"] += config.tp * nbytes * count * rounds / n
         return found[0], found[1]

@@ -55,9 +55,11 @@ class ConfigFacts(StrictModel):
 
 
 class StageFacts(StrictModel):
-    """Layers of a virtual stage: [first, first of the next stage]."""
+    """Layers of a virtual stage: [first, first of the next stage]. `head`: it has the head (final norm, logits and loss),
+    although it is not the last stage; the stages after it have nothing."""
 
     layers: tuple[int, int]
+    head: Flag = False
 
 
 class GroupFacts(StrictModel):
@@ -159,7 +161,7 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
         "config": config_facts(plan.config),
-        "stages": [{"layers": [stage.first, stage.past_last]} for stage in plan.stages],
+        "stages": [_stage(stage) for stage in plan.stages],
         "placement": [str(device) for device in plan.placement],
         "groups": [_group(group) for group in plan.groups],
     }
@@ -175,6 +177,10 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
 def _certificate(found: Certificate) -> dict[str, Any]:
     space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
     return asdict(found) | {"space": space, "outside": list(found.outside)}
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {"layers": [stage.first, stage.past_last]} | ({"head": True} if stage.head else {})
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -263,7 +269,7 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
             topology=replace(topology, workload=workload),
             workload=workload,
             config=config,
-            stages=tuple(Stage(*stage.layers) for stage in data.stages),
+            stages=tuple(Stage(*stage.layers, stage.head) for stage in data.stages),
             placement=tuple(placement),
             groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
             prediction=prediction,

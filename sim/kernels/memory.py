@@ -148,7 +148,7 @@ def rank_bytes(
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
-    total += kept * layers / config.vpp * in_flight + working + gathered_bytes(workload, config)
+    total += kept * layers / config.vpp * in_flight + (working + gathered_bytes(workload, config) if layers else 0.0)
     total += kept_tensors.waiting_bytes(kept * layers / config.vpp, in_flight, config)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
@@ -158,7 +158,7 @@ def rank_bytes(
     if deferred:
         total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
-    return total + config.memory.workspace + (messages if config.pp > 1 else 0.0)
+    return total + config.memory.workspace + (messages if config.pp > 1 and (layers or first or last) else 0.0)
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
@@ -192,7 +192,7 @@ def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
             for replica in set(config.num_microbatches)
             for pair in schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
         }
-        ends = 0 in stages, config.num_stages - 1 in stages
+        ends = plan.ends(stages)
         peaks.append(max(rank_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
     return tuple(peaks)
 

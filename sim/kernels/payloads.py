@@ -107,7 +107,7 @@ def expert_collectives(
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
     """Number of gradient buckets of one stage: at most one a layer, so that each follows a layer's backward; FSDP: one each."""
     if config.shards_parameters:
-        return layers
+        return max(1, layers)
     parameters = memory.stage_parameters(workload, config, layers, first, last)
     return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp_cp))))
 
@@ -118,7 +118,7 @@ def gradient_bytes(
     """(kind of group, bytes) of the gradients of a stage that one rank reduces over each group."""
     width = GRADIENT_BYTES[config.gradient_precision]
     held = memory.by_sharing(workload, config, layers, first, last)
-    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1)
+    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1 and parameters)
 
 
 def parameter_bytes(
@@ -126,7 +126,8 @@ def parameter_bytes(
 ) -> tuple[tuple[str, Bytes], ...]:
     """(kind of group, bytes) of the weights of a stage that one rank gathers over each group."""
     held = memory.by_sharing(workload, config, layers, first, last)
-    return tuple((group, parameters * workload.bytes_per_value) for group, parameters, sharing in held if sharing > 1)
+    width = workload.bytes_per_value
+    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1 and parameters)
 
 
 def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:

@@ -152,10 +152,10 @@ def recomputed_share(plan: Plan, rank: int) -> float:
         return 0.0
     device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(config.coordinates(rank)[2])
     layers = sum(plan.stages[stage].layers for stage in stages)
-    ends = 0 in stages, config.num_stages - 1 in stages
+    ends = plan.ends(stages)
     _, without = stage_costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)
     _, all_of_it = stage_costs.compute_seconds(device, plan.workload, config, layers, *ends)
-    return 1.0 - without / all_of_it
+    return 1.0 - without / all_of_it if all_of_it else 0.0
 
 
 def _rank_seconds(spans: Iterable[Span], share: float) -> tuple[tuple[str, Seconds], ...]:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,10 @@ def test_unsupported_plans_are_refused(config: dict[str, object], message: str, 
     with pytest.raises(HolmesError, match="the torch backend cannot execute this plan") as error:
         here.run(plan, RunOptions())
     assert message in str(error.value)
+
+
+def test_a_head_before_the_last_stage_is_refused(tmp_path: Path, here: local.Local) -> None:
+    plan = plan_of(tmp_path, (3, 2, 0), (2,))
+    early = replace(plan, stages=(plan.stages[0], replace(plan.stages[1], head=True), plan.stages[2]))
+    with pytest.raises(HolmesError, match=r"stages\[1\].head \(the last stage has the head\)"):
+        here.run(early, RunOptions())

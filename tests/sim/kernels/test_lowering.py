@@ -94,6 +94,15 @@ def test_a_tied_embedding_is_summed_by_the_end_stages_only() -> None:
     assert tied == [True, False, True]
 
 
+def test_a_stage_after_the_head_computes_nothing_and_has_no_messages() -> None:
+    plan = pair(pp=3, microbatches=2, layers=(2, 2, 0), head=1, dp=2, shape={"tied_embeddings": True})
+    assert program(plan, 1) == (
+        "wait dp all_gather.0 recv F0 wait dp all_gather.0 F0 recv F1 F1 B0 send B0 B1 start dp reduce_scatter.0 send B1 "
+        "wait dp reduce_scatter.0 embedding all_reduce optimizer"
+    ).replace("wait dp all_gather.0 recv", "start dp all_gather.0 recv", 1)
+    assert program(plan, 2) == "F0 B0 F1 B1 optimizer"
+
+
 def test_virtual_stages_of_a_pipeline_rank_are_numbered() -> None:
     plan = pair(pp=2, vpp=2, microbatches=2, schedule="interleaved")
     assert program(plan, 0).split(" recv ")[0] == "0F0 send F0 0F1 send F1"

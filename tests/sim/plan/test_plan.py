@@ -17,6 +17,7 @@ from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.plan import schedules
 from sim.plan.certificate import Axis, Certificate
+from sim.plan.derived_groups import embedding_groups
 from sim.plan.groups import Group, group_ranks, groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan, Stage
@@ -183,9 +184,50 @@ def test_the_first_or_the_last_stage_may_hold_the_embedding_or_the_head_alone(la
 
 def test_a_stage_between_the_first_and_the_last_has_layers() -> None:
     assert refused(lambda: builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 4))) == (
-        "stages[1].layers: [4, 4] is empty; only the first stage, which has the embedding, and the last stage, which has the "
-        "head, may be without layers"
+        "stages[1].layers: [4, 4] is empty; only the first stage, which has the embedding, the stage with the head and those "
+        "after it may be without layers"
     )
+
+
+@pytest.mark.parametrize(("layers", "head"), [((4, 4, 0), 1), ((4, 0, 0), 1), ((0, 4, 0), 1), ((4, 4, 0), 2)])
+def test_a_stage_that_has_the_head_needs_no_layers_and_neither_do_those_after_it(layers: tuple[int, ...], head: int) -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=layers, head=head)
+    assert [found.ends((stage,)) for stage in range(3)] == [(stage == 0, stage == head) for stage in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "head", "config", "message"),
+    [
+        ((4, 4, 4), 1, {}, "stages[1].head: the head follows all 12 layers; this stage ends with layer 8"),
+        ((4, 0, 0), 0, {}, "stages[0].head: the first stage has the embedding; a later stage has the head"),
+        (
+            (4, 4, 4, 0, 0, 0),
+            3,
+            {"vpp": 2, "schedule": "interleaved", "microbatches": 3},
+            "stages[3].head: a head that is not on the last stage is not modelled with vpp 2",
+        ),
+        (
+            (4, 4, 0),
+            1,
+            {"dp": 2, "zero_stage": 3},
+            "stages[1].head: a head that is not on the last stage is not modelled with zero_stage 3",
+        ),
+    ],
+)
+def test_the_head_follows_all_layers(layers: tuple[int, ...], head: int, config: dict[str, Any], message: str) -> None:
+    machines = fleet(cluster(devices=6))
+    assert refused(lambda: builders.plan(machines, pp=3, layers=layers, head=head, **config)) == message
+
+
+def test_one_stage_has_the_head() -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 4, 0), head=1)
+    twice = (*found.stages[:2], replace(found.stages[2], head=True))
+    assert refused(lambda: replace(found, stages=twice)) == "stages[2].head: stages[1] has the head, and one stage has it"
+
+
+def test_the_first_rank_shares_a_tied_embedding_with_the_rank_of_the_head() -> None:
+    found = builders.plan(fleet(cluster(devices=8)), tp=2, pp=4, layers=(4, 4, 0, 0), head=2)
+    assert [group.ranks for group in embedding_groups(found, found.groups)] == [(0, 4), (1, 5)]
 
 
 def test_the_microbatches_of_all_replicas_make_the_global_batch(plan: Plan) -> None:
@@ -359,3 +401,8 @@ def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:
 
 def test_a_missing_plan_file_is_named(tmp_path: Path) -> None:
     assert refused(lambda: planfile.load(tmp_path / "plan.json")) == f"{tmp_path}/plan.json: no such file"
+
+
+def test_a_plan_file_says_which_stage_has_the_head() -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 0), head=1)
+    assert planfile.facts(found)["stages"] == [{"layers": [0, 4]}, {"layers": [4, 4], "head": True}, {"layers": [4, 4]}]
