@@ -17,9 +17,10 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from sim.errors import PlanError, TopologyError
+from sim.formats.config_facts import ConfigFacts, config_values
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, Flag, Measured, StrictModel
-from sim.formats.planfile import ConfigFacts, StageFacts
+from sim.formats.planfile import StageFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.topology import from_document, profiled
 from sim.formats.topology_facts import WorkloadFacts
@@ -179,7 +180,7 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
 
 def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     """Parallel configuration of a case. Raises PlanError for anything that is not modelled."""
-    values = written.model_dump(exclude={"layer_partition"})
+    values = config_values(written)
     if written.zero_shard_size == 1:
         values |= {"zero_shard_size": None, "zero_stage": 0}
     share = workload.global_batch_size // (written.dp * written.microbatch_size)

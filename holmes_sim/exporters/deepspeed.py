@@ -152,6 +152,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
     if config.zero_shard_size is not None and config.zero_shard_size < config.dp:
         yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
+    if config.recompute_layers:
+        yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
     yield from _unsupported_pipeline(plan)
     yield from _unsupported_precision(plan)
 

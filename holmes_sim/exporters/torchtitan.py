@@ -114,6 +114,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
     elif vendors == ["huawei"]:
         yield "vendor huawei: it runs on CUDA and ROCm devices; a plan on devices of nvidia or amd"
+    if config.recompute_layers:
+        yield "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     if config.recompute == "selective" and config.attention == "unfused":
         yield "recompute selective: its SelectiveAC keeps matrix products and recomputes the rest; none or full"
     if config.gradient_precision != "fp32":

@@ -128,6 +128,12 @@ def optimizer(plan: Plan) -> Flags:
 def recomputation(plan: Plan) -> Flags:
     """Flags of activation recomputation. Flash attention stores no scores, so `selective` recomputes nothing with it."""
     config = plan.config
+    if config.recompute_layers:
+        return {
+            "recompute-granularity": "full",
+            "recompute-method": "block",
+            "recompute-num-layers": config.recompute_layers[0],
+        }
     if config.recompute == "full":
         return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
     if config.recompute == "selective" and config.attention == "unfused":
@@ -175,6 +181,9 @@ def unsupported(plan: Plan) -> Iterator[str]:
             "both of them, or overlap_param_gather false too"
         )
     yield from _unsupported_numbers(plan)
+    if len(set(config.recompute_layers)) > 1:
+        counts = ", ".join(map(str, config.recompute_layers))
+        yield f"recompute_layers {counts}: --recompute-num-layers is one number for all stages; the same for each stage"
     if 0 < model.learned_positions < workload.seq_len:
         yield (
             f"learned_positions {model.learned_positions}: fewer than seq_len {workload.seq_len}; "

@@ -76,8 +76,9 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     rows = np.zeros((len(COSTS), config.num_stages, 1))
     optimizer, ahead, back = np.zeros((config.pp, 1)), np.zeros((last + 1, 1)), np.zeros((last + 1, 1))
     for pp_rank in range(config.pp):
-        at, specs, mine = _without_vpp(found.at(pp_rank, replicas)), found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
+        specs, mine = found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
         for stage in mine:
+            at = _without_vpp(found.at(pp_rank, replicas, plan.config_of((stage,))))
             rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, *plan.ends((stage,)), specs)
         layers = sum(plan.stages[stage].layers for stage in mine)
         optimizer[pp_rank] = _optimizer(at, layers, *plan.ends(mine), specs)

@@ -79,7 +79,7 @@ class PlanCosts:
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(pp_rank, replicas).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
+        cost = self.at(pp_rank, replicas, plan.config_of(stages)).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
         ahead = self.message(pp_rank, pp_rank + 1, replicas) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return replace(cost, lane=ahead * (1 if entry else config.vpp))
@@ -89,11 +89,11 @@ class PlanCosts:
     def _sites(self) -> Sites:
         return Sites(self.plan)
 
-    def at(self, pp_rank: int, replicas: tuple[int, ...]) -> StageCosts:
-        """Costs of stages on the devices of a pipeline rank."""
+    def at(self, pp_rank: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
+        """Costs of stages on the devices of a pipeline rank, under another configuration of the stages if one is given."""
         if (pp_rank, replicas) not in self._in_class:
             self._in_class[pp_rank, replicas] = self._collectives_of(pp_rank).among(replicas)
-        return StageCosts(self.plan.workload, self.plan.config, self._in_class[pp_rank, replicas])
+        return StageCosts(self.plan.workload, config or self.plan.config, self._in_class[pp_rank, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
@@ -195,7 +195,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
             continue
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
-        alone = _single_stage(config, width)
+        alone = _single_stage(plan.config_of(range(config.num_stages)), width)
         collectives = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, collectives).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
@@ -210,6 +210,7 @@ def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
         num_microbatches=(1,) * config.ep,
         microbatch_size=config.microbatch_size,
         recompute=config.recompute,
+        recompute_layers=config.recompute_layers,
         sequence_parallel=config.sequence_parallel and tp > 1,
         tp_overlap=config.tp_overlap,
         attention=config.attention,

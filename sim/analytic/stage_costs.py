@@ -122,7 +122,10 @@ def compute_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a stage for one microbatch on one device, without communication."""
-    forward, backward = (layers * seconds for seconds in compute.layer_seconds(device, workload, config))
+    forward = backward = 0.0
+    for number, alike in config.by_recomputation(layers):
+        fw, bw = compute.layer_seconds(device, workload, alike)
+        forward, backward = forward + number * fw, backward + number * bw
     for here, part in ((first, compute.embedding_seconds), (last, compute.head_seconds)):
         if here:
             fw, bw = part(device, workload, config)
@@ -141,7 +144,8 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
 def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Attention seconds of a stage that can hide the cp ring exchange, of F, B and R (recomputed forward)."""
     forward, backward = (layers * compute.ring_seconds(device, workload, config, way) for way in (False, True))
-    return {"F": forward, "B": backward, "R": forward}
+    again = config.recomputed(layers) * compute.ring_seconds(device, workload, config, False)
+    return {"F": forward, "B": backward, "R": again}
 
 
 def optimizer_seconds(

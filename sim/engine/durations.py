@@ -52,12 +52,12 @@ class Durations:
         return range(first, first + self.config.tp)
 
     def _whole(self, rank: int, action: Action) -> Seconds:
-        device, workload, config = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload, self.config
+        device, workload = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload
         if action.kind == "optimizer":
-            stages = self.plan.stages_of(config.coordinates(rank)[2])
+            stages = self.plan.stages_of(self.config.coordinates(rank)[2])
             layers = sum(self.plan.stages[stage].layers for stage in stages)
-            return stage_costs.optimizer_seconds(device, workload, config, layers, *self.plan.ends(stages))
-        layers = self.plan.stages[action.stage].layers
+            return stage_costs.optimizer_seconds(device, workload, self.config, layers, *self.plan.ends(stages))
+        layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
         rings = stage_costs.ring_windows(device, workload, config, layers)
         if action.kind == "ring":
             return rings[action.operation]

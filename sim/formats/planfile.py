@@ -17,8 +17,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from sim.errors import HolmesError, PlanError, TopologyError
+from sim.formats.config_facts import ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
-from sim.formats.fields import Count, Flag, StrictModel, Whole
+from sim.formats.fields import Flag, StrictModel
 from sim.formats.topology import from_document, workload_facts, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
@@ -30,28 +31,6 @@ from sim.plan.plan import MadeBy, Plan, Stage
 from sim.plan.prediction import Prediction
 
 PLAN_FORMAT = "holmes-sim/plan/1"
-
-
-class ConfigFacts(StrictModel):
-    """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica."""
-
-    tp: Count
-    pp: Count
-    dp: Count
-    cp: Count = 1
-    ep: Count = 1
-    vpp: Count = 1
-    schedule: str
-    microbatch_size: Count
-    num_microbatches: list[Count]
-    zero_stage: Whole = 1
-    zero_shard_size: Count | None = None
-    recompute: str
-    sequence_parallel: Flag
-    overlap_grad_reduce: Flag = True
-    overlap_param_gather: Flag = True
-    attention: str = "flash"
-    gradient_precision: str = "fp32"
 
 
 class StageFacts(StrictModel):
@@ -146,12 +125,6 @@ def plan_schema() -> dict[str, Any]:
     schema["title"] = "holmes-sim plan"
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
-
-
-def config_facts(config: ParallelConfig) -> dict[str, Any]:
-    """A parallel configuration as plain data; facts of the software stack are not part of it."""
-    found = {name: getattr(config, name) for name in ConfigFacts.model_fields}
-    return found | {"num_microbatches": list(config.num_microbatches)}
 
 
 def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
@@ -261,9 +234,8 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
     with _at(document, ("workload", "model")):
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):
-        values = data.config.model_dump()
-        facts = software_facts(topology.stack, topology.fleet, values["tp"])
-        config = ParallelConfig(**values | facts | {"num_microbatches": tuple(values["num_microbatches"])})
+        values = config_values(data.config)
+        config = ParallelConfig(**values | software_facts(topology.stack, topology.fleet, values["tp"]))
     with _at(document, ()):
         return Plan(
             topology=replace(topology, workload=workload),

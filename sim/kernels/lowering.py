@@ -95,6 +95,7 @@ class Lowered:
         self.workload, self.config, self.pp_rank = plan.workload, plan.config, pp_rank
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(pp_rank)}
         self.head_stage = plan.head_stage
+        self.configs = {stage: plan.config_of((stage,)) for stage in self.stages}
         self.ends = {stage: plan.ends((stage,)) for stage in self.stages}
         self.compute = schedules.actions(plan.config.schedule, pp_rank, plan.config.pp, microbatches, plan.config.vpp)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
@@ -138,7 +139,7 @@ class Lowered:
         )
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
-        return self.workload, self.config, self.stages[stage], *self.ends[stage]
+        return self.workload, self.configs[stage], self.stages[stage], *self.ends[stage]
 
     def _piece(self, index: int) -> Iterator[Action]:
         config = self.config
@@ -195,10 +196,10 @@ class Lowered:
 
     def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""
-        layers = self.stages[stage]
-        for direction, nbytes, count in ring_exchanges(self.workload, self.config, layers, backward):
+        config, layers = self.configs[stage], self.stages[stage]
+        for direction, nbytes, count in ring_exchanges(self.workload, config, layers, backward):
             yield "ring", "cp", direction, nbytes, count
-        for operation, nbytes, count in expert_collectives(self.workload, self.config, layers, backward):
+        for operation, nbytes, count in expert_collectives(self.workload, config, layers, backward):
             yield "collective", "ep", operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
             yield "collective", "tp", operation, nbytes, count

@@ -144,12 +144,13 @@ def rank_bytes(
     `deferred` the microbatches that wait for W.
     """
     b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
-    kept, working = layer_activation_bytes(workload, config)
+    alike = [(n, *layer_activation_bytes(workload, one)) for n, one in config.by_recomputation(layers)]
+    kept, working = sum(n * bytes_ for n, bytes_, _ in alike), max((again for n, _, again in alike if n), default=0.0)
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
-    total += kept * layers / config.vpp * in_flight + (working + gathered_bytes(workload, config) if layers else 0.0)
-    total += kept_tensors.waiting_bytes(kept * layers / config.vpp, in_flight, config)
+    total += kept / config.vpp * in_flight + working + (gathered_bytes(workload, config) if layers else 0.0)
+    total += kept_tensors.waiting_bytes(kept / config.vpp, in_flight, config)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:
@@ -192,8 +193,8 @@ def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
             for replica in set(config.num_microbatches)
             for pair in schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
         }
-        ends = plan.ends(stages)
-        peaks.append(max(rank_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
+        ends, own = plan.ends(stages), plan.config_of(stages)
+        peaks.append(max(rank_bytes(plan.workload, own, layers, held, *ends, deferred) for held, deferred in pairs))
     return tuple(peaks)
 
 

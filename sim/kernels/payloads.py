@@ -56,7 +56,7 @@ def tensor_collectives(
         return ()
     payload = activation_bytes(workload, config)
     exposed = 1 / config.tp if config.tp_overlap else 1.0
-    once = layers * (2 if backward and config.recompute == "full" else 1)
+    once = layers + (config.recomputed(layers) if backward else 0)
     rounds = 2 * once
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
@@ -84,7 +84,8 @@ def ring_exchanges(
     payload = 2.0 * config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
     if not backward:
         return (("F", payload, float(layers)),)
-    recomputed = (("R", payload, float(layers)),) if config.recompute == "full" else ()
+    again = config.recomputed(layers)
+    recomputed = (("R", payload, float(again)),) if again else ()
     return (*recomputed, ("B", 2 * payload, float(layers)))
 
 
@@ -101,7 +102,7 @@ def expert_collectives(
         return ()
     slices = config.tp if config.sequence_parallel else 1
     payload = activation_bytes(workload, config) / slices * workload.model.experts_per_token
-    return (("all_to_all", payload, 2.0 * layers * (2 if backward and config.recompute == "full" else 1)),)
+    return (("all_to_all", payload, 2.0 * (layers + (config.recomputed(layers) if backward else 0))),)
 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:

@@ -8,7 +8,7 @@ divides cp x dp, and cp x dp / ep ranks hold the same experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.errors import NotDefined, NotModelled, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
@@ -33,6 +33,8 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
+    `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
+    stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `memory`: what the software keeps
     in memory beyond Megatron-LM.
@@ -51,6 +53,7 @@ class ParallelConfig:
     zero_stage: int = 1
     zero_shard_size: int | None = None
     recompute: str = "none"
+    recompute_layers: tuple[int, ...] = ()
     sequence_parallel: bool = False
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
@@ -71,6 +74,7 @@ class ParallelConfig:
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         self._check_shards()
+        self._check_recomputation()
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
         for key, values in known.items():
             if getattr(self, key) not in values:
@@ -90,6 +94,15 @@ class ParallelConfig:
     def __hash__(self) -> int:
         """Hash of a few fields only, for speed: many results are cached by configuration."""
         return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
+
+    def _check_recomputation(self) -> None:
+        counts = self.recompute_layers
+        if counts and self.recompute != "full":
+            raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {self.recompute}")
+        if len(counts) > 1 and len(counts) != self.num_stages:
+            raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {self.num_stages} stages")
+        if counts and min(counts) < 0:
+            raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
 
     def _check_shards(self) -> None:
         size = self.zero_shard_size
@@ -115,6 +128,23 @@ class ParallelConfig:
     def dp_cp(self) -> int:
         """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together."""
         return self.dp * self.cp
+
+    def recomputing(self, recompute: str) -> ParallelConfig:
+        """The configuration with another recomputation, of all layers."""
+        return replace(self, recompute=recompute, recompute_layers=())
+
+    def recomputed(self, layers: int) -> int:
+        """Number of layers that are recomputed in full, of a stage with so many (`Plan.config_of` has the stage's number)."""
+        if self.recompute != "full":
+            return 0
+        return min(self.recompute_layers[0], layers) if self.recompute_layers else layers
+
+    def by_recomputation(self, layers: int) -> tuple[tuple[int, ParallelConfig], ...]:
+        """(number, configuration) of the layers of a stage that are recomputed alike: those in full, then the others."""
+        if not self.recompute_layers:
+            return ((layers, self),)
+        again = self.recomputed(layers)
+        return (again, self.recomputing("full")), (layers - again, self.recomputing("none"))
 
     @property
     def shards(self) -> int:
@@ -169,3 +199,7 @@ class ParallelConfig:
     def microbatches_of(self, dp_cp: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index belongs."""
         return self.num_microbatches[dp_cp // self.cp]
+
+
+def _listed(counts: tuple[int, ...]) -> str:
+    return ", ".join(map(str, counts))

@@ -137,6 +137,14 @@ class Plan:
         held = tuple(stages)
         return 0 in held, self.head_stage in held
 
+    def config_of(self, stages: Iterable[int]) -> ParallelConfig:
+        """The configuration of these stages together: with the number of their layers that are recomputed."""
+        counts = self.config.recompute_layers
+        if not counts:
+            return self.config
+        held = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in stages)
+        return replace(self.config, recompute_layers=(sum(min(pair) for pair in held),))
+
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
         """The ranks grouped by host, in the order given."""
         by_host: dict[tuple[str, int], list[int]] = {}

@@ -79,7 +79,7 @@ def rooflines(plan: Plan) -> tuple[Roofline, ...]:
 
 
 def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
-    workload, config = plan.workload, replace(plan.config, recompute="none")
+    workload, config = plan.workload, plan.config.recomputing("none")
     stages = sorted(stage for pp_rank in pp_ranks for stage in plan.stages_of(pp_rank))
     kernels = compute.rank_kernels(workload, config)
     products = _points(workload, config, device, (kernel for kernel in kernels if isinstance(kernel, Gemm)))
@@ -136,7 +136,7 @@ def _named(group: list[int]) -> str:
 
 def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     """The point of a group of equal stages, computed from the first one."""
-    workload, config, stage = plan.workload, replace(plan.config, recompute="none"), group[0]
+    workload, config, stage = plan.workload, plan.config.recomputing("none"), group[0]
     layers, (first, last) = plan.stages[stage].layers, plan.ends((stage,))
     parts = (
         (layers, compute.rank_kernels(workload, config), compute.layer_parameters(workload, config)),

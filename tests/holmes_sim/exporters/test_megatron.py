@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from holmes_sim.exporters import megatron
-from holmes_sim.launching import environment, folder, hosts, megatron_groups
+from holmes_sim.launching import environment, folder, hosts, megatron_flags, megatron_groups
 from sim.plan.parallel_config import ParallelConfig
 from tests import features
 
@@ -302,3 +302,16 @@ def test_refusals(name, line):
 )  # fmt: skip
 def test_refusals_of_combinations(config, model, precision, line):
     assert refusals(features.plan_of(features.Feature("", config, model=model, precision=precision))) == [line]
+
+
+def test_a_number_of_recomputed_layers_is_megatrons_block():
+    plan = features.plan_of(features.Feature("", {"recompute": "full", "recompute_layers": (5,)}))
+    text = megatron_flags.text(megatron_flags.recomputation(plan))
+    assert text == "--recompute-granularity full\n--recompute-method block\n--recompute-num-layers 5\n"
+
+
+def test_stages_that_recompute_unlike_numbers_of_layers_are_refused():
+    plan = features.plan_of(features.Feature("", {"recompute": "full", "recompute_layers": (5, 2)}))
+    assert refusals(plan) == [
+        "recompute_layers 5, 2: --recompute-num-layers is one number for all stages; the same for each stage"
+    ]

@@ -26,6 +26,13 @@ from tests.sim.analytic.candidate_steps import CASES
 from tests.sim.ideal_machines import FREE
 
 
+def recomputations(stages: int) -> st.SearchStrategy[dict[str, Any]]:
+    """None, all layers, or so many of each stage."""
+    counts = st.one_of(st.just(()), *(st.tuples(*[st.integers(0, 5)] * many) for many in (1, stages)))
+    full = st.builds(lambda counts: {"recompute": "full", "recompute_layers": counts}, counts)
+    return st.one_of(st.just({"recompute": "none"}), full)
+
+
 @st.composite
 def plans_without_contention(draw: st.DrawFn) -> Plan:
     """Plans of equal replicas in which no flow waits for another.
@@ -55,7 +62,7 @@ def plans_without_contention(draw: st.DrawFn) -> Plan:
     layers = (*layers[: len(layers) - behind], *(0,) * behind)
     return builders.plan(
         machines, tp, pp, dp, vpp, microbatches, layers, shape=shape, schedule=schedule, head=len(layers) - 1 - behind,
-        zero_stage=draw(st.integers(0, 2 if behind else 3)), recompute=draw(st.sampled_from(["none", "full"])),
+        zero_stage=draw(st.integers(0, 2 if behind else 3)), **draw(recomputations(pp * vpp)),
         sequence_parallel=tp > 1 and draw(st.booleans()), overlap_grad_reduce=draw(st.booleans()),
         overlap_param_gather=draw(st.booleans()),
     )  # fmt: skip

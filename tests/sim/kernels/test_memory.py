@@ -271,3 +271,15 @@ def test_a_stage_without_layers_recomputes_none() -> None:
     of = plans[0].workload, plans[0].config
     kept, recomputed = layer_activation_bytes(*of)
     assert full - none == pytest.approx(18 * 2 * 111_840 + 2 * kept + recomputed, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("recomputed", "kept", "working"),
+    [(0, 4 * 34, 0), (1, 2 + 3 * 34, 34), (3, 3 * 2 + 34, 34), (4, 4 * 2, 34), (9, 4 * 2, 34)],
+)
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_recomputed_layers_keep_their_input_alone(recomputed: int, kept: int, working: int, in_flight: int) -> None:
+    """Of four layers of 34 s b h: arXiv 2205.05198, table 2, with a fused attention core and full recomputation."""
+    none = memory.rank_bytes(workload(), config(), 4, in_flight, False, False)
+    some = memory.rank_bytes(workload(), config(recompute="full", recompute_layers=(recomputed,)), 4, in_flight, False, False)
+    assert some - none == pytest.approx(SBH * (in_flight * (kept - 4 * 34) + working), abs=1.0)

@@ -13,6 +13,7 @@ import pytest
 
 from sim.errors import PlanError
 from sim.formats import planfile
+from sim.formats.config_facts import ConfigFacts, config_values
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.plan import schedules
@@ -152,6 +153,12 @@ def test_hosts_lists_ranks_node_by_node(plan: Plan) -> None:
         ({"dp": 2}, "num_microbatches has 1 numbers; dp 2 needs one for each replica"),
         ({"dp": 2, "num_microbatches": (4, 0)}, "every replica needs at least one microbatch"),
         ({"vpp": 2}, "schedule 1f1b has one stage per rank; vpp 2 needs schedule interleaved"),
+        ({"recompute_layers": (1,)}, "recompute_layers 1 needs recompute full, not none"),
+        (
+            {"recompute": "full", "recompute_layers": (1, 2)},
+            "recompute_layers has 2 numbers; one, or one for each of 1 stages",
+        ),
+        ({"recompute": "full", "recompute_layers": (-1,)}, "recompute_layers -1: a number of layers is not negative"),
         ({"schedule": "1f2b"}, f"schedule '1f2b' is unknown; known: {', '.join(schedules.names())}"),
     ],
 )
@@ -369,7 +376,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(recompute="some"), "plan.json:5: config: recompute 'some' is unknown; known: none, selective, full"),
         (lambda d: d["placement"].__setitem__(7, "roce/node0/dev0"), "plan.json:7: placement[7]: roce/node0/dev0 is already the device of rank 4"),
         (lambda d: d["placement"].__setitem__(7, "roce/dev0"), "plan.json:7: placement[7]: 'roce/dev0' is not a device; write for example 'ib/node0/dev3'"),
@@ -406,3 +413,21 @@ def test_a_missing_plan_file_is_named(tmp_path: Path) -> None:
 def test_a_plan_file_says_which_stage_has_the_head() -> None:
     found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 0), head=1)
     assert planfile.facts(found)["stages"] == [{"layers": [0, 4]}, {"layers": [4, 4], "head": True}, {"layers": [4, 4]}]
+
+
+@pytest.mark.parametrize(("counts", "written"), [((), None), ((2,), 2), ((1, 0), [1, 0])])
+def test_a_plan_file_says_how_many_layers_are_recomputed(counts: tuple[int, ...], written: int | list[int] | None) -> None:
+    found = builders.plan(fleet(cluster(devices=2)), pp=2, recompute="full", recompute_layers=counts)
+    assert planfile.facts(found)["config"].get("recompute_layers") == written
+    text = json.dumps(planfile.facts(found)["config"])
+    assert config_values(ConfigFacts.model_validate_json(text))["recompute_layers"] == counts
+
+
+def test_a_pipeline_rank_recomputes_what_its_virtual_stages_have() -> None:
+    """Virtual stages 0 to 3 have 3, 1, 2 and 4 layers and recompute 1, 2, 2 and 3 of them at most."""
+    facts = {"vpp": 2, "schedule": "interleaved", "microbatches": 2, "recompute": "full"}
+    found = builders.plan(fleet(cluster(devices=2)), pp=2, layers=(3, 1, 2, 4), recompute_layers=(1, 2, 2, 3), **facts)
+    assert [found.config_of((stage,)).recompute_layers for stage in range(4)] == [(1,), (1,), (2,), (3,)]
+    assert [found.config_of(found.stages_of(rank)).recompute_layers for rank in (0, 1)] == [(3,), (4,)]
+    same = replace(found, config=replace(found.config, recompute_layers=(2,)))
+    assert [same.config_of((stage,)).recompute_layers for stage in range(4)] == [(2,), (1,), (2,), (2,)]
