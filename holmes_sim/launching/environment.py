@@ -85,9 +85,7 @@ class Environments:
 
 def unsupported(plan: Plan) -> Iterator[str]:
     """Hosts whose groups use several RDMA types: NCCL_IB_HCA is one list for all groups of a process, and NCCL does not
-    distinguish types in it. A head that is not on the last stage, where frameworks put it."""
-    if plan.head_stage != plan.config.num_stages - 1:
-        yield f"stages[{plan.head_stage}].head: frameworks put the head on the last stage; a last stage with the head"
+    distinguish types in it."""
     environments = Environments(plan)
     for host in hosts.of_plan(plan):
         kinds = [kind for kind in environments.rdma_kinds(host) if kind in VERBS]

@@ -211,6 +211,7 @@ def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
         microbatch_size=config.microbatch_size,
         recompute=config.recompute,
         recompute_layers=config.recompute_layers,
+        recompute_modules=config.recompute_modules,
         sequence_parallel=config.sequence_parallel and tp > 1,
         tp_overlap=config.tp_overlap,
         attention=config.attention,

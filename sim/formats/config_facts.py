@@ -25,6 +25,7 @@ class ConfigFacts(StrictModel):
     zero_shard_size: Count | None = None
     recompute: str
     recompute_layers: Wholes = ()
+    recompute_modules: tuple[str, ...] = ()
     sequence_parallel: Flag
     overlap_grad_reduce: Flag = True
     overlap_param_gather: Flag = True
@@ -34,9 +35,15 @@ class ConfigFacts(StrictModel):
 
 def config_facts(config: ParallelConfig) -> dict[str, Any]:
     """A parallel configuration as plain data; facts of the software stack are not part of it."""
-    found = {name: getattr(config, name) for name in ConfigFacts.model_fields if name != "recompute_layers"}
+    found = {
+        name: getattr(config, name)
+        for name in ConfigFacts.model_fields
+        if name not in ("recompute_layers", "recompute_modules")
+    }
     if counts := config.recompute_layers:
         found["recompute_layers"] = list(counts) if len(counts) > 1 else counts[0]
+    if config.recompute_modules:
+        found["recompute_modules"] = list(config.recompute_modules)
     return found | {"num_microbatches": list(config.num_microbatches)}
 
 

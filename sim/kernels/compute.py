@@ -3,7 +3,7 @@
 A layer is the sum of its kernels (`sim.kernels.formulas`), unless the device's profile has measured it. The backward also adds
 each gradient to the accumulated one: it is read once as it is computed, and read and written once in the accumulation buffer
 (the hook on a parameter in Megatron-LM, megatron/core/distributed). Recomputation runs the forward again: all of it ("full") or
-the attention core ("selective").
+that of some modules ("selective", `sim.kernels.recomputation`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sim.kernels.formulas import (
     pass_seconds,
     weight_gradient_seconds,
 )
+from sim.kernels.recomputation import repeated
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
@@ -158,9 +159,8 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     inputs = backward - weights
     if config.recompute == "full":
         inputs += forward
-    elif config.recompute == "selective" and config.attention == "unfused":
-        core = [k for k in kernels if isinstance(k, Attention)]
-        inputs += sum(forward_seconds(k, device, workload.precision, workload.bytes_per_value, "unfused") for k in core)
+    for kernel in repeated(kernels, config):
+        inputs += forward_seconds(kernel, device, workload.precision, workload.bytes_per_value, config.attention)
     return forward, inputs, weights
 
 

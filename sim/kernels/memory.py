@@ -17,6 +17,7 @@ import functools
 
 from sim.kernels import kept_tensors
 from sim.kernels.compute import last_kernels, rank_kernels
+from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
@@ -71,15 +72,15 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
     kernels = rank_kernels(workload, config)
     everything = sum(kernel.saved for kernel in kernels) + kept_tensors.layer_bytes(workload, config)
+    freed = freed_bytes(kernels, config)
     scores = 0.0
     if config.attention == "unfused":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
         scores = SCORE_BYTES[nbytes] * core.scores
-    if config.recompute == "selective":
-        return everything, scores
+    if config.recompute != "full":
+        freed += scores if "core_attn" in config.modules else 0.0
+        return everything + scores - freed, freed
     everything += scores
-    if config.recompute == "none":
-        return everything, 0.0
     entered = float(b * s // config.cp * workload.model.hidden * nbytes)
     return (entered / t if config.sequence_parallel else entered), everything
 

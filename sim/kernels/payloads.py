@@ -46,7 +46,8 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's.
+    behind the product for the input gradient). Embedding and head add one each; recomputation repeats the
+    forward's (of the MLP, where that alone is recomputed).
     With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
     collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
     initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts gather and scatter the
@@ -56,18 +57,24 @@ def tensor_collectives(
         return ()
     payload = activation_bytes(workload, config)
     exposed = 1 / config.tp if config.tp_overlap else 1.0
-    once = layers + (config.recomputed(layers) if backward else 0)
-    rounds = 2 * once
+    once, mlp = (layers + again for again in _repeated(config, layers, backward))
+    rounds = once + mlp
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends)),)
     routed: tuple[tuple[str, Bytes, float], ...] = ()
     if workload.model.experts:
-        rounds -= 0 if workload.model.shared_ffn_hidden else once
+        rounds -= 0 if workload.model.shared_ffn_hidden else mlp
         chosen = payload * workload.model.experts_per_token
-        routed = (("all_gather", chosen, float(once)), ("reduce_scatter", chosen, float(once)))
+        routed = (("all_gather", chosen, float(mlp)), ("reduce_scatter", chosen, float(mlp)))
     gathers = exposed * rounds + int(last and not backward) + int(first and backward)
     return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * rounds + ends), *routed)
+
+
+def _repeated(config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
+    """(attentions, MLPs) of a stage whose forward, with its collectives, runs again in a backward."""
+    again = config.recomputed(layers) if backward else 0
+    return again, layers if backward and config.repeats_mlp else again
 
 
 def ring_exchanges(
@@ -96,13 +103,13 @@ def expert_collectives(
 
     A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
     token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). With
-    sequence parallelism the tokens are this rank's slice of the sequence. Full recomputation repeats the forward's.
+    sequence parallelism the tokens are this rank's slice of the sequence. Recomputation repeats the forward's.
     """
     if config.ep == 1:
         return ()
     slices = config.tp if config.sequence_parallel else 1
     payload = activation_bytes(workload, config) / slices * workload.model.experts_per_token
-    return (("all_to_all", payload, 2.0 * (layers + (config.recomputed(layers) if backward else 0))),)
+    return (("all_to_all", payload, 2.0 * (layers + _repeated(config, layers, backward)[1])),)
 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:

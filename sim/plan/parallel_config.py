@@ -16,6 +16,8 @@ from sim.plan import schedules
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
+MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe")
+"""Modules of a layer that selective recomputation recomputes (`sim.kernels.recomputation`); names as in Megatron-Core."""
 ATTENTION = ("flash", "unfused")
 """Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -35,6 +37,7 @@ class ParallelConfig:
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
     `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
     stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
+    `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `memory`: what the software keeps
     in memory beyond Megatron-LM.
@@ -54,6 +57,7 @@ class ParallelConfig:
     zero_shard_size: int | None = None
     recompute: str = "none"
     recompute_layers: tuple[int, ...] = ()
+    recompute_modules: tuple[str, ...] = ()
     sequence_parallel: bool = False
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
@@ -101,6 +105,15 @@ class ParallelConfig:
             raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {self.recompute}")
         if len(counts) > 1 and len(counts) != self.num_stages:
             raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {self.num_stages} stages")
+        if self.recompute_modules and self.recompute != "selective":
+            raise PlanError(
+                f"recompute_modules {_listed(self.recompute_modules)} needs recompute selective, not {self.recompute}"
+            )
+        if "mla_up_proj" in self.recompute_modules:
+            raise NotModelled("recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention")
+        for module in self.recompute_modules:
+            if module not in MODULES:
+                raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
         if counts and min(counts) < 0:
             raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
 
@@ -131,7 +144,20 @@ class ParallelConfig:
 
     def recomputing(self, recompute: str) -> ParallelConfig:
         """The configuration with another recomputation, of all layers."""
-        return replace(self, recompute=recompute, recompute_layers=())
+        return replace(self, recompute=recompute, recompute_layers=(), recompute_modules=())
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that selective recomputation recomputes; not the attention core if it is fused, which keeps no scores."""
+        if self.recompute != "selective":
+            return ()
+        found = self.recompute_modules or ("core_attn",)
+        return tuple(name for name in found if name != "core_attn" or self.attention == "unfused")
+
+    @property
+    def repeats_mlp(self) -> bool:
+        """Whether selective recomputation runs the forward of the whole MLP again, with its collectives."""
+        return "mlp" in self.modules or "moe" in self.modules
 
     def recomputed(self, layers: int) -> int:
         """Number of layers that are recomputed in full, of a stage with so many (`Plan.config_of` has the stage's number)."""
@@ -201,5 +227,5 @@ class ParallelConfig:
         return self.num_microbatches[dp_cp // self.cp]
 
 
-def _listed(counts: tuple[int, ...]) -> str:
-    return ", ".join(map(str, counts))
+def _listed(values: tuple[object, ...]) -> str:
+    return ", ".join(map(str, values))

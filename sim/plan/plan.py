@@ -209,6 +209,13 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
     seq_len."""
     if config.cp > 1 and workload.seq_len % (2 * config.cp):
         raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
+    for module in config.recompute_modules:
+        if module in ("moe", "moe_act") and not workload.model.experts:
+            raise PlanError(f"config.recompute_modules: {module} needs experts, which {workload.model.name} has not")
+        if module == "mlp" and workload.model.experts:
+            raise PlanError(
+                f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
+            )
     if config.ep == 1:
         return
     if workload.model.experts % config.ep or not workload.model.experts:

@@ -128,6 +128,7 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
         ({"recompute": "full", "recompute_layers": (1,)}, "recompute_layers (all layers are recomputed, or none)"),
+        ({"recompute": "selective", "recompute_modules": ("mlp",)}, "recompute_modules mlp (core_attn)"),
         ({"zero_shard_size": 2}, "zero_shard_size 2 (the optimizer state is sharded over all of dp or not at all)"),
     ],
 )

@@ -27,10 +27,11 @@ from tests.sim.ideal_machines import FREE
 
 
 def recomputations(stages: int) -> st.SearchStrategy[dict[str, Any]]:
-    """None, all layers, or so many of each stage."""
+    """None, all layers, so many of each stage, or some modules of each layer."""
     counts = st.one_of(st.just(()), *(st.tuples(*[st.integers(0, 5)] * many) for many in (1, stages)))
     full = st.builds(lambda counts: {"recompute": "full", "recompute_layers": counts}, counts)
-    return st.one_of(st.just({"recompute": "none"}), full)
+    some = {"recompute": "selective", "recompute_modules": ("mlp", "layernorm")}
+    return st.one_of(st.just({"recompute": "none"}), full, st.just(some))
 
 
 @st.composite

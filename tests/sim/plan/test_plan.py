@@ -153,6 +153,18 @@ def test_hosts_lists_ranks_node_by_node(plan: Plan) -> None:
         ({"dp": 2}, "num_microbatches has 1 numbers; dp 2 needs one for each replica"),
         ({"dp": 2, "num_microbatches": (4, 0)}, "every replica needs at least one microbatch"),
         ({"vpp": 2}, "schedule 1f1b has one stage per rank; vpp 2 needs schedule interleaved"),
+        (
+            {"recompute_modules": ("layernorm", "moe_act")},
+            "recompute_modules layernorm, moe_act needs recompute selective, not none",
+        ),
+        (
+            {"recompute": "selective", "recompute_modules": ("mla_up_proj",)},
+            "recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention",
+        ),
+        (
+            {"recompute": "selective", "recompute_modules": ("norm",)},
+            "recompute_modules 'norm' is unknown; known: core_attn, layernorm, mlp, moe_act, moe",
+        ),
         ({"recompute_layers": (1,)}, "recompute_layers 1 needs recompute full, not none"),
         (
             {"recompute": "full", "recompute_layers": (1, 2)},
@@ -376,7 +388,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, recompute_modules, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(recompute="some"), "plan.json:5: config: recompute 'some' is unknown; known: none, selective, full"),
         (lambda d: d["placement"].__setitem__(7, "roce/node0/dev0"), "plan.json:7: placement[7]: roce/node0/dev0 is already the device of rank 4"),
         (lambda d: d["placement"].__setitem__(7, "roce/dev0"), "plan.json:7: placement[7]: 'roce/dev0' is not a device; write for example 'ib/node0/dev3'"),
@@ -431,3 +443,27 @@ def test_a_pipeline_rank_recomputes_what_its_virtual_stages_have() -> None:
     assert [found.config_of(found.stages_of(rank)).recompute_layers for rank in (0, 1)] == [(3,), (4,)]
     same = replace(found, config=replace(found.config, recompute_layers=(2,)))
     assert [same.config_of((stage,)).recompute_layers for stage in range(4)] == [(2,), (1,), (2,), (2,)]
+
+
+def test_a_plan_file_says_which_modules_are_recomputed() -> None:
+    found = builders.plan(fleet(cluster()), recompute="selective", recompute_modules=("mlp", "layernorm"))
+    written = planfile.facts(found)["config"]
+    assert written["recompute_modules"] == ["mlp", "layernorm"]
+    assert config_values(ConfigFacts.model_validate(written))["recompute_modules"] == ("mlp", "layernorm")
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "message"),
+    [
+        ("moe", {}, "config.recompute_modules: moe needs experts, which tiny has not"),
+        ("moe_act", {}, "config.recompute_modules: moe_act needs experts, which tiny has not"),
+        (
+            "mlp",
+            {"experts": 4, "experts_per_token": 2},
+            "config.recompute_modules: mlp is for layers without experts; tiny has experts: moe",
+        ),
+    ],
+)
+def test_modules_that_a_model_has_not_are_refused(module: str, shape: dict[str, Any], message: str) -> None:
+    facts = {"recompute": "selective", "recompute_modules": (module,)}
+    assert refused(lambda: builders.plan(fleet(cluster()), shape=shape, **facts)) == message
