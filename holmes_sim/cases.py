@@ -17,9 +17,10 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from sim.errors import PlanError, TopologyError
+from sim.formats.config_facts import ConfigFacts, config_values
 from sim.formats.documents import Document, check, parse, read_text
 from sim.formats.fields import Count, Flag, Measured, StrictModel
-from sim.formats.planfile import ConfigFacts, StageFacts
+from sim.formats.planfile import StageFacts
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.topology import from_document, profiled
 from sim.formats.topology_facts import WorkloadFacts
@@ -53,12 +54,6 @@ class CaseConfigFacts(ConfigFacts):
     layer_partition: str = PARTITIONS[0]
 
 
-class CaseStageFacts(StageFacts):
-    """Layers of a virtual stage. `head`: it holds the head although it is not the last stage."""
-
-    head: Flag = False
-
-
 class MeasuredFacts(StrictModel):
     """Measurements of a run: seconds of one optimizer step, or the outcome: it ran, or failed for want of memory.
 
@@ -85,7 +80,7 @@ class CaseFacts(StrictModel):
     topology: dict[str, Any]
     workload: WorkloadFacts
     config: CaseConfigFacts
-    stages: tuple[CaseStageFacts, ...] = ()
+    stages: tuple[StageFacts, ...] = ()
     replicas: tuple[list[str], ...] = ()
     stack: str
     measured: MeasuredFacts
@@ -176,9 +171,7 @@ def _case(case: CaseFacts, topology: Topology, source: str, in_torch: bool) -> C
 def _plan(case: CaseFacts, topology: Topology) -> Plan:
     assert topology.workload is not None
     config = _config(case.config, topology.workload)
-    written = [stage.layers for stage in case.stages]
-    if any(stage.head for stage in case.stages[:-1]):
-        raise PlanError("stages: a head that is not on the last stage is not modelled")
+    written = tuple(Stage(*stage.layers, stage.head) for stage in case.stages)
     stages = _stages(written, topology.workload.model.layers, config, case.config.layer_partition)
     placement = _placement(topology.fleet, config, case.replicas)
     groups = groups_of(topology.fleet, config, placement)
@@ -187,7 +180,7 @@ def _plan(case: CaseFacts, topology: Topology) -> Plan:
 
 def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     """Parallel configuration of a case. Raises PlanError for anything that is not modelled."""
-    values = written.model_dump(exclude={"layer_partition"})
+    values = config_values(written)
     if written.zero_shard_size == 1:
         values |= {"zero_shard_size": None, "zero_stage": 0}
     share = workload.global_batch_size // (written.dp * written.microbatch_size)
@@ -196,13 +189,13 @@ def _config(written: CaseConfigFacts, workload: Workload) -> ParallelConfig:
     return ParallelConfig(**values)
 
 
-def _stages(written: list[tuple[int, int]], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
+def _stages(written: tuple[Stage, ...], layers: int, config: ParallelConfig, partition: str) -> tuple[Stage, ...]:
     """Stages as given in the file, or equal stages; "embedding-as-layer" counts embedding and loss as one layer each.
 
     If the layers alone are not a multiple of the stages, all stages have the rounded-up share and the last ones what is left
     (DeepSpeed's partition_method "type:transformer", which Megatron-LM's own division does not allow)."""
     if written:
-        return tuple(Stage(first, past) for first, past in written)
+        return written
     stages = config.num_stages
     if partition == "transformer-only":
         share = -(-layers // stages)

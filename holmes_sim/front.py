@@ -10,7 +10,7 @@ from holmes_sim import commands
 from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
-from sim.formats.planfile import config_facts
+from sim.formats.config_facts import config_facts
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.plan.prediction import OBJECTIVES, Prediction

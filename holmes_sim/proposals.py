@@ -25,7 +25,7 @@ from planner.placement.simulation import simulate_plan, step
 from planner.request import Request
 from planner.search.alternatives import Layout, alternatives, layout_of
 from sim.errors import HolmesError, NotSupported
-from sim.formats.planfile import config_facts
+from sim.formats.config_facts import config_facts
 from sim.plan.plan import Plan
 from sim.units import Seconds
 

@@ -126,9 +126,12 @@ def plan(
     seq_len: int = 64,
     precision: str = "bf16",
     microbatch_size: int = 1,
+    head: int = -1,
     **config: object,
 ) -> Plan:
-    """A plan: ranks on the devices in order, two layers a stage and one microbatch a replica, unless given otherwise."""
+    """A plan: ranks on the devices in order, two layers a stage and one microbatch a replica, unless given otherwise.
+
+    `head`: index of the stage that says that it has the head (-1: none says so)."""
     numbers = microbatches if isinstance(microbatches, tuple) else (microbatches,) * dp
     layers = layers or (2,) * (pp * vpp)
     degrees = ParallelConfig(
@@ -136,7 +139,7 @@ def plan(
     )  # fmt: skip
     workload = Workload(model(sum(layers), **(shape or {})), sum(numbers) * microbatch_size, seq_len, precision)
     cuts = [sum(layers[:index]) for index in range(len(layers) + 1)]
-    stages = tuple(Stage(first, past_last) for first, past_last in pairwise(cuts))
+    stages = tuple(Stage(*cut, index == head) for index, cut in enumerate(pairwise(cuts)))
     placement = placement or every_device(machines)[: degrees.world_size]
     groups = groups_of(machines, degrees, placement)
     groups = tuple(replace(group, collective=(collective or {}).get(group.kind, "ring")) for group in groups)

@@ -20,7 +20,7 @@ class Groups:
         self.ranks: dict[int, tuple[int, ...]] = {}
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._parts: dict[tuple[str, int, str], list[tuple[int, str, float]]] = {}
-        for group in (*plan.groups, *(embedding_groups(plan.groups) if plan.workload.model.tied_embeddings else ())):
+        for group in (*plan.groups, *(embedding_groups(plan, plan.groups) if plan.workload.model.tied_embeddings else ())):
             if group.kind in ("tp", "cp", "ep", "embedding"):
                 self._note(group.kind, "", group.ranks, "", 1.0)
         for group in gradient_groups(plan):

@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, nets, torch_launch
+from holmes_sim.launching import environment, head, nets, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from sim.formats import planfile
@@ -139,6 +139,7 @@ PIPELINE_USAGE = """\
 def unsupported(plan: Plan) -> Iterator[str]:
     """What DeepSpeed cannot express, or executes differently."""
     yield from environment.unsupported(plan)
+    yield from head.unsupported(plan)
     config = plan.config
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, config.num_microbatches))
@@ -152,6 +153,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
     if config.zero_shard_size is not None and config.zero_shard_size < config.dp:
         yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
+    if config.recompute_layers:
+        yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
     yield from _unsupported_pipeline(plan)
     yield from _unsupported_precision(plan)
 
@@ -170,7 +173,7 @@ def _unsupported_pipeline(plan: Plan) -> Iterator[str]:
         yield f"schedule {config.schedule}: TrainSchedule is 1F1B; --schedule 1f1b-deepspeed"
     if config.zero_stage > 1:
         yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines support ZeRO 0 and 1; --zero-stage 1"
-    if config.recompute == "selective" and config.attention == "unfused":
+    if config.modules:
         yield "recompute selective: a pipeline recomputes whole layers; none or full"
     world = nets.world_net_name(plan)
     for group in plan.groups:

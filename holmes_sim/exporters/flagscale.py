@@ -67,6 +67,9 @@ def unsupported(plan: Plan) -> Iterator[str]:
     config = plan.config
     yield from megatron_flags.unsupported(plan)
     yield from megatron_flags.without_layers(plan)
+    if set(config.modules) - {"core_attn"}:
+        names = ", ".join(config.modules)
+        yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its meshes of device types have no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:

@@ -57,6 +57,9 @@ def unsupported(plan: Plan) -> Iterator[str]:
     config, model = plan.config, plan.workload.model
     yield from megatron_flags.unsupported(plan)
     yield from megatron_flags.without_layers(plan)
+    if set(config.modules) - {"core_attn"}:
+        names = ", ".join(config.modules)
+        yield f"recompute_modules {names}: the fork has the attention core only; recompute none, full, or core_attn alone"
     if config.vpp > 1:
         yield f"vpp {config.vpp}: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:

@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, torch_launch
+from holmes_sim.launching import environment, head, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from sim.formats import planfile
 from sim.plan import schedules
@@ -104,6 +104,7 @@ def parts() -> list[list[str]]:
 def unsupported(plan: Plan) -> Iterator[str]:
     """What torchtitan's llama3 cannot express, or executes differently."""
     yield from environment.unsupported(plan)
+    yield from head.unsupported(plan)
     config, model = plan.config, plan.workload.model
     yield from _unsupported_model(plan)
     if len(set(config.num_microbatches)) > 1:
@@ -114,7 +115,9 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
     elif vendors == ["huawei"]:
         yield "vendor huawei: it runs on CUDA and ROCm devices; a plan on devices of nvidia or amd"
-    if config.recompute == "selective" and config.attention == "unfused":
+    if config.recompute_layers:
+        yield "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
+    if config.modules:
         yield "recompute selective: its SelectiveAC keeps matrix products and recomputes the rest; none or full"
     if config.gradient_precision != "fp32":
         yield f"gradient_precision {config.gradient_precision}: gradients are reduced as fp32 (mixed_precision_reduce); fp32"

@@ -50,6 +50,8 @@ def overrides(plan: Plan) -> str:
     found |= {
         "model.recompute_granularity": None, "model.recompute_method": None, "model.recompute_num_layers": None,
     } | {f"model.{_field(name)}": value for name, value in megatron_flags.recomputation(plan).items()}  # fmt: skip
+    if "model.recompute_modules" in found:
+        found["model.recompute_modules"] = f"[{','.join(config.modules)}]"
     found |= {
         "dataset.seq_length": workload.seq_len,
         "train.micro_batch_size": config.microbatch_size,

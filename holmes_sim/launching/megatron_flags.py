@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from holmes_sim.launching import environment, nets
+from holmes_sim.launching import environment, head, nets
 from sim.plan.plan import Plan
 
 Flags: TypeAlias = dict[str, str | int | float | bool]
@@ -128,10 +128,18 @@ def optimizer(plan: Plan) -> Flags:
 def recomputation(plan: Plan) -> Flags:
     """Flags of activation recomputation. Flash attention stores no scores, so `selective` recomputes nothing with it."""
     config = plan.config
+    if config.recompute_layers:
+        return {
+            "recompute-granularity": "full",
+            "recompute-method": "block",
+            "recompute-num-layers": config.recompute_layers[0],
+        }
     if config.recompute == "full":
         return {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
-    if config.recompute == "selective" and config.attention == "unfused":
+    if config.modules == ("core_attn",):
         return {"recompute-granularity": "selective"}
+    if config.modules:
+        return {"recompute-granularity": "selective", "recompute-modules": " ".join(config.modules)}
     return {}
 
 
@@ -142,7 +150,7 @@ def assumed(plan: Plan) -> Iterator[str]:
     chosen = ", ".join(f"{kind} {name}" for kind, name in algorithms.items() if kind != "pp")
     if chosen:
         yield f"NCCL chooses the algorithm of every collective and the order of its rings; the plan assumes {chosen}."
-    if config.recompute == "selective" and config.attention == "flash":
+    if config.recompute == "selective" and not config.modules:
         yield "recompute selective has no effect: flash attention keeps no scores that could be computed again."
     if workload.precision == "fp8":
         yield "fp8 uses the format hybrid with delayed scaling, over bf16."
@@ -175,6 +183,9 @@ def unsupported(plan: Plan) -> Iterator[str]:
             "both of them, or overlap_param_gather false too"
         )
     yield from _unsupported_numbers(plan)
+    if len(set(config.recompute_layers)) > 1:
+        counts = ", ".join(map(str, config.recompute_layers))
+        yield f"recompute_layers {counts}: --recompute-num-layers is one number for all stages; the same for each stage"
     if 0 < model.learned_positions < workload.seq_len:
         yield (
             f"learned_positions {model.learned_positions}: fewer than seq_len {workload.seq_len}; "
@@ -190,6 +201,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
     if model.experts and config.tp > 1 and model.mlp == "gelu":
         yield f"mlp gelu: biases of experts are not sharded by tp {config.tp}; tp 1, or mlp swiglu or relu2"
     yield from environment.unsupported(plan)
+    yield from head.unsupported(plan)
     vendors = list(dict.fromkeys(plan.fleet.spec(device).vendor for device in plan.placement))
     if "huawei" in vendors:
         yield "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"

@@ -110,8 +110,16 @@ def layout(plan: Plan) -> str:
     parts += [f"{key} {getattr(config, key)}" for key in ("cp", "ep", "vpp") if getattr(config, key) > 1]
     sharing = f" over {config.zero_shard_size} ranks" if config.zero_shard_size else ""
     parts += [f"{many} {noun} of {config.microbatch_size}", config.schedule, f"ZeRO {config.zero_stage}{sharing}"]
-    parts += [f"recompute {config.recompute}"] + (["sequence parallel"] if config.sequence_parallel else [])
+    parts += [f"recompute {_recomputation(config)}"] + (["sequence parallel"] if config.sequence_parallel else [])
     return " | ".join(parts) + f"   (strategy {plan.made_by.strategy})"
+
+
+def _recomputation(config: ParallelConfig) -> str:
+    """`full`, `full of 4 layers a stage`, `full of 6, 3, 2, 3 layers`, `selective (layernorm, mlp)`."""
+    if counts := config.recompute_layers:
+        return f"full of {', '.join(map(str, counts))} layers" + (" a stage" if len(counts) == 1 else "")
+    named = f" ({', '.join(config.recompute_modules)})" if config.recompute_modules else ""
+    return config.recompute + named
 
 
 def stages(plan: Plan, rows: Iterable[PipelineRankReport]) -> Table:
@@ -132,8 +140,9 @@ def location(plan: Plan, pp_rank: int) -> tuple[str, str, str, str]:
     clusters = dict.fromkeys(device.cluster for device in devices)
     specs = dict.fromkeys(plan.fleet.spec(device).name for device in devices)
     nodes = sorted({device.node for device in devices})
+    held = [plan.stages[stage] for stage in plan.stages_of(pp_rank)]
     where = f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
-    layers = "+".join(str(plan.stages[stage].layers) for stage in plan.stages_of(pp_rank))
+    layers = "+".join(f"{stage.layers} and head" if stage.head else str(stage.layers) for stage in held)
     return " + ".join(clusters), where, " + ".join(specs), layers
 
 

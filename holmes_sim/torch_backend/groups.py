@@ -43,7 +43,7 @@ def groups_of(plan: Plan, rank: int) -> Iterator[Group]:
     config = plan.config
     listed = [group for group in plan.groups if group.kind in ("tp", "pp")]
     shared = [group for group in gradient_groups(plan) if group.kind == "dp"]
-    tied = embedding_groups(plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()
+    tied = embedding_groups(plan, plan.groups) if config.pp > 1 and plan.workload.model.tied_embeddings else ()
     for group in (*listed, *shared, *tied):
         if rank in group.ranks and len(group.ranks) > 1:
             yield group

@@ -23,6 +23,12 @@ def _unsupported(plan: Plan) -> Iterator[str]:
         yield f"ep {config.ep} (expert parallelism; plan with --ep 1)"
     if model.experts:
         yield f"model {model.name} has experts (dense models only)"
+    if plan.head_stage != config.num_stages - 1:
+        yield f"stages[{plan.head_stage}].head (the last stage has the head)"
+    if set(config.recompute_modules) - {"core_attn"}:
+        yield f"recompute_modules {', '.join(config.recompute_modules)} (core_attn)"
+    if config.recompute_layers:
+        yield "recompute_layers (all layers are recomputed, or none)"
     if config.zero_shard_size is not None:
         yield f"zero_shard_size {config.zero_shard_size} (the optimizer state is sharded over all of dp or not at all)"
     if model.kv_heads % config.tp:

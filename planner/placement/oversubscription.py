@@ -29,6 +29,7 @@ from sim.network.replica_rows import ReplicaRows
 from sim.network.routes import member
 from sim.plan import schedules
 from sim.plan.derived_groups import embedding_groups
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -139,13 +140,13 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         busy = sum(times * table.total(leaves) for table, times in often)
         return float(f"{self.step(self.every_replica, max(self._tied_idle, self.loads.tied)):.9g}"), float(f"{busy:.9g}")
 
-    def at(self, stage: int, replicas: tuple[int, ...]) -> StageCosts:
+    def at(self, stage: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
         """Costs of a stage on its devices, without a spine."""
         key = self._geometry(stage)
         if key not in self._collectives_without_spine:
             rows = ReplicaRows.of(self.flat, plan_costs.pipeline_rank_devices(self.plan, stage))
             self._collectives_without_spine[key] = CollectiveCosts(self.flat, self.plan.config, rows, self.idle)
-        return StageCosts(self.plan.workload, self.plan.config, self._collectives_without_spine[key])
+        return StageCosts(self.plan.workload, config or self.plan.config, self._collectives_without_spine[key])
 
     def stage(self, stage: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of a stage; its rings and messages take their time on the spine where that is longer."""
@@ -201,7 +202,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
             return 0.0
         replicas = int(np.count_nonzero(self.node[0] == self.node[0, 0]))
         here, copies = plan.config.tp * replicas, -(-plan.config.dp // replicas)
-        listed = embedding_groups(group for group in plan.groups if group.kind == "pp" and group.ranks[0] < here)
+        listed = embedding_groups(plan, (group for group in plan.groups if group.ranks[0] < here))
         members = tuple(member(tuple(plan.placement[rank] for rank in g.ranks), g.nic, "ring") for g in listed)
         found = protocol_costs(self.flat, members, "all_reduce", self.idle, (copies,) * len(members))
         return min(one.cost.seconds(nbytes) for one in found)
@@ -211,8 +212,7 @@ class OversubscriptionCosts(plan_costs.PlanCosts):
         plan, config = self.plan, self.plan.config
         stages, found, n = plan.stages_of(stage), [0.0, 0.0], config.dp
         layers = sum(plan.stages[stage].layers for stage in stages)
-        ends = 0 in stages, config.num_stages - 1 in stages
-        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *ends):
+        for _, operation, nbytes, count in stage_costs.synchronisation(plan.workload, config, layers, *plan.ends(stages)):
             rounds = 2 * (n - 1) if operation == "all_reduce" else n - 1
             found[operation == "all_gather"] += config.tp * nbytes * count * rounds / n
         return found[0], found[1]

@@ -102,7 +102,7 @@ def _with_collectives(plan: Plan) -> Plan:
     for stage in range(config.pp):
         stages = plan.stages_of(stage)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        ends = 0 in stages, config.num_stages - 1 in stages
+        ends = plan.ends(stages)
         collectives = CollectiveCosts(
             plan.fleet, config, ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage)), capacities
         )

@@ -53,13 +53,13 @@ class Moves:
 
 def holdings(plan: Plan) -> dict[Device, Holding]:
     """The weights on every device of a plan; replicas hold the same."""
-    config, last = plan.config, plan.config.num_stages - 1
+    config = plan.config
     found = {}
     for rank, device in enumerate(plan.placement):
         tp, dp_cp, stage = config.coordinates(rank)
         stages = plan.stages_of(stage)
         layers = frozenset(n for stage in stages for n in range(plan.stages[stage].first, plan.stages[stage].past_last))
-        found[device] = Holding((config.tp, tp, config.ep, dp_cp % config.ep), layers, 0 in stages, last in stages)
+        found[device] = Holding((config.tp, tp, config.ep, dp_cp % config.ep), layers, 0 in stages, plan.head_stage in stages)
     return found
 
 

@@ -43,6 +43,7 @@ class Candidates:
 
     Shapes: `stages` (len(STAGE), stages, candidates), `pp_ranks` (len(PIPELINE_RANK), pipeline ranks, candidates), `tied`
     (candidates,). ZeRO 2 and 3 over more than one rank reduce gradients in every microbatch; ZeRO 3 shards parameters.
+    `head`: pipeline rank with the logits, with which the first one shares a tied embedding.
     """
 
     schedule: str
@@ -54,6 +55,7 @@ class Candidates:
     tied: Floats
     reduces_each_microbatch: bool = False
     shards_parameters: bool = False
+    head: int = -1
 
     def __len__(self) -> int:
         return len(self.tied)
@@ -62,7 +64,7 @@ class Candidates:
     def structure(self) -> tuple[object, ...]:
         """All but the arrays: candidates of equal structure can be joined."""
         one = self.schedule, self.pp, self.vpp, self.microbatches
-        return *one, self.reduces_each_microbatch, self.shards_parameters
+        return *one, self.reduces_each_microbatch, self.shards_parameters, self.head
 
     def some(self, rows: NDArray[np.int64] | slice) -> Candidates:
         """The candidates of the given indices."""

@@ -76,16 +76,18 @@ def _of_replicas(found: PlanCosts, replicas: tuple[int, ...], tied: Seconds) -> 
     rows = np.zeros((len(COSTS), config.num_stages, 1))
     optimizer, ahead, back = np.zeros((config.pp, 1)), np.zeros((last + 1, 1)), np.zeros((last + 1, 1))
     for pp_rank in range(config.pp):
-        at, specs, mine = _without_vpp(found.at(pp_rank, replicas)), found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
+        specs, mine = found.specs(pp_rank, replicas), plan.stages_of(pp_rank)
         for stage in mine:
-            rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, stage == 0, stage == last, specs)
+            at = _without_vpp(found.at(pp_rank, replicas, plan.config_of((stage,))))
+            rows[:, stage, 0] = _costs(at, plan.stages[stage].layers, *plan.ends((stage,)), specs)
         layers = sum(plan.stages[stage].layers for stage in mine)
-        optimizer[pp_rank] = _optimizer(at, layers, 0 in mine, last in mine, specs)
+        optimizer[pp_rank] = _optimizer(at, layers, *plan.ends(mine), specs)
     for stage in range(last if config.pp > 1 else 0):
         here, there = stage % config.pp, (stage + 1) % config.pp
         ahead[stage], back[stage + 1] = found.message(here, there, replicas), found.message(there, here, replicas)
     microbatches = config.microbatches_of(replicas[0])
-    return _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
+    candidates = _candidates(config, microbatches, rows, optimizer, ahead, back, np.array([tied]))
+    return replace(candidates, head=plan.head_stage % config.pp)
 
 
 COSTS = (*STAGE[:-2], "reduced", "gathered", "gather_slows", "reduce_slows")
@@ -102,7 +104,7 @@ def _costs(at: StageCosts, layers: int, first: bool, last: bool, specs: tuple[De
     config, specs = at.config, specs or at.collectives.specs
     shape = at.workload, config, layers, first, last
     cost = at.of(layers, first, last, specs)
-    received = cost.received, at.received(first, last, True)
+    received = cost.received, at.received(layers, first, last, True)
     forward, backward = (max(_compute(spec, at, layers, first, last, way) for spec in specs) for way in (False, True))
     passes, compute = [cost.forward - received[0], cost.inputs - received[1]], (forward, backward - cost.weight)
     groups = _groups(at, *shape)

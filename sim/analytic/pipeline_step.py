@@ -63,18 +63,23 @@ class StageEnd:
 
 
 def stage_ends(
-    stages: Sequence[PipelineStage], config: ParallelConfig, microbatches: int, tied: Seconds, owed: Sequence[int]
+    stages: Sequence[PipelineStage],
+    config: ParallelConfig,
+    microbatches: int,
+    tied: Seconds,
+    owed: Sequence[int],
+    head: int = -1,
 ) -> Iterator[StageEnd]:
     """The earliest end of the step that each stage implies, in pipeline order; the largest is the closed form of the step.
 
-    tied: seconds of the all-reduce of a tied embedding's gradient between the first and the last stage. owed: the number of
-    weight gradients after the last backward of each stage (`schedules.weights_behind`).
+    tied: seconds of the all-reduce of a tied embedding's gradient between the first stage and the one with the `head`. owed:
+    the number of weight gradients after the last backward of each stage (`schedules.weights_behind`).
     """
     fill = drain = first_tail = 0.0
     for stage, (held, count) in enumerate(zip(stages, owed, strict=True)):
         cost = held.cost
         fill, drain = fill + held.arrives, drain + held.returns
-        tail = cost.tail(config, tied if stage in (0, len(stages) - 1) else 0.0)
+        tail = cost.tail(config, tied if stage in (0, head % len(stages)) else 0.0)
         begin, cycles = cost.begin(fill, config), microbatches * cost.cycle
         after = tail
         if stage:

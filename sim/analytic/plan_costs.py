@@ -79,9 +79,7 @@ class PlanCosts:
         plan, config = self.plan, self.plan.config
         stages = plan.stages_of(pp_rank)[:1] if entry else plan.stages_of(pp_rank)
         layers = sum(plan.stages[stage].layers for stage in stages)
-        cost = self.at(pp_rank, replicas).of(
-            layers, 0 in stages, config.num_stages - 1 in stages, self.specs(pp_rank, replicas)
-        )
+        cost = self.at(pp_rank, replicas, plan.config_of(stages)).of(layers, *plan.ends(stages), self.specs(pp_rank, replicas))
         ahead = self.message(pp_rank, pp_rank + 1, replicas) if pp_rank + 1 < config.pp else 0.0
         if schedules.get(config.schedule).OVERLAPS_SENDS:
             return replace(cost, lane=ahead * (1 if entry else config.vpp))
@@ -91,11 +89,11 @@ class PlanCosts:
     def _sites(self) -> Sites:
         return Sites(self.plan)
 
-    def at(self, pp_rank: int, replicas: tuple[int, ...]) -> StageCosts:
-        """Costs of stages on the devices of a pipeline rank."""
+    def at(self, pp_rank: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
+        """Costs of stages on the devices of a pipeline rank, under another configuration of the stages if one is given."""
         if (pp_rank, replicas) not in self._in_class:
             self._in_class[pp_rank, replicas] = self._collectives_of(pp_rank).among(replicas)
-        return StageCosts(self.plan.workload, self.plan.config, self._in_class[pp_rank, replicas])
+        return StageCosts(self.plan.workload, config or self.plan.config, self._in_class[pp_rank, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
@@ -113,6 +111,8 @@ class PlanCosts:
     def message(self, source: int, target: int, replicas: tuple[int, ...]) -> Seconds:
         """Seconds of a message between two pipeline ranks; all replicas of the class send simultaneously, nothing else does."""
         plan, config = self.plan, self.plan.config
+        if min(source, target) >= plan.head_stage:
+            return 0.0  # after the head there are no messages
         key: tuple[object, ...] = source, target, replicas
         if key not in self._messages:
             width = config.tp * config.dp_cp
@@ -128,7 +128,9 @@ class PlanCosts:
         microbatches = config.microbatches_of(replicas[0])
         owed = weights_owed(config, config.pp, microbatches)
         stages = [self._pipeline_stage(pp_rank, replicas) for pp_rank in range(config.pp)]
-        return max(end.seconds for end in stage_ends(stages, config, microbatches, tied, owed))
+        return max(
+            end.seconds for end in stage_ends(stages, config, microbatches, tied, owed, self.plan.head_stage % config.pp)
+        )
 
     def _pipeline_stage(self, pp_rank: int, replicas: tuple[int, ...]) -> PipelineStage:
         cost, entry = self.stage(pp_rank, replicas), self.stage(pp_rank, replicas, entry=True)
@@ -157,7 +159,7 @@ def tied_seconds(plan: Plan) -> Seconds:
     nbytes = payloads.tied_bytes(plan.workload, plan.config)
     if not nbytes:
         return 0.0
-    groups, capacities = embedding_groups(plan.groups), Capacities(plan.fleet)
+    groups, capacities = embedding_groups(plan, plan.groups), Capacities(plan.fleet)
     ends = np.array([group.ranks for group in groups])
     nics = [group.nic for group in groups for _ in range(2)]
     pairs = P2PLoad(plan, Sites(plan), ends.ravel(), ends[:, ::-1].ravel(), nics)  # a ring of two: there and back
@@ -193,7 +195,7 @@ def upper_bound_seconds(plan: Plan) -> Seconds:
             continue
         width = min(config.tp, cluster.node.count)
         ring = tuple(Device(cluster.name, 0, index) for index in range(width))
-        alone = _single_stage(config, width)
+        alone = _single_stage(plan.config_of(range(config.num_stages)), width)
         collectives = CollectiveCosts(plan.fleet, alone, ReplicaRows.of(plan.fleet, (ring,)), Capacities(plan.fleet))
         seconds = sum(StageCosts(workload, alone, collectives).work(workload.model.layers, True, True))
         rate += cluster.devices / width * config.microbatch_size / seconds
@@ -208,6 +210,8 @@ def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
         num_microbatches=(1,) * config.ep,
         microbatch_size=config.microbatch_size,
         recompute=config.recompute,
+        recompute_layers=config.recompute_layers,
+        recompute_modules=config.recompute_modules,
         sequence_parallel=config.sequence_parallel and tp > 1,
         tp_overlap=config.tp_overlap,
         attention=config.attention,

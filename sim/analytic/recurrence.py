@@ -239,12 +239,13 @@ def _begin(candidates: Candidates) -> Clocks:
 
 
 def _end(candidates: Candidates, state: Clocks) -> Floats:
-    """Step time after the last tasks: reductions, all-reduce of a tied embedding between the end stages, optimizer."""
+    """Step time after the last tasks: reductions, all-reduce of a tied embedding (first stage and head), optimizer."""
     of_rank = dict(zip(PIPELINE_RANK, candidates.pp_ranks, strict=True))
     ready = [np.maximum(*both) for both in zip(state.pp_ranks, state.streams, strict=True)]
     ready = [end + reduced for end, reduced in zip(ready, of_rank["reduced"], strict=True)]
-    tied = np.maximum(ready[0], ready[-1]) + candidates.tied
-    ready[0], ready[-1] = np.maximum(ready[0], tied), np.maximum(ready[-1], tied)
+    head = candidates.head
+    tied = np.maximum(ready[0], ready[head]) + candidates.tied
+    ready[0], ready[head] = np.maximum(ready[0], tied), np.maximum(ready[head], tied)
     ends: Floats = np.array(ready) + of_rank["updated"]
     return np.asarray(ends.max(axis=0), dtype=np.float64)
 

@@ -122,7 +122,10 @@ def compute_seconds(
     device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[Seconds, Seconds]:
     """(forward, backward) seconds of a stage for one microbatch on one device, without communication."""
-    forward, backward = (layers * seconds for seconds in compute.layer_seconds(device, workload, config))
+    forward = backward = 0.0
+    for number, alike in config.by_recomputation(layers):
+        fw, bw = compute.layer_seconds(device, workload, alike)
+        forward, backward = forward + number * fw, backward + number * bw
     for here, part in ((first, compute.embedding_seconds), (last, compute.head_seconds)):
         if here:
             fw, bw = part(device, workload, config)
@@ -141,7 +144,8 @@ def weight_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfi
 def ring_windows(device: DeviceSpec, workload: Workload, config: ParallelConfig, layers: int) -> dict[str, Seconds]:
     """Attention seconds of a stage that can hide the cp ring exchange, of F, B and R (recomputed forward)."""
     forward, backward = (layers * compute.ring_seconds(device, workload, config, way) for way in (False, True))
-    return {"F": forward, "B": backward, "R": forward}
+    again = config.recomputed(layers) * compute.ring_seconds(device, workload, config, False)
+    return {"F": forward, "B": backward, "R": again}
 
 
 def optimizer_seconds(
@@ -188,7 +192,7 @@ class StageCosts:
         reduces, gathers = int(config.reduces_each_microbatch), 2 * int(config.shards_parameters)
         traffic = max((reduces * both[0] + gathers * both[1] for both in sync.values()), default=0.0)
         buckets = payloads.buckets(*shape)
-        received = self.received(first, last, False)
+        received = self.received(layers, first, last, False)
         return StageCost(
             times[0], times[1], reduce, gather, optimizer, buckets, traffic=traffic, weight=weight, received=received
         )
@@ -209,14 +213,17 @@ class StageCosts:
         """(forward, backward): `work`, message gather and exposed cp ring; independent of the placement of other replicas."""
         specs = specs or self.collectives.specs
         forward, backward = (
-            seconds + self.received(first, last, way) + self._exposed_ring(specs, layers, way)
+            seconds + self.received(layers, first, last, way) + self._exposed_ring(specs, layers, way)
             for way, seconds in zip((False, True), self.work(layers, first, last, specs), strict=True)
         )
         return forward, backward
 
-    def received(self, first: bool, last: bool, backward: bool) -> Seconds:
-        """Seconds to gather the slices of a received message before compute (`payloads.gathered_bytes`)."""
-        whole = 0.0 if (last if backward else first) else payloads.gathered_bytes(self.workload, self.config)
+    def received(self, layers: int, first: bool, last: bool, backward: bool) -> Seconds:
+        """Seconds to gather the slices of a received message before compute (`payloads.gathered_bytes`).
+
+        A stage with neither layers nor an end comes after the head and receives no message."""
+        receives = (layers or first or last) and not (last if backward else first)
+        whole = payloads.gathered_bytes(self.workload, self.config) if receives else 0.0
         return self.collectives.seconds("tp", "all_gather", whole, 1) if whole else 0.0
 
     def work(self, layers: int, first: bool, last: bool, specs: tuple[DeviceSpec, ...] = ()) -> tuple[Seconds, Seconds]:

@@ -72,7 +72,7 @@ def carriers_of(plan: Plan, sites: Sites | None = None, block_copies: Copies | N
         if group.kind == "pp":
             carriers |= _messages(plan, group, capacities, times(group))
     if plan.workload.model.tied_embeddings and config.pp > 1:
-        tied = embedding_groups(listed)
+        tied = embedding_groups(plan, listed)
         carriers |= _collectives(plan, tied, "all_reduce", capacities, times)
     if sites is not None and block_copies is not None:
         return carriers | _gradients(plan, sites, block_copies, capacities)

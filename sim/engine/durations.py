@@ -52,21 +52,20 @@ class Durations:
         return range(first, first + self.config.tp)
 
     def _whole(self, rank: int, action: Action) -> Seconds:
-        device, workload, config = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload, self.config
-        last_stage = config.num_stages - 1
+        device, workload = self.plan.fleet.spec(self.plan.placement[rank]), self.plan.workload
         if action.kind == "optimizer":
-            stages = self.plan.stages_of(config.coordinates(rank)[2])
+            stages = self.plan.stages_of(self.config.coordinates(rank)[2])
             layers = sum(self.plan.stages[stage].layers for stage in stages)
-            return stage_costs.optimizer_seconds(device, workload, config, layers, 0 in stages, last_stage in stages)
-        layers = self.plan.stages[action.stage].layers
+            return stage_costs.optimizer_seconds(device, workload, self.config, layers, *self.plan.ends(stages))
+        layers, config = self.plan.stages[action.stage].layers, self.plan.config_of((action.stage,))
         rings = stage_costs.ring_windows(device, workload, config, layers)
         if action.kind == "ring":
             return rings[action.operation]
-        last = action.stage == last_stage
+        first, last = self.plan.ends((action.stage,))
         weight = stage_costs.weight_seconds(device, workload, config, layers, last)
         if action.kind == "W":
             return weight
-        forward, backward = stage_costs.compute_seconds(device, workload, config, layers, action.stage == 0, last)
+        forward, backward = stage_costs.compute_seconds(device, workload, config, layers, first, last)
         exchanges = payloads.ring_exchanges(workload, config, layers, action.kind == "B")
         return (forward if action.kind == "F" else backward - weight) - sum(rings[way] for way, _, _ in exchanges)
 

@@ -114,12 +114,23 @@ def _host_name(value: object) -> str:
 LARGEST = 1e6
 """Upper limit of numbers that have no limit of their own; refuses infinity. Guess; a larger one accepts more values."""
 
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 # Names, then integers and floats: Count >= 1, Whole >= 0, Fraction 0 to 1, Ratio >= 1, Measured > 0, Share above 0 to 2.
 HostNames = Annotated[list[str], BeforeValidator(_host_names)]
 ClusterPair = Annotated[tuple[str, str], BeforeValidator(_cluster_pair)]
 HostName = Annotated[str, BeforeValidator(_host_name)]
 Count = Annotated[int, BeforeValidator(_positive)]
 Whole = Annotated[int, BeforeValidator(_not_negative)]
+# A whole number, or a list of them.
+Wholes = Annotated[
+    tuple[Whole, ...],
+    BeforeValidator(_one_or_more),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
+]
 Fraction = Annotated[float, _between(0, 1)]
 Ratio = Annotated[float, _between(1, LARGEST)]
 NonNegative = Annotated[float, _between(0, LARGEST), BeforeValidator(_exponent)]

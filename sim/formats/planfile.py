@@ -17,8 +17,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from sim.errors import HolmesError, PlanError, TopologyError
+from sim.formats.config_facts import ConfigFacts, config_facts, config_values
 from sim.formats.documents import Document, KeyPath, check, parse, read_text
-from sim.formats.fields import Count, Flag, StrictModel, Whole
+from sim.formats.fields import Flag, StrictModel
 from sim.formats.topology import from_document, workload_facts, workload_from
 from sim.formats.topology_facts import TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Device, parse_device
@@ -32,32 +33,12 @@ from sim.plan.prediction import Prediction
 PLAN_FORMAT = "holmes-sim/plan/1"
 
 
-class ConfigFacts(StrictModel):
-    """Parallel degrees and options of the training run. `num_microbatches` has one number for each replica."""
-
-    tp: Count
-    pp: Count
-    dp: Count
-    cp: Count = 1
-    ep: Count = 1
-    vpp: Count = 1
-    schedule: str
-    microbatch_size: Count
-    num_microbatches: list[Count]
-    zero_stage: Whole = 1
-    zero_shard_size: Count | None = None
-    recompute: str
-    sequence_parallel: Flag
-    overlap_grad_reduce: Flag = True
-    overlap_param_gather: Flag = True
-    attention: str = "flash"
-    gradient_precision: str = "fp32"
-
-
 class StageFacts(StrictModel):
-    """Layers of a virtual stage: [first, first of the next stage]."""
+    """Layers of a virtual stage: [first, first of the next stage]. `head`: it has the head (final norm, logits and loss),
+    although it is not the last stage; the stages after it have nothing."""
 
     layers: tuple[int, int]
+    head: Flag = False
 
 
 class GroupFacts(StrictModel):
@@ -146,12 +127,6 @@ def plan_schema() -> dict[str, Any]:
     return schema
 
 
-def config_facts(config: ParallelConfig) -> dict[str, Any]:
-    """A parallel configuration as plain data; facts of the software stack are not part of it."""
-    found = {name: getattr(config, name) for name in ConfigFacts.model_fields}
-    return found | {"num_microbatches": list(config.num_microbatches)}
-
-
 def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """A plan as plain data, with keys in the order of the file; `beside` are keys about the prediction that are not read."""
     data: dict[str, Any] = {
@@ -159,7 +134,7 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
         "topology": plan.topology.facts(),
         "workload": workload_facts(plan.workload),
         "config": config_facts(plan.config),
-        "stages": [{"layers": [stage.first, stage.past_last]} for stage in plan.stages],
+        "stages": [_stage(stage) for stage in plan.stages],
         "placement": [str(device) for device in plan.placement],
         "groups": [_group(group) for group in plan.groups],
     }
@@ -175,6 +150,10 @@ def facts(plan: Plan, beside: Mapping[str, Any] = MappingProxyType({})) -> dict[
 def _certificate(found: Certificate) -> dict[str, Any]:
     space = [{"axis": axis.name, "values": list(axis.values)} for axis in found.space]
     return asdict(found) | {"space": space, "outside": list(found.outside)}
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {"layers": [stage.first, stage.past_last]} | ({"head": True} if stage.head else {})
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -255,15 +234,14 @@ def _plan(document: Document, data: PlanFacts) -> Plan:
     with _at(document, ("workload", "model")):
         workload = workload_from(data.workload, Path(document.name).parent)
     with _at(document, ("config",)):
-        values = data.config.model_dump()
-        facts = software_facts(topology.stack, topology.fleet, values["tp"])
-        config = ParallelConfig(**values | facts | {"num_microbatches": tuple(values["num_microbatches"])})
+        values = config_values(data.config)
+        config = ParallelConfig(**values | software_facts(topology.stack, topology.fleet, values["tp"]))
     with _at(document, ()):
         return Plan(
             topology=replace(topology, workload=workload),
             workload=workload,
             config=config,
-            stages=tuple(Stage(*stage.layers) for stage in data.stages),
+            stages=tuple(Stage(*stage.layers, stage.head) for stage in data.stages),
             placement=tuple(placement),
             groups=tuple(Group(g.kind, tuple(g.ranks), g.nic, g.transport, g.collective) for g in data.groups),
             prediction=prediction,

@@ -3,7 +3,7 @@
 A layer is the sum of its kernels (`sim.kernels.formulas`), unless the device's profile has measured it. The backward also adds
 each gradient to the accumulated one: it is read once as it is computed, and read and written once in the accumulation buffer
 (the hook on a parameter in Megatron-LM, megatron/core/distributed). Recomputation runs the forward again: all of it ("full";
-without the last product if the software stops early) or the attention core ("selective").
+without the last product if the software stops early) or that of some modules ("selective", `sim.kernels.recomputation`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sim.kernels.formulas import (
     pass_seconds,
     weight_gradient_seconds,
 )
+from sim.kernels.recomputation import repeated, stops_early
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
@@ -158,18 +159,14 @@ def layer_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) 
     inputs = backward - weights
     if config.recompute == "full":
         inputs += forward * _repeated_share(kernels, device, workload, config)
-    elif config.recompute == "selective" and config.attention == "unfused":
-        core = [k for k in kernels if isinstance(k, Attention)]
-        inputs += sum(forward_seconds(k, device, workload.precision, workload.bytes_per_value, "unfused") for k in core)
+    for kernel in repeated(kernels, config):
+        inputs += forward_seconds(kernel, device, workload.precision, workload.bytes_per_value, config.attention)
     return forward, inputs, weights
 
 
 def _repeated_share(kernels: tuple[Kernel, ...], device: DeviceSpec, workload: Workload, config: ParallelConfig) -> float:
-    """Share of a layer's forward that full recomputation runs again.
-
-    With `early_stop` it ends when the backward has all values that it needs: before the last product and the residual sum. The
-    results of experts are weighted after their last product, so layers with experts are recomputed whole."""
-    if not config.stops_early(workload.model.experts > 0):
+    """Share of a layer's forward that full recomputation runs again: all of it, or what is before the last product."""
+    if not stops_early(workload, config):
         return 1.0
     precision, nbytes = workload.precision, workload.bytes_per_value
     seconds = [forward_seconds(kernel, device, precision, nbytes, config.attention) for kernel in kernels]

@@ -11,11 +11,11 @@ from sim.workload.workload import Workload
 
 
 def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
-    """Bytes that a layer keeps for one microbatch: n b s f / t for silu(gate), and n b s (k + v) / t for copied keys and
-    values."""
+    """Bytes that a layer keeps for one microbatch: n b s f / t for silu(gate), unless the MLP is recomputed, and n b s (k + v)
+    / t for copied keys and values."""
     model, total = workload.model, 0.0
     tokens = config.microbatch_size * (workload.seq_len // config.cp)
-    if "silu" in config.memory.keeps and model.mlp == "swiglu":
+    if "silu" in config.memory.keeps and model.mlp == "swiglu" and not config.repeats_mlp:
         width = max(model.experts_per_token, 1) * model.ffn_hidden + model.shared_ffn_hidden
         total += tokens * width / config.tp
     if "kv_copy" in config.memory.keeps:

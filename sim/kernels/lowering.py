@@ -10,7 +10,7 @@ backward, a few layers ahead (`memory.GATHERED_AHEAD`; arXiv 2304.11277, section
 over the layers of their stage. Under context parallelism the exchange of keys and values runs beside the attention of a forward
 or backward; under expert parallelism two all_to_alls a layer bring tokens to their experts and back. Gradients are reduced over
 the ranks that hold the same weights (`sim.kernels.memory.by_sharing`). The gradient of a tied embedding is summed between the
-two end stages before the optimizer, as Megatron-LM does.
+first stage and the head before the optimizer, as Megatron-LM does. A stage after the head computes nothing and has no messages.
 
 Ranks with the same pipeline rank whose replicas have the same number of microbatches have the same program.
 """
@@ -49,24 +49,28 @@ def program(plan: Plan, pp_rank: int, microbatches: int) -> Program:
 def moves(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int = 1) -> Iterator[Action]:
     """Compute actions of a pipeline rank, each after its recv and before its send; without payloads and collectives."""
     work = schedules.actions(schedule, pp_rank, pp, microbatches, vpp)
+    hops = (0.0,) * (pp * vpp - 1)
     for index in range(len(work)):
-        yield from _with_messages(schedule, work, index, pp_rank, pp, vpp, 0.0)
+        yield from _with_messages(schedule, work, index, pp_rank, pp, hops)
 
 
 def _with_messages(
-    schedule: str, work: Sequence[Action], index: int, pp_rank: int, pp: int, vpp: int, nbytes: Bytes
+    schedule: str, work: Sequence[Action], index: int, pp_rank: int, pp: int, hops: Sequence[Bytes]
 ) -> Iterator[Action]:
-    """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send."""
+    """The compute action `work[index]` after its recv (and after a send that was held until then), and before its send.
+
+    `hops`: bytes of the message from each stage to the next one, for the stages before the one with the head."""
     action = work[index]
     stage, m, kind = action.stage, action.microbatch, action.kind
     source = stage - 1 if kind == "F" else stage + 1
-    if kind != "W" and 0 <= source < pp * vpp and pp > 1:
+    if kind != "W" and 0 <= min(source, stage) < len(hops) and pp > 1:
+        nbytes = hops[min(source, stage)]
         yield Action("recv", source, m, peer=source % pp, operation=kind, nbytes=nbytes)
     if index and _holds_send(schedule, work[index - 1], action, pp - pp_rank - 1):
-        yield from _send(work[index - 1], pp, vpp, nbytes)
+        yield from _send(work[index - 1], pp, hops)
     yield action
     if index + 1 == len(work) or not _holds_send(schedule, action, work[index + 1], pp - pp_rank - 1):
-        yield from _send(action, pp, vpp, nbytes)
+        yield from _send(action, pp, hops)
 
 
 def _holds_send(schedule: str, action: Action, following: Action, later_ranks: int) -> bool:
@@ -75,10 +79,11 @@ def _holds_send(schedule: str, action: Action, following: Action, later_ranks: i
     return pair and action.microbatch - following.microbatch == later_ranks
 
 
-def _send(action: Action, pp: int, vpp: int, nbytes: Bytes) -> Iterator[Action]:
+def _send(action: Action, pp: int, hops: Sequence[Bytes]) -> Iterator[Action]:
     """The send after a forward or backward, if there is a next stage in its direction."""
     target = action.stage + 1 if action.kind == "F" else action.stage - 1
-    if action.kind != "W" and 0 <= target < pp * vpp and pp > 1:
+    if action.kind != "W" and 0 <= min(target, action.stage) < len(hops) and pp > 1:
+        nbytes = hops[min(target, action.stage)]
         yield Action("send", action.stage, action.microbatch, peer=target % pp, operation=action.kind, nbytes=nbytes)
 
 
@@ -89,13 +94,15 @@ class Lowered:
     def __init__(self, plan: Plan, pp_rank: int, microbatches: int):
         self.workload, self.config, self.pp_rank = plan.workload, plan.config, pp_rank
         self.stages = {stage: plan.stages[stage].layers for stage in plan.stages_of(pp_rank)}
-        self.last_stage = plan.config.num_stages - 1
+        self.head_stage = plan.head_stage
+        self.configs = {stage: plan.config_of((stage,)) for stage in self.stages}
+        self.ends = {stage: plan.ends((stage,)) for stage in self.stages}
         self.compute = schedules.actions(plan.config.schedule, pp_rank, plan.config.pp, microbatches, plan.config.vpp)
         self.closing = "W" if schedules.get(plan.config.schedule).SPLITS_BACKWARD else "B"
         self.last_microbatch = {a.stage: a.microbatch for a in self.compute if a.kind == self.closing}
         self.parts = {stage: buckets(*self._shape(stage)) for stage in self.stages}
         self.weights = {stage: parameter_bytes(*self._shape(stage)) for stage in self.stages}
-        self.payload = message_bytes(self.workload, self.config)
+        self.hops = (message_bytes(self.workload, self.config),) * self.head_stage
         self.gathered = gathered_bytes(self.workload, self.config)
         self.exchanges = {(s, back): tuple(self._exchanges(s, back)) for s in self.stages for back in (False, True)}
         self._pieces: dict[int, tuple[Action, ...]] = {}
@@ -132,7 +139,7 @@ class Lowered:
         )
 
     def _shape(self, stage: int) -> tuple[Workload, ParallelConfig, int, bool, bool]:
-        return self.workload, self.config, self.stages[stage], stage == 0, stage == self.last_stage
+        return self.workload, self.configs[stage], self.stages[stage], *self.ends[stage]
 
     def _piece(self, index: int) -> Iterator[Action]:
         config = self.config
@@ -151,7 +158,7 @@ class Lowered:
     def _surrounded(self, index: int) -> Iterator[Action]:
         """A compute action of the schedule with its messages and collectives."""
         config, own = self.config, self.compute[index]
-        for move in _with_messages(config.schedule, self.compute, index, self.pp_rank, config.pp, config.vpp, self.payload):
+        for move in _with_messages(config.schedule, self.compute, index, self.pp_rank, config.pp, self.hops):
             if move is own:
                 yield from self._cut(own)
                 continue
@@ -189,10 +196,10 @@ class Lowered:
 
     def _exchanges(self, stage: int, backward: bool) -> Iterator[tuple[str, str, str, Bytes, float]]:
         """(kind of action, kind of group, operation, payload, count) of the exchanges that `_within` cuts into parts."""
-        layers = self.stages[stage]
-        for direction, nbytes, count in ring_exchanges(self.workload, self.config, layers, backward):
+        config, layers = self.configs[stage], self.stages[stage]
+        for direction, nbytes, count in ring_exchanges(self.workload, config, layers, backward):
             yield "ring", "cp", direction, nbytes, count
-        for operation, nbytes, count in expert_collectives(self.workload, self.config, layers, backward):
+        for operation, nbytes, count in expert_collectives(self.workload, config, layers, backward):
             yield "collective", "ep", operation, nbytes, count
         for operation, nbytes, count in tensor_collectives(*self._shape(stage), backward):
             yield "collective", "tp", operation, nbytes, count
@@ -221,6 +228,6 @@ class Lowered:
             else:
                 yield from self._whole(stage, self.config.reduction, gradient_bytes(*self._shape(stage)))
         tied = tied_bytes(self.workload, self.config)
-        if tied and (0 in self.stages or self.last_stage in self.stages):
+        if tied and (0 in self.stages or self.head_stage in self.stages):
             yield Action("collective", group="embedding", operation="all_reduce", nbytes=tied)
         yield Action("optimizer")

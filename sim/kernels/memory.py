@@ -17,6 +17,7 @@ import functools
 
 from sim.kernels import kept_tensors
 from sim.kernels.compute import last_kernels, rank_kernels
+from sim.kernels.recomputation import freed_bytes
 from sim.plan import schedules
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.plan.plan import Plan
@@ -71,15 +72,15 @@ def layer_activation_bytes(workload: Workload, config: ParallelConfig) -> tuple[
     b, s, t, nbytes = config.microbatch_size, workload.seq_len, config.tp, workload.bytes_per_value
     kernels = rank_kernels(workload, config)
     everything = sum(kernel.saved for kernel in kernels) + kept_tensors.layer_bytes(workload, config)
+    freed = freed_bytes(kernels, config)
     scores = 0.0
     if config.attention == "unfused":
         core = next(kernel for kernel in kernels if isinstance(kernel, Attention))
         scores = SCORE_BYTES[nbytes] * core.scores
-    if config.recompute == "selective":
-        return everything, scores
+    if config.recompute != "full":
+        freed += scores if "core_attn" in config.modules else 0.0
+        return everything + scores - freed, freed
     everything += scores
-    if config.recompute == "none":
-        return everything, 0.0
     entered = float(b * s // config.cp * workload.model.hidden * nbytes)
     return (entered / t if config.sequence_parallel else entered), everything
 
@@ -144,12 +145,13 @@ def rank_bytes(
     `deferred` the microbatches that wait for W.
     """
     b, s, nbytes = config.microbatch_size, workload.seq_len // config.cp, workload.bytes_per_value
-    kept, working = layer_activation_bytes(workload, config)
+    alike = [(n, *layer_activation_bytes(workload, one)) for n, one in config.by_recomputation(layers)]
+    kept, working = sum(n * bytes_ for n, bytes_, _ in alike), max((again for n, _, again in alike if n), default=0.0)
     held = by_sharing(workload, config, layers, first, last)
     total = sum(state_bytes(parameters, workload, config, sharing) for _, parameters, sharing in held)
     total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
-    total += kept * layers / config.vpp * in_flight + working + gathered_bytes(workload, config)
-    total += kept_tensors.waiting_bytes(kept * layers / config.vpp, in_flight, config)
+    total += kept / config.vpp * in_flight + working + (gathered_bytes(workload, config) if layers else 0.0)
+    total += kept_tensors.waiting_bytes(kept / config.vpp, in_flight, config)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:
@@ -158,7 +160,7 @@ def rank_bytes(
     if deferred:
         total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
-    return total + config.memory.workspace + (messages if config.pp > 1 else 0.0)
+    return total + config.memory.workspace + (messages if config.pp > 1 and (layers or first or last) else 0.0)
 
 
 def peak_memory(plan: Plan) -> tuple[Bytes, ...]:
@@ -192,8 +194,8 @@ def torch_bytes(plan: Plan) -> tuple[Bytes, ...]:
             for replica in set(config.num_microbatches)
             for pair in schedules.in_flight(config.schedule, pp_rank, config.pp, replica, config.vpp)
         }
-        ends = 0 in stages, config.num_stages - 1 in stages
-        peaks.append(max(rank_bytes(plan.workload, config, layers, held, *ends, deferred) for held, deferred in pairs))
+        ends, own = plan.ends(stages), plan.config_of(stages)
+        peaks.append(max(rank_bytes(plan.workload, own, layers, held, *ends, deferred) for held, deferred in pairs))
     return tuple(peaks)
 
 

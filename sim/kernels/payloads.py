@@ -46,8 +46,8 @@ def tensor_collectives(
 
     Two all_reduces a layer and direction (Shoeybi et al., arXiv 1909.08053, section 3), or an all_gather and a reduce_scatter
     in place of each with sequence parallelism (arXiv 2205.05198, section 4.2.2; the second gather of its backward hides
-    behind the product for the input gradient). Embedding and head add one each; full recomputation repeats the forward's,
-    without the last reduction of a layer if it stops early.
+    behind the product for the input gradient). Embedding and head add one each; recomputation repeats the forward's (of the
+    MLP, where that alone is recomputed), without the last reduction of a layer if it stops early.
     With `tp_overlap`, 1/tp of the layers' gathers and scatters counts and the rest overlaps products: a product and its
     collective are cut into tp parts, of which one has nothing beside it (Transformer Engine, pytorch/module/base.py,
     initialize_ub: "ring_exchange", num_splits tp; that exactly one part is exposed is a guess). Experts gather and scatter the
@@ -57,19 +57,25 @@ def tensor_collectives(
         return ()
     payload = activation_bytes(workload, config)
     exposed = 1 / config.tp if config.tp_overlap else 1.0
-    once = layers * (2 if backward and config.recompute == "full" else 1)
-    rounds = 2 * once
-    left_out = layers if backward and config.stops_early(workload.model.experts > 0) else 0
+    once, mlp = (layers + again for again in _repeated(config, layers, backward))
+    rounds = once + mlp
+    left_out = config.recomputed(layers) if backward and config.stops_early(workload.model.experts > 0) else 0
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)
     routed: tuple[tuple[str, Bytes, float], ...] = ()
     if workload.model.experts:
-        rounds -= 0 if workload.model.shared_ffn_hidden else once
+        rounds -= 0 if workload.model.shared_ffn_hidden else mlp
         chosen = payload * workload.model.experts_per_token
-        routed = (("all_gather", chosen, float(once)), ("reduce_scatter", chosen, float(once)))
+        routed = (("all_gather", chosen, float(mlp)), ("reduce_scatter", chosen, float(mlp)))
     gathers = exposed * rounds + int(last and not backward) + int(first and backward)
     return (("all_gather", payload, gathers), ("reduce_scatter", payload, exposed * (rounds - left_out) + ends), *routed)
+
+
+def _repeated(config: ParallelConfig, layers: int, backward: bool) -> tuple[int, int]:
+    """(attentions, MLPs) of a stage whose forward, with its collectives, runs again in a backward."""
+    again = config.recomputed(layers) if backward else 0
+    return again, layers if backward and config.repeats_mlp else again
 
 
 def ring_exchanges(
@@ -86,7 +92,8 @@ def ring_exchanges(
     payload = 2.0 * config.microbatch_size * workload.seq_len * width * workload.bytes_per_value
     if not backward:
         return (("F", payload, float(layers)),)
-    recomputed = (("R", payload, float(layers)),) if config.recompute == "full" else ()
+    again = config.recomputed(layers)
+    recomputed = (("R", payload, float(again)),) if again else ()
     return (*recomputed, ("B", 2 * payload, float(layers)))
 
 
@@ -97,19 +104,19 @@ def expert_collectives(
 
     A rank's tokens go to the experts they chose and come back: two all_to_all a layer and direction of tokens x experts per
     token x hidden values (Lepikhin et al., arXiv 2006.16668, section 3; the alltoall dispatcher of Megatron-Core). With
-    sequence parallelism the tokens are this rank's slice of the sequence. Full recomputation repeats the forward's.
+    sequence parallelism the tokens are this rank's slice of the sequence. Recomputation repeats the forward's.
     """
     if config.ep == 1:
         return ()
     slices = config.tp if config.sequence_parallel else 1
     payload = activation_bytes(workload, config) / slices * workload.model.experts_per_token
-    return (("all_to_all", payload, 2.0 * layers * (2 if backward and config.recompute == "full" else 1)),)
+    return (("all_to_all", payload, 2.0 * (layers + _repeated(config, layers, backward)[1])),)
 
 
 def buckets(workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool) -> int:
     """Number of gradient buckets of one stage: at most one a layer, so that each follows a layer's backward; FSDP: one each."""
     if config.shards_parameters:
-        return layers
+        return max(1, layers)
     parameters = memory.stage_parameters(workload, config, layers, first, last)
     return max(1, min(layers, round(parameters / max(BUCKET_PARAMETERS, 1e6 * config.dp_cp))))
 
@@ -120,7 +127,7 @@ def gradient_bytes(
     """(kind of group, bytes) of the gradients of a stage that one rank reduces over each group."""
     width = GRADIENT_BYTES[config.gradient_precision]
     held = memory.by_sharing(workload, config, layers, first, last)
-    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1)
+    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1 and parameters)
 
 
 def parameter_bytes(
@@ -128,7 +135,8 @@ def parameter_bytes(
 ) -> tuple[tuple[str, Bytes], ...]:
     """(kind of group, bytes) of the weights of a stage that one rank gathers over each group."""
     held = memory.by_sharing(workload, config, layers, first, last)
-    return tuple((group, parameters * workload.bytes_per_value) for group, parameters, sharing in held if sharing > 1)
+    width = workload.bytes_per_value
+    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1 and parameters)
 
 
 def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:

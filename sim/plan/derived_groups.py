@@ -8,10 +8,12 @@ from sim.plan.groups import Group, with_transport
 from sim.plan.plan import Plan
 
 
-def embedding_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
-    """First and last rank of every pipeline, which hold a tied embedding: they all_reduce its gradient in a ring of two."""
-    pipelines = (group for group in groups if group.kind == "pp")
-    return tuple(Group("embedding", (min(g.ranks), max(g.ranks)), g.nic, g.transport, "ring") for g in pipelines)
+def embedding_groups(plan: Plan, groups: Iterable[Group]) -> tuple[Group, ...]:
+    """The ranks of every pipeline among `groups` that hold a tied embedding, those of the first stage and of the head: they
+    all_reduce its gradient in a ring of two."""
+    head = plan.head_stage % plan.config.pp
+    pipelines = ((group, sorted(group.ranks)) for group in groups if group.kind == "pp")
+    return tuple(Group("embedding", (ranks[0], ranks[head]), g.nic, g.transport, "ring") for g, ranks in pipelines)
 
 
 def gradient_groups(plan: Plan) -> tuple[Group, ...]:

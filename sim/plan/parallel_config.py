@@ -8,7 +8,7 @@ divides cp x dp, and cp x dp / ep ranks hold the same experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.errors import NotDefined, NotModelled, PlanError
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
@@ -16,6 +16,8 @@ from sim.plan import schedules
 
 RECOMPUTE = ("none", "selective", "full")
 """Activations recomputed in the backward: none, the attention core, or whole layers; names as in Megatron-LM."""
+MODULES = ("core_attn", "layernorm", "mlp", "moe_act", "moe")
+"""Modules of a layer that selective recomputation recomputes (`sim.kernels.recomputation`); names as in Megatron-Core."""
 ATTENTION = ("flash", "unfused")
 """Attention kernels: fused, or separate ones that keep the scores."""
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -33,6 +35,9 @@ class ParallelConfig:
 
     `zero_shard_size` is the number of ranks over which ZeRO shards, if not all dp x cp: every block of that many consecutive
     ranks holds a whole copy (HSDP, arXiv 2304.11277, section 3.2.2; Megatron-LM's --num-distributed-optimizer-instances).
+    `recompute_layers`: `recompute` full is for so many layers of each stage only, one number or one for each (virtual) stage; a
+    stage with fewer layers recomputes all (Megatron-Core's --recompute-method block --recompute-num-layers). Empty: all layers.
+    `recompute_modules`: what `recompute` selective recomputes of each layer (`MODULES`). Empty: the attention core.
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
@@ -52,6 +57,8 @@ class ParallelConfig:
     zero_stage: int = 1
     zero_shard_size: int | None = None
     recompute: str = "none"
+    recompute_layers: tuple[int, ...] = ()
+    recompute_modules: tuple[str, ...] = ()
     sequence_parallel: bool = False
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
@@ -73,6 +80,7 @@ class ParallelConfig:
         if self.zero_stage not in ZERO_STAGES:
             raise PlanError(f"zero_stage {self.zero_stage} is unknown; known: 0, 1, 2, 3")
         self._check_shards()
+        self._check_recomputation()
         known = {"recompute": RECOMPUTE, "attention": ATTENTION, "gradient_precision": tuple(GRADIENT_BYTES)}
         for key, values in known.items():
             if getattr(self, key) not in values:
@@ -93,6 +101,24 @@ class ParallelConfig:
         """Hash of a few fields only, for speed: many results are cached by configuration."""
         return hash((self.tp, self.pp, self.dp, self.vpp, self.schedule, self.microbatch_size, self.zero_stage, self.recompute))
 
+    def _check_recomputation(self) -> None:
+        counts = self.recompute_layers
+        if counts and self.recompute != "full":
+            raise PlanError(f"recompute_layers {_listed(counts)} needs recompute full, not {self.recompute}")
+        if len(counts) > 1 and len(counts) != self.num_stages:
+            raise PlanError(f"recompute_layers has {len(counts)} numbers; one, or one for each of {self.num_stages} stages")
+        if self.recompute_modules and self.recompute != "selective":
+            raise PlanError(
+                f"recompute_modules {_listed(self.recompute_modules)} needs recompute selective, not {self.recompute}"
+            )
+        if "mla_up_proj" in self.recompute_modules:
+            raise NotModelled("recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention")
+        for module in self.recompute_modules:
+            if module not in MODULES:
+                raise PlanError(f"recompute_modules {module!r} is unknown; known: {', '.join(MODULES)}")
+        if counts and min(counts) < 0:
+            raise PlanError(f"recompute_layers {_listed(counts)}: a number of layers is not negative")
+
     def _check_shards(self) -> None:
         size = self.zero_shard_size
         if size is None:
@@ -108,10 +134,6 @@ class ParallelConfig:
                 f"zero_shard_size {size} is not modelled with ep {self.ep}: all ranks with an expert share its state"
             )
 
-    def stops_early(self, experts: bool) -> bool:
-        """Whether recomputation of a layer ends before its last product; a layer with experts is recomputed whole."""
-        return self.early_stop and self.recompute == "full" and not experts
-
     @property
     def world_size(self) -> int:
         """Number of ranks."""
@@ -121,6 +143,36 @@ class ParallelConfig:
     def dp_cp(self) -> int:
         """dp x cp: ranks of a stage that hold the same dense weights and reduce their gradients together."""
         return self.dp * self.cp
+
+    def recomputing(self, recompute: str) -> ParallelConfig:
+        """The configuration with another recomputation, of all layers."""
+        return replace(self, recompute=recompute, recompute_layers=(), recompute_modules=())
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that selective recomputation recomputes; not the attention core if it is fused, which keeps no scores."""
+        if self.recompute != "selective":
+            return ()
+        found = self.recompute_modules or ("core_attn",)
+        return tuple(name for name in found if name != "core_attn" or self.attention == "unfused")
+
+    @property
+    def repeats_mlp(self) -> bool:
+        """Whether selective recomputation runs the forward of the whole MLP again, with its collectives."""
+        return "mlp" in self.modules or "moe" in self.modules
+
+    def recomputed(self, layers: int) -> int:
+        """Number of layers that are recomputed in full, of a stage with so many (`Plan.config_of` has the stage's number)."""
+        if self.recompute != "full":
+            return 0
+        return min(self.recompute_layers[0], layers) if self.recompute_layers else layers
+
+    def by_recomputation(self, layers: int) -> tuple[tuple[int, ParallelConfig], ...]:
+        """(number, configuration) of the layers of a stage that are recomputed alike: those in full, then the others."""
+        if not self.recompute_layers:
+            return ((layers, self),)
+        again = self.recomputed(layers)
+        return (again, self.recomputing("full")), (layers - again, self.recomputing("none"))
 
     @property
     def shards(self) -> int:
@@ -175,3 +227,7 @@ class ParallelConfig:
     def microbatches_of(self, dp_cp: int) -> int:
         """Number of microbatches of the data-parallel replica to which a dp_cp index belongs."""
         return self.num_microbatches[dp_cp // self.cp]
+
+
+def _listed(values: tuple[object, ...]) -> str:
+    return ", ".join(map(str, values))

@@ -8,10 +8,11 @@ checks itself when it is made.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sim import collectives, markup
-from sim.errors import NotDefined, PlanError
+from sim.errors import NotDefined, NotModelled, PlanError
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.stack import DEFAULT, Stack, applied, software_facts
@@ -28,10 +29,12 @@ from sim.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A range of layers: `first` up to, but not including, `past_last`."""
+    """A range of layers: `first` up to, but not including, `past_last`. `head`: it has the head, although it is not the last
+    stage."""
 
     first: int
     past_last: int
+    head: bool = False
 
     @property
     def layers(self) -> int:
@@ -124,6 +127,24 @@ class Plan:
         """Indices of the stages that a pipeline rank holds."""
         return tuple(range(pp_rank, self.config.num_stages, self.config.pp))
 
+    @property
+    def head_stage(self) -> int:
+        """Index of the stage with the head (final norm, logits and loss): the last one, unless another says that it has it."""
+        return next((index for index, stage in enumerate(self.stages) if stage.head), self.config.num_stages - 1)
+
+    def ends(self, stages: Iterable[int]) -> tuple[bool, bool]:
+        """Whether the embedding, and whether the head, is on one of these stages."""
+        held = tuple(stages)
+        return 0 in held, self.head_stage in held
+
+    def config_of(self, stages: Iterable[int]) -> ParallelConfig:
+        """The configuration of these stages together: with the number of their layers that are recomputed."""
+        counts = self.config.recompute_layers
+        if not counts:
+            return self.config
+        held = ((counts[index if len(counts) > 1 else 0], self.stages[index].layers) for index in stages)
+        return replace(self.config, recompute_layers=(sum(min(pair) for pair in held),))
+
     def hosts(self, ranks: tuple[int, ...]) -> collectives.Hosts:
         """The ranks grouped by host, in the order given."""
         by_host: dict[tuple[str, int], list[int]] = {}
@@ -141,14 +162,15 @@ def _check_stages(plan: Plan) -> None:
     for index, stage in enumerate(plan.stages):
         if stage.first != expected or stage.past_last < stage.first:
             raise PlanError(f"stages[{index}].layers: [{stage.first}, {stage.past_last}] must start at {expected}")
-        if not stage.layers and 0 < index < config.num_stages - 1:
+        if not stage.layers and 0 < index < plan.head_stage:
             raise PlanError(
                 f"stages[{index}].layers: [{stage.first}, {stage.past_last}] is empty; only the first stage, which has the "
-                "embedding, and the last stage, which has the head, may be without layers"
+                "embedding, the stage with the head and those after it may be without layers"
             )
         expected = stage.past_last
     if expected != workload.model.layers:
         raise PlanError(f"stages: they have {expected} layers, but model {workload.model.name} has {workload.model.layers}")
+    _check_head(plan)
     samples = sum(config.num_microbatches) * config.microbatch_size
     if samples != workload.global_batch_size:
         raise PlanError(
@@ -163,6 +185,23 @@ def _check_stages(plan: Plan) -> None:
     _check_sequence_and_experts(config, workload)
 
 
+def _check_head(plan: Plan) -> None:
+    """Check the place of the head, where it is not on the last stage."""
+    config, layers, head = plan.config, plan.workload.model.layers, plan.head_stage
+    for index, stage in enumerate(plan.stages[head + 1 :], head + 1):
+        if stage.head:
+            raise PlanError(f"stages[{index}].head: stages[{head}] has the head, and one stage has it")
+    if head == config.num_stages - 1:
+        return
+    if (end := plan.stages[head].past_last) < layers:
+        raise PlanError(f"stages[{head}].head: the head follows all {layers} layers; this stage ends with layer {end}")
+    if head == 0:
+        raise PlanError("stages[0].head: the first stage has the embedding; a later stage has the head")
+    if config.vpp > 1 or config.shards_parameters:
+        option = f"vpp {config.vpp}" if config.vpp > 1 else f"zero_stage {config.zero_stage}"
+        raise NotModelled(f"stages[{head}].head: a head that is not on the last stage is not modelled with {option}")
+
+
 def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> None:
     """Check seq_len against cp, and experts and microbatches against ep.
 
@@ -170,6 +209,13 @@ def _check_sequence_and_experts(config: ParallelConfig, workload: Workload) -> N
     seq_len."""
     if config.cp > 1 and workload.seq_len % (2 * config.cp):
         raise PlanError(f"config.cp: seq_len {workload.seq_len} is not a multiple of 2 x cp {config.cp}")
+    for module in config.recompute_modules:
+        if module in ("moe", "moe_act") and not workload.model.experts:
+            raise PlanError(f"config.recompute_modules: {module} needs experts, which {workload.model.name} has not")
+        if module == "mlp" and workload.model.experts:
+            raise PlanError(
+                f"config.recompute_modules: mlp is for layers without experts; {workload.model.name} has experts: moe"
+            )
     if config.ep == 1:
         return
     if workload.model.experts % config.ep or not workload.model.experts:

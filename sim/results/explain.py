@@ -10,7 +10,7 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sim import markup
@@ -123,7 +123,7 @@ def explain(plan: Plan, timeline: Timeline) -> Explanation:
 
 def _layers(plan: Plan) -> tuple[Layer, ...]:
     """One layer on every type of device that the plan uses."""
-    once = replace(plan.config, recompute="none")
+    once = plan.config.recomputing("none")
     found = []
     for device in dict.fromkeys(plan.fleet.spec(device) for device in plan.placement):
         kernels = compute.kernel_times(device, plan.workload, once)
@@ -147,15 +147,15 @@ def critical_path(timeline: Timeline) -> tuple[Span, ...]:
 
 def recomputed_share(plan: Plan, rank: int) -> float:
     """Fraction of a rank's backward seconds spent on recomputation."""
-    config = plan.config
-    if config.recompute == "none":
+    if plan.config.recompute == "none":
         return 0.0
-    device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(config.coordinates(rank)[2])
+    device, stages = plan.fleet.spec(plan.placement[rank]), plan.stages_of(plan.config.coordinates(rank)[2])
+    config = plan.config_of(stages)
     layers = sum(plan.stages[stage].layers for stage in stages)
-    ends = 0 in stages, config.num_stages - 1 in stages
-    _, without = stage_costs.compute_seconds(device, plan.workload, replace(config, recompute="none"), layers, *ends)
+    ends = plan.ends(stages)
+    _, without = stage_costs.compute_seconds(device, plan.workload, config.recomputing("none"), layers, *ends)
     _, all_of_it = stage_costs.compute_seconds(device, plan.workload, config, layers, *ends)
-    return 1.0 - without / all_of_it
+    return 1.0 - without / all_of_it if all_of_it else 0.0
 
 
 def _rank_seconds(spans: Iterable[Span], share: float) -> tuple[tuple[str, Seconds], ...]:

@@ -79,11 +79,11 @@ def rooflines(plan: Plan) -> tuple[Roofline, ...]:
 
 
 def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
-    workload, config = plan.workload, replace(plan.config, recompute="none")
+    workload, config = plan.workload, plan.config.recomputing("none")
     stages = sorted(stage for pp_rank in pp_ranks for stage in plan.stages_of(pp_rank))
     kernels = compute.rank_kernels(workload, config)
     products = _points(workload, config, device, (kernel for kernel in kernels if isinstance(kernel, Gemm)))
-    if plan.config.num_stages - 1 in stages:
+    if plan.head_stage in stages:
         last = (kernel for kernel in compute.last_kernels(workload, config) if isinstance(kernel, Gemm))
         products += _points(compute.head_workload(workload), config, device, last)
     runs = device.runs(workload.precision)
@@ -117,7 +117,7 @@ def _points(workload: Workload, config: ParallelConfig, device: DeviceSpec, kern
 
 def _stages(plan: Plan, device: DeviceSpec, stages: list[int]) -> tuple[Point, ...]:
     """A point for each end stage, and one for all inner stages, since all layers are equal."""
-    last = plan.config.num_stages - 1
+    last = plan.head_stage
     inner = [stage for stage in stages if stage not in (0, last) and plan.stages[stage].layers]
     ends = [[stage] for stage in dict.fromkeys((0, last)) if stage in stages]
     found = (_stage(plan, device, group) for group in sorted(group for group in (*ends, inner) if group))
@@ -136,8 +136,8 @@ def _named(group: list[int]) -> str:
 
 def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     """The point of a group of equal stages, computed from the first one."""
-    workload, config, stage = plan.workload, replace(plan.config, recompute="none"), group[0]
-    layers, first, last = plan.stages[stage].layers, stage == 0, stage == plan.config.num_stages - 1
+    workload, config, stage = plan.workload, plan.config.recomputing("none"), group[0]
+    layers, (first, last) = plan.stages[stage].layers, plan.ends((stage,))
     parts = (
         (layers, compute.rank_kernels(workload, config), compute.layer_parameters(workload, config)),
         (int(first), compute.first_kernels(workload, config), 0.0),

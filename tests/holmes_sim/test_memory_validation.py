@@ -91,9 +91,16 @@ def test_cases_of_unknown_software_and_without_a_plan_stay_as_they_are(tmp_path:
     assert memory_validation.with_facts(found) == found
 
 
-def test_a_head_before_the_last_stage_is_a_reason_not_a_plan(tmp_path: Path) -> None:
+def test_a_case_says_which_stage_has_the_head(tmp_path: Path) -> None:
+    (case,) = cases.load(written(tmp_path, ("{layers: [0, 32]}, {layers: [32, 32]}", "outcome: ran")))
+    assert case.plan is not None and case.plan.head_stage == 1
+    (case,) = cases.load(written(tmp_path, ("{layers: [0, 32]}, {layers: [32, 32], head: true}", "outcome: ran")))
+    assert case.plan is not None and case.plan.head_stage == 1
+
+
+def test_a_head_before_layers_is_a_reason_not_a_plan(tmp_path: Path) -> None:
     (case,) = cases.load(written(tmp_path, ("{layers: [0, 31], head: true}, {layers: [31, 32]}", "outcome: ran")))
-    assert (case.plan, case.reason) == (None, "stages: a head that is not on the last stage is not modelled")
+    assert (case.plan, case.reason) == (None, "stages[0].head: the head follows all 32 layers; this stage ends with layer 31")
     assert memory_validation.outcomes([case]) == memory_validation.Outcomes(0, 0, 0, 0, 1)
 
 

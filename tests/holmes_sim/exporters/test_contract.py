@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,21 @@ def test_a_host_finds_its_script_by_its_name_in_the_plan(target):
     assert "bash FOLDER/launch/HOST.sh" in how
     assert "the host's own script" in how
     assert "hostname" not in how
+
+
+@pytest.mark.parametrize("target", ["deepspeed", "flagscale", "holmes", "megatron", "torchtitan"])
+def test_a_framework_that_builds_the_head_on_the_last_stage_refuses_another_place(target):
+    four = features.Feature("", {"pp": 4, "dp": 1, "num_microbatches": (16,)}, layers=(8, 8, 8, 0))
+    plan = plan_for(target, four)
+    early = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], head=True), plan.stages[3]))
+    assert set(exporters.get(target).unsupported(early)) - set(exporters.get(target).unsupported(plan)) == {
+        "stages[2].head: it builds the head on the last stage; a last stage with the head"
+    }
+
+
+@pytest.mark.parametrize("target", ["chakra", "csv", "slurm"])
+def test_other_targets_take_a_head_before_the_last_stage(target):
+    four = features.Feature("", {"pp": 4, "dp": 1, "num_microbatches": (16,)}, layers=(8, 8, 8, 0))
+    plan = plan_for(target, four)
+    early = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], head=True), plan.stages[3]))
+    assert exporting.export(early, target).files

@@ -145,6 +145,8 @@ REFUSED = [
      "zero_stage 2 with pp 2: its pipelines support ZeRO 0 and 1; --zero-stage 1"),
     ({"pp": 2, "recompute": "selective", "attention": "unfused"} | PLAYED,
      "recompute selective: a pipeline recomputes whole layers; none or full"),
+    ({"recompute": "full", "recompute_layers": (1,)},
+     "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"),
     ({"gradient_precision": "fp16"}, "gradient_precision fp16 with bf16: gradients have the same or fp32; bf16 or fp32"),
     ({"zero_stage": 0}, "gradient_precision fp32 with bf16: without ZeRO both are equal; --zero-stage 1"),
     ({"pp": 2, "dp": 2, "zero_stage": 0, "gradient_precision": "bf16"} | PLAYED,

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from holmes_sim import exporters
 from holmes_sim.exporters import megatron
-from holmes_sim.launching import environment, folder, hosts, megatron_groups
+from holmes_sim.launching import environment, folder, hosts, megatron_flags, megatron_groups
 from sim.plan.parallel_config import ParallelConfig
 from tests import features
 
@@ -302,3 +303,44 @@ def test_refusals(name, line):
 )  # fmt: skip
 def test_refusals_of_combinations(config, model, precision, line):
     assert refusals(features.plan_of(features.Feature("", config, model=model, precision=precision))) == [line]
+
+
+def test_a_number_of_recomputed_layers_is_megatrons_block():
+    plan = features.plan_of(features.Feature("", {"recompute": "full", "recompute_layers": (5,)}))
+    text = megatron_flags.text(megatron_flags.recomputation(plan))
+    assert text == "--recompute-granularity full\n--recompute-method block\n--recompute-num-layers 5\n"
+
+
+def test_stages_that_recompute_unlike_numbers_of_layers_are_refused():
+    plan = features.plan_of(features.Feature("", {"recompute": "full", "recompute_layers": (5, 2)}))
+    assert refusals(plan) == [
+        "recompute_layers 5, 2: --recompute-num-layers is one number for all stages; the same for each stage"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "flags"),
+    [
+        ({"recompute_modules": ("layernorm", "mlp")}, "--recompute-modules layernorm mlp\n"),
+        ({"recompute_modules": ("core_attn", "mlp")}, "--recompute-modules mlp\n"),
+        ({"recompute_modules": ("core_attn", "mlp"), "attention": "unfused"}, "--recompute-modules core_attn mlp\n"),
+        ({"recompute_modules": ("core_attn",), "attention": "unfused"}, ""),
+    ],
+)
+def test_recomputed_modules_have_their_flag(config, flags):
+    plan = features.plan_of(features.Feature("", {"recompute": "selective"} | config))
+    assert megatron_flags.text(megatron_flags.recomputation(plan)) == f"--recompute-granularity selective\n{flags}"
+
+
+def test_megatron_bridge_takes_recomputed_modules_as_a_list():
+    plan = features.plan_of(features.Feature("", {"recompute": "selective", "recompute_modules": ("layernorm", "mlp")}))
+    assert "model.recompute_modules=[layernorm,mlp]\n" in written(plan, "bridge-overrides.txt")
+
+
+@pytest.mark.parametrize("target", ["deepspeed", "flagscale", "holmes", "torchtitan"])
+def test_targets_without_recomputed_modules_refuse_them(target):
+    schedule = features.schedule(target)
+    facts = {"recompute": "selective", "recompute_modules": ("layernorm",)}
+    plans = [features.plan_of(features.Feature("", each), schedule) for each in ({}, facts)]
+    plain, refused = (set(exporters.get(target).unsupported(plan)) for plan in plans)
+    assert [line.split()[0] for line in refused - plain] in (["recompute_modules"], ["recompute"])

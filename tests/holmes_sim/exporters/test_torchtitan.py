@@ -280,3 +280,10 @@ def test_devices_are_of_one_vendor_that_it_runs_on(two_fabrics, vendors, line):
     ]
     plan = builders.plan(replace(two_fabrics, clusters=tuple(made)), tp=2, pp=2, microbatches=2, shape=LLAMA)
     assert list(torchtitan.unsupported(plan)) == ([line] if line else [])
+
+
+def test_recomputation_of_some_layers_is_refused(one_fabric):
+    plan = builders.plan(one_fabric, recompute="full", recompute_layers=(1,), shape=LLAMA)
+    assert list(torchtitan.unsupported(plan)) == [
+        "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
+    ]

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,8 @@ def test_a_rank_that_is_done_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> N
     ("config", "message"),
     [
         ({"cp": 2}, "cp 2 (context parallelism; plan with --cp 1)"),
+        ({"recompute": "full", "recompute_layers": (1,)}, "recompute_layers (all layers are recomputed, or none)"),
+        ({"recompute": "selective", "recompute_modules": ("mlp",)}, "recompute_modules mlp (core_attn)"),
         ({"zero_shard_size": 2}, "zero_shard_size 2 (the optimizer state is sharded over all of dp or not at all)"),
     ],
 )
@@ -134,3 +137,10 @@ def test_unsupported_plans_are_refused(config: dict[str, object], message: str, 
     with pytest.raises(HolmesError, match="the torch backend cannot execute this plan") as error:
         here.run(plan, RunOptions())
     assert message in str(error.value)
+
+
+def test_a_head_before_the_last_stage_is_refused(tmp_path: Path, here: local.Local) -> None:
+    plan = plan_of(tmp_path, (3, 2, 0), (2,))
+    early = replace(plan, stages=(plan.stages[0], replace(plan.stages[1], head=True), plan.stages[2]))
+    with pytest.raises(HolmesError, match=r"stages\[1\].head \(the last stage has the head\)"):
+        here.run(early, RunOptions())

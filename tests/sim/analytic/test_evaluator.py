@@ -26,6 +26,14 @@ from tests.sim.analytic.candidate_steps import CASES
 from tests.sim.ideal_machines import FREE
 
 
+def recomputations(stages: int) -> st.SearchStrategy[dict[str, Any]]:
+    """None, all layers, so many of each stage, or some modules of each layer."""
+    counts = st.one_of(st.just(()), *(st.tuples(*[st.integers(0, 5)] * many) for many in (1, stages)))
+    full = st.builds(lambda counts: {"recompute": "full", "recompute_layers": counts}, counts)
+    some = {"recompute": "selective", "recompute_modules": ("mlp", "layernorm")}
+    return st.one_of(st.just({"recompute": "none"}), full, st.just(some))
+
+
 @st.composite
 def plans_without_contention(draw: st.DrawFn) -> Plan:
     """Plans of equal replicas in which no flow waits for another.
@@ -51,9 +59,11 @@ def plans_without_contention(draw: st.DrawFn) -> Plan:
     machines = fleet(*map(cluster_of_stage, names), trunks=trunks)
     layers = tuple(draw(st.lists(st.integers(1, 4), min_size=pp * vpp, max_size=pp * vpp)))
     shape = {"hidden": draw(st.sampled_from([96, 3072])), "tied_embeddings": draw(st.booleans())}
+    behind = draw(st.integers(0, pp - 2)) if pp > 1 and vpp == 1 else 0  # stages after the head
+    layers = (*layers[: len(layers) - behind], *(0,) * behind)
     return builders.plan(
-        machines, tp, pp, dp, vpp, microbatches, layers, shape=shape, schedule=schedule,
-        zero_stage=draw(st.integers(0, 3)), recompute=draw(st.sampled_from(["none", "full"])),
+        machines, tp, pp, dp, vpp, microbatches, layers, shape=shape, schedule=schedule, head=len(layers) - 1 - behind,
+        zero_stage=draw(st.integers(0, 2 if behind else 3)), **draw(recomputations(pp * vpp)),
         sequence_parallel=tp > 1 and draw(st.booleans()), overlap_grad_reduce=draw(st.booleans()),
         overlap_param_gather=draw(st.booleans()),
     )  # fmt: skip

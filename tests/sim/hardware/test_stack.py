@@ -75,8 +75,8 @@ def test_a_worse_number_is_never_faster(number: str) -> None:
 
 
 def test_steps_between_nodes_are_delayed_and_queued_gradients_are_not() -> None:
-    """Two nodes of two devices. A piece passes each of the four edges of a ring 6/4 times in an all_reduce; two of them lead over
-    the network, so it is 3 steps of 3 ms late. The gradients of dp 4 wait behind one another and are not delayed."""
+    """Two nodes of two devices. A piece passes each of the four edges of a ring 6/4 times in an all_reduce; two of them lead
+    over the network, so it is 3 steps of 3 ms late. The gradients of dp 4 wait behind one another and are not delayed."""
     machines = fleet(cluster(nodes=2, devices=2, nics=(builders.nic(),)))
     hosts = tuple(tuple(Device("c", node, index) for index in range(2)) for node in range(2))
     base, late = replace(DEFAULT, launch=0.0, step=0.0), replace(DEFAULT, launch=0.0, step=0.0, network_delay=3e-3)

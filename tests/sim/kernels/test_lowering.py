@@ -94,6 +94,15 @@ def test_a_tied_embedding_is_summed_by_the_end_stages_only() -> None:
     assert tied == [True, False, True]
 
 
+def test_a_stage_after_the_head_computes_nothing_and_has_no_messages() -> None:
+    plan = pair(pp=3, microbatches=2, layers=(2, 2, 0), head=1, dp=2, shape={"tied_embeddings": True})
+    assert program(plan, 1) == (
+        "wait dp all_gather.0 recv F0 wait dp all_gather.0 F0 recv F1 F1 B0 send B0 B1 start dp reduce_scatter.0 send B1 "
+        "wait dp reduce_scatter.0 embedding all_reduce optimizer"
+    ).replace("wait dp all_gather.0 recv", "start dp all_gather.0 recv", 1)
+    assert program(plan, 2) == "F0 B0 F1 B1 optimizer"
+
+
 def test_virtual_stages_of_a_pipeline_rank_are_numbered() -> None:
     plan = pair(pp=2, vpp=2, microbatches=2, schedule="interleaved")
     assert program(plan, 0).split(" recv ")[0] == "0F0 send F0 0F1 send F1"
@@ -212,3 +221,17 @@ def test_a_program_counts_the_repeats_of_a_period() -> None:
     assert lowered.repeats(8, 4, 2) == 0  # before it are F2 and B0, of the first microbatch
     assert lowered.repeats(8, 2, 2) == 0
     assert lowered.repeats(20, 2, 1) == 0
+
+
+def test_recomputed_layers_repeat_their_collectives_stage_by_stage() -> None:
+    """Two all_reduces for each of three layers, two more for each that is recomputed, one for the embedding and the head."""
+    plan = pair(pp=2, tp=2, layers=(3, 3), recompute="full", recompute_layers=(2, 0))
+    counts = [[a.times for a in lowering.program(plan, rank, 1) if a.operation == "all_reduce"] for rank in (0, 1)]
+    assert counts == [[7.0, 10.0], [6.0, 7.0]]
+
+
+def test_recomputed_layers_repeat_the_exchanges_of_sequence_and_experts() -> None:
+    experts = {"experts": 4, "experts_per_token": 2}
+    plan = pair(cp=2, ep=2, layers=(3,), shape=experts, recompute="full", recompute_layers=(2,))
+    counts = {(a.kind, a.operation): a.times for a in lowering.program(plan, 0, 1) if a.kind == "ring" or a.group == "ep"}
+    assert counts == {("ring", "F"): 3.0, ("ring", "R"): 2.0, ("ring", "B"): 3.0, ("collective", "all_to_all"): 10.0}

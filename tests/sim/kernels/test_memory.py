@@ -253,3 +253,33 @@ def test_the_smallest_device_of_a_pipeline_rank_is_its_limit() -> None:
     big, small = cluster("big", 3), cluster("small", 1, spec=device("small", memory=16 * 2**30))
     machines = fleet(big, small, trunks=(Trunk(("big", "small"), "infiniband", 1e10, 0.0),))
     assert memory.limits(builders.plan(machines, pp=2, dp=2)) == (80e9, 16 * 2**30)
+
+
+def test_the_head_takes_its_memory_along_and_leaves_nothing() -> None:
+    """The head alone on the second of three stages, 64 tokens, hidden 96, vocabulary 768: 18 bytes for each of 768 x 96 + 2 x
+    96 parameters; for two microbatches in flight the inputs of norm and logits and the logits in fp32; once the logits in
+    bf16; four messages. The stage after it has the workspace of 1 GiB alone."""
+    plan = builders.plan(fleet(cluster(devices=3)), pp=3, microbatches=4, layers=(2, 0, 0), head=1)
+    head = 18 * 73_920 + 2 * (2 * 12_288 + 196_608) + 98_304 + 4 * 12_288
+    assert memory.torch_bytes(plan)[1:] == (2**30 + head, 2**30)
+
+
+def test_a_stage_without_layers_recomputes_none() -> None:
+    layers, alone = (2, 2), (4, 0)
+    plans = [builders.plan(fleet(cluster(devices=2)), pp=2, layers=each, recompute="full") for each in (layers, alone)]
+    full, none = (memory.torch_bytes(plan)[1] for plan in plans)
+    of = plans[0].workload, plans[0].config
+    kept, recomputed = layer_activation_bytes(*of)
+    assert full - none == pytest.approx(18 * 2 * 111_840 + 2 * kept + recomputed, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("recomputed", "kept", "working"),
+    [(0, 4 * 34, 0), (1, 2 + 3 * 34, 34), (3, 3 * 2 + 34, 34), (4, 4 * 2, 34), (9, 4 * 2, 34)],
+)
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_recomputed_layers_keep_their_input_alone(recomputed: int, kept: int, working: int, in_flight: int) -> None:
+    """Of four layers of 34 s b h: arXiv 2205.05198, table 2, with a fused attention core and full recomputation."""
+    none = memory.rank_bytes(workload(), config(), 4, in_flight, False, False)
+    some = memory.rank_bytes(workload(), config(recompute="full", recompute_layers=(recomputed,)), 4, in_flight, False, False)
+    assert some - none == pytest.approx(SBH * (in_flight * (kept - 4 * 34) + working), abs=1.0)

@@ -13,10 +13,12 @@ import pytest
 
 from sim.errors import PlanError
 from sim.formats import planfile
+from sim.formats.config_facts import ConfigFacts, config_values
 from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.plan import schedules
 from sim.plan.certificate import Axis, Certificate
+from sim.plan.derived_groups import embedding_groups
 from sim.plan.groups import Group, group_ranks, groups_of
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan, Stage
@@ -151,6 +153,24 @@ def test_hosts_lists_ranks_node_by_node(plan: Plan) -> None:
         ({"dp": 2}, "num_microbatches has 1 numbers; dp 2 needs one for each replica"),
         ({"dp": 2, "num_microbatches": (4, 0)}, "every replica needs at least one microbatch"),
         ({"vpp": 2}, "schedule 1f1b has one stage per rank; vpp 2 needs schedule interleaved"),
+        (
+            {"recompute_modules": ("layernorm", "moe_act")},
+            "recompute_modules layernorm, moe_act needs recompute selective, not none",
+        ),
+        (
+            {"recompute": "selective", "recompute_modules": ("mla_up_proj",)},
+            "recompute_modules mla_up_proj is not modelled: no model has multi-head latent attention",
+        ),
+        (
+            {"recompute": "selective", "recompute_modules": ("norm",)},
+            "recompute_modules 'norm' is unknown; known: core_attn, layernorm, mlp, moe_act, moe",
+        ),
+        ({"recompute_layers": (1,)}, "recompute_layers 1 needs recompute full, not none"),
+        (
+            {"recompute": "full", "recompute_layers": (1, 2)},
+            "recompute_layers has 2 numbers; one, or one for each of 1 stages",
+        ),
+        ({"recompute": "full", "recompute_layers": (-1,)}, "recompute_layers -1: a number of layers is not negative"),
         ({"schedule": "1f2b"}, f"schedule '1f2b' is unknown; known: {', '.join(schedules.names())}"),
     ],
 )
@@ -183,9 +203,50 @@ def test_the_first_or_the_last_stage_may_hold_the_embedding_or_the_head_alone(la
 
 def test_a_stage_between_the_first_and_the_last_has_layers() -> None:
     assert refused(lambda: builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 4))) == (
-        "stages[1].layers: [4, 4] is empty; only the first stage, which has the embedding, and the last stage, which has the "
-        "head, may be without layers"
+        "stages[1].layers: [4, 4] is empty; only the first stage, which has the embedding, the stage with the head and those "
+        "after it may be without layers"
     )
+
+
+@pytest.mark.parametrize(("layers", "head"), [((4, 4, 0), 1), ((4, 0, 0), 1), ((0, 4, 0), 1), ((4, 4, 0), 2)])
+def test_a_stage_that_has_the_head_needs_no_layers_and_neither_do_those_after_it(layers: tuple[int, ...], head: int) -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=layers, head=head)
+    assert [found.ends((stage,)) for stage in range(3)] == [(stage == 0, stage == head) for stage in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "head", "config", "message"),
+    [
+        ((4, 4, 4), 1, {}, "stages[1].head: the head follows all 12 layers; this stage ends with layer 8"),
+        ((4, 0, 0), 0, {}, "stages[0].head: the first stage has the embedding; a later stage has the head"),
+        (
+            (4, 4, 4, 0, 0, 0),
+            3,
+            {"vpp": 2, "schedule": "interleaved", "microbatches": 3},
+            "stages[3].head: a head that is not on the last stage is not modelled with vpp 2",
+        ),
+        (
+            (4, 4, 0),
+            1,
+            {"dp": 2, "zero_stage": 3},
+            "stages[1].head: a head that is not on the last stage is not modelled with zero_stage 3",
+        ),
+    ],
+)
+def test_the_head_follows_all_layers(layers: tuple[int, ...], head: int, config: dict[str, Any], message: str) -> None:
+    machines = fleet(cluster(devices=6))
+    assert refused(lambda: builders.plan(machines, pp=3, layers=layers, head=head, **config)) == message
+
+
+def test_one_stage_has_the_head() -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 4, 0), head=1)
+    twice = (*found.stages[:2], replace(found.stages[2], head=True))
+    assert refused(lambda: replace(found, stages=twice)) == "stages[2].head: stages[1] has the head, and one stage has it"
+
+
+def test_the_first_rank_shares_a_tied_embedding_with_the_rank_of_the_head() -> None:
+    found = builders.plan(fleet(cluster(devices=8)), tp=2, pp=4, layers=(4, 4, 0, 0), head=2)
+    assert [group.ranks for group in embedding_groups(found, found.groups)] == [(0, 4), (1, 5)]
 
 
 def test_the_microbatches_of_all_replicas_make_the_global_batch(plan: Plan) -> None:
@@ -327,7 +388,7 @@ def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
         (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
         (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
+        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, recompute_modules, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
         (lambda d: d["config"].update(recompute="some"), "plan.json:5: config: recompute 'some' is unknown; known: none, selective, full"),
         (lambda d: d["placement"].__setitem__(7, "roce/node0/dev0"), "plan.json:7: placement[7]: roce/node0/dev0 is already the device of rank 4"),
         (lambda d: d["placement"].__setitem__(7, "roce/dev0"), "plan.json:7: placement[7]: 'roce/dev0' is not a device; write for example 'ib/node0/dev3'"),
@@ -359,3 +420,50 @@ def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:
 
 def test_a_missing_plan_file_is_named(tmp_path: Path) -> None:
     assert refused(lambda: planfile.load(tmp_path / "plan.json")) == f"{tmp_path}/plan.json: no such file"
+
+
+def test_a_plan_file_says_which_stage_has_the_head() -> None:
+    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 0), head=1)
+    assert planfile.facts(found)["stages"] == [{"layers": [0, 4]}, {"layers": [4, 4], "head": True}, {"layers": [4, 4]}]
+
+
+@pytest.mark.parametrize(("counts", "written"), [((), None), ((2,), 2), ((1, 0), [1, 0])])
+def test_a_plan_file_says_how_many_layers_are_recomputed(counts: tuple[int, ...], written: int | list[int] | None) -> None:
+    found = builders.plan(fleet(cluster(devices=2)), pp=2, recompute="full", recompute_layers=counts)
+    assert planfile.facts(found)["config"].get("recompute_layers") == written
+    text = json.dumps(planfile.facts(found)["config"])
+    assert config_values(ConfigFacts.model_validate_json(text))["recompute_layers"] == counts
+
+
+def test_a_pipeline_rank_recomputes_what_its_virtual_stages_have() -> None:
+    """Virtual stages 0 to 3 have 3, 1, 2 and 4 layers and recompute 1, 2, 2 and 3 of them at most."""
+    facts = {"vpp": 2, "schedule": "interleaved", "microbatches": 2, "recompute": "full"}
+    found = builders.plan(fleet(cluster(devices=2)), pp=2, layers=(3, 1, 2, 4), recompute_layers=(1, 2, 2, 3), **facts)
+    assert [found.config_of((stage,)).recompute_layers for stage in range(4)] == [(1,), (1,), (2,), (3,)]
+    assert [found.config_of(found.stages_of(rank)).recompute_layers for rank in (0, 1)] == [(3,), (4,)]
+    same = replace(found, config=replace(found.config, recompute_layers=(2,)))
+    assert [same.config_of((stage,)).recompute_layers for stage in range(4)] == [(2,), (1,), (2,), (2,)]
+
+
+def test_a_plan_file_says_which_modules_are_recomputed() -> None:
+    found = builders.plan(fleet(cluster()), recompute="selective", recompute_modules=("mlp", "layernorm"))
+    written = planfile.facts(found)["config"]
+    assert written["recompute_modules"] == ["mlp", "layernorm"]
+    assert config_values(ConfigFacts.model_validate(written))["recompute_modules"] == ("mlp", "layernorm")
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "message"),
+    [
+        ("moe", {}, "config.recompute_modules: moe needs experts, which tiny has not"),
+        ("moe_act", {}, "config.recompute_modules: moe_act needs experts, which tiny has not"),
+        (
+            "mlp",
+            {"experts": 4, "experts_per_token": 2},
+            "config.recompute_modules: mlp is for layers without experts; tiny has experts: moe",
+        ),
+    ],
+)
+def test_modules_that_a_model_has_not_are_refused(module: str, shape: dict[str, Any], message: str) -> None:
+    facts = {"recompute": "selective", "recompute_modules": (module,)}
+    assert refused(lambda: builders.plan(fleet(cluster()), shape=shape, **facts)) == message

@@ -254,3 +254,11 @@ def test_an_explanation_is_a_line_when_printed() -> None:
     """Three ranks that only compute, one that only waits: a mean rank computes three quarters of the step."""
     ranks = (Account(0, 0, 3, (("forward", 2.0),)), Account(1, 3, 1, (("bubble", 2.0),)))
     assert repr(Explanation(2.0, ranks, (), (), ())) == "a step of 2 s, of a mean rank: forward 75.0%, bubble 25.0%"
+
+
+def test_a_stage_after_the_head_only_waits() -> None:
+    plan = builders.plan(fleet(cluster(devices=3)), pp=3, microbatches=4, layers=(2, 2, 0), head=1, recompute="full")
+    found = explain(plan, simulate(plan))
+    last = found.ranks[-1]
+    assert (last.pp_rank, last.of("forward"), last.of("backward"), last.of("recompute")) == (2, 0.0, 0.0, 0.0)
+    assert last.of("bubble") + last.of("optimizer") == pytest.approx(found.step_s)

@@ -1,0 +1,58 @@
+"""Selective recomputation: what the recomputed modules of a layer compute again, and which of the saved bytes they free.
+
+The modules are Megatron-Core's (--recompute-modules, megatron/core/transformer/transformer_config.py):
+
+core_attn   the attention core: an unfused one computes its scores again; a fused one keeps none, so it has nothing to recompute
+layernorm   both norms: their outputs, the inputs of the products after them, are discarded
+moe_act     the activation function of the routed experts: its output, the input of the down projection, is discarded
+mlp         the MLP of a layer without experts, with its collectives: it keeps its input alone
+moe         router, experts and shared experts, with their collectives: they keep their input alone
+"""
+
+from __future__ import annotations
+
+from sim.plan.parallel_config import ParallelConfig
+from sim.units import Bytes
+from sim.workload.kernels import Attention, Kernel
+
+
+def repeated(kernels: tuple[Kernel, ...], config: ParallelConfig) -> tuple[Kernel, ...]:
+    """The kernels of a layer whose forward runs again in its backward."""
+    modules, mlp = config.modules, _mlp(kernels)
+    found: list[Kernel] = []
+    if "core_attn" in modules:
+        found += [kernel for kernel in kernels if isinstance(kernel, Attention)]
+    if "layernorm" in modules:
+        found += [kernel for kernel in kernels if kernel.name == "norm"]
+    if config.repeats_mlp:
+        found += mlp
+    elif "moe_act" in modules:
+        found.append(mlp[-2])
+    return tuple(found)
+
+
+def freed_bytes(kernels: tuple[Kernel, ...], config: ParallelConfig) -> Bytes:
+    """Bytes that a layer does not keep for a microbatch, of what its kernels save; scores of attention are not among them.
+
+    The output of the second norm is the input of the first product of a dense MLP or of the shared experts; routed experts
+    save the tokens that were dispatched to them instead. As input of a recomputed MLP it is kept, unless it is discarded."""
+    modules, mlp = config.modules, _mlp(kernels)
+    ups = [kernel.saved for kernel in mlp if kernel.name == "up"]
+    routed = any(kernel.name == "dispatch" for kernel in mlp)
+    normed = next(kernel.saved for kernel in kernels if kernel.name == "qkv")
+    saved = normed if not routed or len(ups) > 1 else 0.0
+    freed = 0.0
+    if config.repeats_mlp:
+        freed += sum(kernel.saved for kernel in mlp) - normed
+        saved = normed
+    elif "moe_act" in modules:
+        freed += mlp[-1].saved
+    if "layernorm" in modules:
+        freed += normed + saved
+    return freed
+
+
+def _mlp(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels between the second norm and the last residual; those of the routed experts, or the dense MLP, come last."""
+    second = max(index for index, kernel in enumerate(kernels) if kernel.name == "norm")
+    return kernels[second + 1 : -1]
