@@ -34,7 +34,8 @@ class LinkSpec:
     operation. Of the n pieces of a collective a rank sends n - 1, or 2 (n - 1) in an all_reduce, and spends the time of
     `own_piece` pieces on its own one (a copy, in NCCL). `group_bandwidth` lists (least number of devices, wire rate that a
     group of at least so many drives); `pair_bandwidth` is the wire rate between two devices that are joined pair by pair, else
-    0. `interference` slows compute that communication overlaps.
+    0. `interference` slows compute that communication overlaps. `over_host_link` says that the devices have no other wires than
+    their links to the host (PCIe cards), so that traffic inside the node and traffic to NICs share these.
     """
 
     name: str
@@ -48,6 +49,7 @@ class LinkSpec:
     protocols: tuple[Protocol, ...] = ()
     own_piece: float = 0.0
     group_bandwidth: tuple[tuple[int, BytesPerSecond], ...] = ()
+    over_host_link: bool = False
 
     def protocol(self, name: str) -> Protocol:
         """The protocol of that name; if the link has none, one with the link's own overhead and latency."""
