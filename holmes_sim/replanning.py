@@ -63,8 +63,9 @@ class Replanned:
 
     @property
     def hosts(self) -> dict[str, str]:
-        """Host of each node of the new plan."""
-        return {place_text(new): self.before.fleet.cluster(old[0]).host(old[1]) for new, old in self.left.previous.items()}
+        """Host of each node of the new plan; of an NVLink domain all hosts, with commas between them."""
+        fleet = self.before.fleet
+        return {place_text(new): ",".join(fleet.cluster(old[0]).hosts_of(old[1])) for new, old in self.left.previous.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:

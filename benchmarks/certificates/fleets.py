@@ -3,7 +3,7 @@
 A fleet has one to three clusters of one to three nodes with one to four devices, at most ten devices in total. Links inside a
 node may be slower or faster than its NICs. Models have two to six layers with one or several gradient buckets. Other fleets
 are servers with PCIe cards only, with models of up to twelve layers, and so with long pipelines. A third of the fleets have a
-software stack of their own.
+software stack of their own, and in some a cluster has NVLink domains of several nodes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ INSIDE = {
     "mi210": ("infinity-fabric-3", "pcie4"),
 }
 """Device -> possible links inside a node."""
+MESHES = ("nvlink2", "nvlink3-bridge", "nvlink4-bridge", "pcie3", "pcie4", "pcie5", "infinity-fabric-3")
+"""Links of `INSIDE` without a switch between all devices."""
 PCIE_CARDS = ("a100-pcie-40gb", "l40s", "rtx-3090", "rtx-4090")
 ETHERNET = (10, 25, 25, 100)
 RDMA = (100, 200, 400)
@@ -77,6 +79,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     rng = random.Random(seed)
     document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
     document |= _software(random.Random(f"software {seed}"))
+    _join(random.Random(f"domains {seed}"), document["clusters"])
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
     assert topology.workload is not None
     request = Request(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
@@ -96,6 +99,15 @@ def _software(rng: random.Random) -> dict[str, Any]:
     chosen, moved = rng.sample(sorted(drawn), 3), drawn["update_bytes"]
     facts = {"blocking": rng.random() < 0.2, "tp_overlap": moved % 3 == 0, "fused_accumulation": moved % 2 == 0}
     return {"stack": {"name": "drawn", **facts, "fitted": {name: drawn[name] for name in chosen}}}
+
+
+def _join(rng: random.Random, clusters: dict[str, Any]) -> None:
+    """Join nodes of some clusters to NVLink domains, where a switch may be between their devices."""
+    for cluster in clusters.values():
+        nodes, inside = cluster["nodes"], cluster["node"]["intra_node"]
+        if nodes > 1 and rng.random() < 0.4 and inside not in MESHES:
+            hosts = rng.choice([number for number in range(2, nodes + 1) if nodes % number == 0])
+            cluster["nvlink_domain"] = hosts * cluster["node"]["devices"]["count"]
 
 
 def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -149,6 +149,7 @@ def features(request: Request) -> tuple[str, ...]:
         "microbatch size 3 fits": 3 in sizes,
         "microbatch size 5 or 6 fits": bool(sizes & {5, 6}),
         "pinned": bool(str(request.wishes)),
+        "NVLink domains": any(cluster.node.hosts > 1 for cluster in clusters),
         "software stack": request.topology.stack != DEFAULT,
     }
     return tuple(name for name, true in facts.items() if true)

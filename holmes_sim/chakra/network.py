@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
+from holmes_sim.launching.hosts import Host
 from sim.plan.plan import Plan
 from sim.units import GIBI
 
@@ -23,10 +24,10 @@ def unsupported(plan: Plan) -> Iterator[str]:
     if len(clusters) > 1:
         yield f"clusters {', '.join(clusters)} have separate networks"
         return
-    if hosts.per_host(all_hosts) is None or not hosts.in_order(all_hosts):
-        yield "ranks do not fill the hosts one after the other, with the same number on each"
+    if len({_ranks(node) for node in hosts.by_node(all_hosts)}) > 1 or not hosts.in_order(all_hosts):
+        yield "ranks do not fill the nodes one after the other, with the same number on each"
     fabric = all_hosts[0].cluster.fabric
-    if fabric is not None and fabric.oversubscription > 1 and len(all_hosts) > 1:
+    if fabric is not None and fabric.oversubscription > 1 and len(hosts.by_node(all_hosts)) > 1:
         yield f"leaves are oversubscribed {fabric.oversubscription:g} to 1"
     nics = sorted({group.nic for group in plan.groups} - {"intra_node"})
     if len(nics) > 1:
@@ -34,23 +35,28 @@ def unsupported(plan: Plan) -> Iterator[str]:
 
 
 def dimensions(plan: Plan) -> tuple[tuple[int, float, float], ...]:
-    """(NPUs, bytes/s of one NPU, latency in seconds) of each dimension: a switch in each host, and one between hosts if
+    """(NPUs, bytes/s of one NPU, latency in seconds) of each dimension: a switch in each node, and one between nodes if
     several.
 
     The plan must have no `unsupported` reason. Bandwidth is the share of the wire rate that large all_reduces reach.
     """
-    all_hosts = hosts.of_plan(plan)
-    node, here = all_hosts[0].cluster.node, len(all_hosts[0].ranks)
+    nodes = hosts.by_node(hosts.of_plan(plan))
+    node, here = nodes[0][0].cluster.node, _ranks(nodes[0])
     found: list[tuple[int, float, float]] = []
-    if here > 1 or len(all_hosts) == 1:
+    if here > 1 or len(nodes) == 1:
         port = node.intra_node.port_bandwidth(here) if here > 1 else node.intra_node.bandwidth
         found.append((here, port * node.intra_node.efficiency_of("all_reduce"), node.intra_node.latency))
-    if len(all_hosts) > 1:
+    if len(nodes) > 1:
         nic = node.nic(next(group.nic for group in plan.groups if group.nic != "intra_node"))
         assert nic is not None
         share = nic.bandwidth * nic.count * nic.reached("all_reduce") / here
-        found.append((len(all_hosts), share, nic.spec.latency))
+        found.append((len(nodes), share, nic.spec.latency))
     return tuple(found)
+
+
+def _ranks(node: tuple[Host, ...]) -> int:
+    """Number of ranks of a node."""
+    return sum(len(host.ranks) for host in node)
 
 
 def text(found: tuple[tuple[int, float, float], ...]) -> str:

@@ -11,7 +11,7 @@ from sim.hardware.topology import Topology
 def of(topology: Topology) -> Iterator[Change]:
     """One change for each NIC type of each cluster."""
     for cluster in topology.fleet.clusters:
-        for index, nic in enumerate(cluster.node.nics):
+        for index, nic in enumerate(cluster.node.host.nics):
             where = f"clusters.{cluster.name}.node.nics[{index}]"
             unnamed: tuple[tuple[str, object], ...] = ((f"{where}.names", None),) if nic.names else ()
             name = f"{cluster.name}: {2 * nic.count} {nic.kind} NICs a node, not {nic.count}"

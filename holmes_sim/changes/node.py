@@ -1,4 +1,4 @@
-"""Change: a cluster has one more node."""
+"""Change: a cluster has one more node, or one more NVLink domain of nodes."""
 
 from __future__ import annotations
 
@@ -13,5 +13,6 @@ def of(topology: Topology) -> Iterator[Change]:
     for cluster in topology.fleet.clusters:
         where = f"clusters.{cluster.name}"
         unnamed: tuple[tuple[str, object], ...] = ((f"{where}.hosts", None),) if cluster.hosts else ()
-        name = f"{cluster.name}: {cluster.nodes + 1} nodes, not {cluster.nodes}"
-        yield Change(name, (*unnamed, (f"{where}.nodes", cluster.nodes + 1)))
+        more = cluster.num_hosts + cluster.node.hosts
+        name = f"{cluster.name}: {more} nodes, not {cluster.num_hosts}"
+        yield Change(name, (*unnamed, (f"{where}.nodes", more)))

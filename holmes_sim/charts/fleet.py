@@ -92,7 +92,7 @@ Paint: TypeAlias = dict[Device, tuple[int, str]]
 def _totals(topology: Topology) -> str:
     """Totals of the fleet, for the title."""
     fleet = topology.fleet
-    nodes = sum(cluster.nodes for cluster in fleet.clusters)
+    nodes = sum(cluster.num_hosts for cluster in fleet.clusters)
     memory = sum(cluster.devices * cluster.node.device.memory for cluster in fleet.clusters)
     wished = [topology.workload.precision] if topology.workload else ["bf16", "fp16", "fp32"]
     peaks = [dict(cluster.node.device.peak) for cluster in fleet.clusters]
@@ -172,13 +172,13 @@ def _even(count: int, fit: int) -> int:
 
 def _facts(cluster: Cluster) -> tuple[tuple[str, str], ...]:
     """Lines below the nodes of a cluster: (text, colour of the mark before it, or "")."""
-    node = cluster.node
+    node, hosts = cluster.node.host, cluster.node.hosts
     peak = next(((name, rate) for name, rate in node.device.peak if name in ("bf16", "fp16")), node.device.peak[0])
     lines = [(f"{node.device.name} · {size_text(node.device.memory)} · {flops_text(peak[1])} {peak[0]}", "")]
-    lines.append((f"inside a node: {node.intra_node.name} · {bytes_per_second_text(node.intra_node.bandwidth)} per device", ""))
+    lines.append((f"inside a node: {cluster.node.inside} · {bytes_per_second_text(node.intra_node.bandwidth)} per device", ""))
     lines += [(f"{nic.count} × {rate_text(nic.bandwidth)} {nic.kind} per node", NICS.get(nic.kind, DARK)) for nic in node.nics]
     if fabric := cluster.fabric:
-        lines.append((f"{fabric.nodes_per_leaf} nodes per leaf · oversubscription {fabric.oversubscription:g}:1", ""))
+        lines.append((f"{fabric.nodes_per_leaf * hosts} nodes per leaf · oversubscription {fabric.oversubscription:g}:1", ""))
     return tuple(lines)
 
 
@@ -210,7 +210,7 @@ def _draw_box(axes: Axes, box: _Box, top: float, bottom: float, facts_at: float)
     axes.add_patch(_rounded(box.left, top, box.wide, bottom - top, PALE, GREY, 0.1))
     cluster, x = box.cluster, box.left + 0.2
     axes.text(x, top + 0.25, cluster.name, fontsize=13, fontweight="bold", va="center")
-    words = f"{_count(cluster.nodes, 'node')} × {_count(cluster.node.count, 'device')} = {cluster.devices:,}"
+    words = f"{_count(cluster.num_hosts, 'node')} × {_count(cluster.node.host.count, 'device')} = {cluster.devices:,}"
     axes.text(x, top + 0.53, words, fontsize=10, va="center", color=DARK)
     for index, (text, mark) in enumerate(box.facts):
         y = facts_at + 0.1 + 0.26 * index

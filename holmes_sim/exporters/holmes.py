@@ -84,13 +84,13 @@ def unsupported(plan: Plan) -> Iterator[str]:
 
 def _unsupported_placement(plan: Plan) -> Iterator[str]:
     all_hosts = hosts.of_plan(plan)
-    odd = next((host for host in all_hosts if len(host.ranks) != host.cluster.node.count), None)
+    odd = next((host for host in all_hosts if len(host.ranks) != host.cluster.node.host.count), None)
     if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:
         yield "placement of ranks: its local rank is rank modulo devices of a host; equal hosts, each with consecutive ranks"
     elif odd is not None:
         yield (
-            f"placement on {len(odd.ranks)} of {odd.cluster.node.count} devices of {odd.name}: its local rank is rank modulo "
-            "devices of a host; whole hosts"
+            f"placement on {len(odd.ranks)} of {odd.cluster.node.host.count} devices of {odd.name}: its local rank is rank "
+            "modulo devices of a host; whole hosts"
         )
     silent = next((host for host in all_hosts if all(nic.spec.rdma for nic in host.cluster.node.nics)), None)
     if silent is not None:

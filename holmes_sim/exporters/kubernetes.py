@@ -169,7 +169,7 @@ def _jobset(plan: Plan, jobs: list[Job]) -> str:
 
 
 def _replicated(plan: Plan, job: Job) -> str:
-    node = job.hosts[0].cluster.node
+    node = job.hosts[0].cluster.node.host
     own = {
         "HOLMES_HOSTS": " ".join(host.name for host in job.hosts),
         "HOLMES_FIRST": str(job.first),
@@ -247,8 +247,8 @@ def _assumed(jobs: list[Job]) -> Iterator[str]:
     clusters = {job.hosts[0].cluster.name: job for job in jobs}
     for name, job in clusters.items():
         if not job.is_named:
-            leaf = "; the leaf switch of a node is not constrained" if job.hosts[0].cluster.fabric else ""
-            yield f"Nodes of {name} have the label `{CLUSTER}: {name}`, and each can be any of its hosts{leaf}."
+            unkept = hosts.unconstrained(job.hosts[0].cluster)
+            yield f"Nodes of {name} have the label `{CLUSTER}: {name}`, and each can be any of its hosts{unkept}."
     vendors = sorted({job.hosts[0].cluster.node.device.vendor for job in jobs})
     if len(vendors) > 1:
         both = " and ".join(vendors)

@@ -65,7 +65,7 @@ def _components(plan: Plan) -> list[tuple[Host, ...]]:
 
 def _size(component: tuple[Host, ...]) -> str:
     """Options that job and step share. GRES are requested for NVIDIA and AMD only; other vendors have site-specific names."""
-    node = component[0].cluster.node
+    node = component[0].cluster.node.host
     devices = f" --gpus-per-node={node.count}" if _has_gpus(component) else ""
     return f"--nodes={len(component)} --ntasks-per-node=1{devices}"
 
@@ -140,8 +140,8 @@ def _assumed(components: list[tuple[Host, ...]]) -> Iterator[str]:
     for component in components:
         cluster = component[0].cluster
         if not cluster.hosts:
-            leaf = "; the leaf switch of a node is not constrained" if cluster.fabric else ""
-            yield f"Nodes of {cluster.name} have Slurm's feature `{cluster.name}`, and each can be any of its hosts{leaf}."
+            name, unkept = cluster.name, hosts.unconstrained(cluster)
+            yield f"Nodes of {name} have Slurm's feature `{name}`, and each can be any of its hosts{unkept}."
         if not _has_gpus(component):
             yield (
                 f"Nodes of {cluster.name} are taken whole (--exclusive); what Slurm calls their devices is the site's own: "

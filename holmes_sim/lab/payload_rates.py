@@ -131,5 +131,5 @@ def _wired(cluster: Cluster, payload: PayloadRates, has_latency: bool) -> Cluste
             )
             nic = replace(nic, spec=replace(spec, interference=0.0))
         nics.append(nic)
-    inside = replace(cluster.node.intra_node, interference=0.0)
+    inside = replace(cluster.node.intra_node, interference=0.0, over_host_link=False)
     return replace(cluster, node=replace(cluster.node, intra_node=inside, nics=tuple(nics)))

@@ -21,6 +21,8 @@ from sim.plan.plan import Plan
 
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
 """Vendor -> the variable that lists the devices visible to a process."""
+DOMAIN = "NCCL 2.25.2 or later joins them where the IMEX service runs on all of them (NCCL_MNNVL_ENABLE is not set)"
+"""What NVLink between hosts needs (docs.nvidia.com, multi-node NVLink systems: tuning guide, page NCCL, and user guide)."""
 
 
 class Environments:
@@ -34,15 +36,16 @@ class Environments:
                 self._kinds[rank].add(group.nic)
         firsts: dict[tuple[str, int], tuple[int, Device]] = {}
         for rank, device in enumerate(plan.placement):
-            firsts.setdefault((device.cluster, device.node), (rank, device))
-        self._nodes: dict[str, list[tuple[int, Device]]] = {}  # cluster -> first rank of each node, and its device
+            host, _ = plan.fleet.cluster(device.cluster).on_host(device)
+            firsts.setdefault((device.cluster, host), (rank, device))
+        self._hosts: dict[str, list[tuple[int, Device]]] = {}  # cluster -> first rank of each host, and its device
         for (cluster, _), first in firsts.items():
-            self._nodes.setdefault(cluster, []).append(first)
+            self._hosts.setdefault(cluster, []).append(first)
 
     def of_host(self, host: Host) -> dict[str, str]:
         """Variables of a host, in a fixed order: visible devices, RDMA devices of the plan's groups, interfaces for sockets."""
         found: dict[str, str] = {}
-        node = host.cluster.node
+        node = host.cluster.node.host
         if not host.is_whole and node.device.vendor in VISIBLE:
             found[VISIBLE[node.device.vendor]] = ",".join(map(str, host.devices))
         kinds = self.open_kinds(host)
@@ -68,15 +71,18 @@ class Environments:
     def open_kinds(self, host: Host) -> tuple[str, ...]:
         """Types of the RDMA NICs that NCCL may use on a host: those of the plan's groups. Without such groups: the type with
         the highest bandwidth that joins the host to another host of the plan, because a framework builds groups that the plan
-        does not list. That is a single type, because NCCL does not join two types."""
+        does not list, and a domain may lack its NVLink. That is a single type, because NCCL does not join two types."""
         return self.rdma_kinds(host) or self._shared(host)
 
     def _shared(self, host: Host) -> tuple[str, ...]:
         mine = host.ranks
-        here = next(device for rank, device in self._nodes[host.cluster.name] if rank in mine)
-        others = (next((first for first in nodes if first[0] not in mine), None) for nodes in self._nodes.values())
+        here = next(device for rank, device in self._hosts[host.cluster.name] if rank in mine)
+        others = (next((first for first in firsts if first[0] not in mine), None) for firsts in self._hosts.values())
         found: list[Nic] = []
         for _, other in sorted((first for first in others if first is not None), key=lambda first: first[0]):
+            if (here.cluster, here.node) == (other.cluster, other.node):
+                found += [nic for nic in host.cluster.node.nics if nic.spec.rdma]
+                continue
             with contextlib.suppress(NoRoute):
                 kind, transport = common_transport(self.fleet, (here, other))
                 found += [nic for nic in host.cluster.node.nics if nic.kind == kind and transport == "rdma"]
@@ -122,4 +128,7 @@ def assumed(plan: Plan) -> tuple[str, ...]:
     used = {kind for host in hosts.of_plan(plan) for kind in environments.rdma_kinds(host)}
     for kind in sorted(used - set(VERBS)):
         lines.append(f"NCCL reaches {kind} by a plug-in, which must be installed and is chosen by NCCL itself.")
+    joined = [c.name for c in clusters if c.node.hosts > 1]
+    if joined:
+        lines.append(f"The hosts of {', '.join(joined)} form NVLink domains: {DOMAIN}.")
     return tuple(lines)

@@ -1,6 +1,7 @@
 """The hosts of a plan, in the order in which launchers must number them.
 
-The name of a host comes from the topology (`clusters.X.hosts`), otherwise it is of the form `ib-node0`. Hosts are numbered by
+The name of a host comes from the topology (`clusters.X.hosts`), otherwise it is of the form `ib-node0`. A node of a plan is one
+host, or several in an NVLink domain. Hosts are numbered by
 their lowest rank. Where ranks of a host are not consecutive, the shim (`holmes_launch.py`) or a rank file assigns ranks.
 """
 
@@ -14,7 +15,7 @@ from sim.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: name, node in the plan (`ib/node0`), its ranks and the device index of each.
+    """A host: name, node in the plan (`ib/node0`), its ranks and the index of each one's device on the host.
 
     Ranks are in the order of their devices, so that the position of a rank is its local rank.
     """
@@ -27,7 +28,7 @@ class Host:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the plan uses the first devices of the node without a gap, so that local rank and device index are equal."""
+        """Whether the plan uses the first devices of the host without a gap, so that local rank and device index are equal."""
         return self.devices == tuple(range(len(self.devices)))
 
 
@@ -35,13 +36,22 @@ def of_plan(plan: Plan) -> tuple[Host, ...]:
     """The hosts that have ranks, by lowest rank."""
     seats: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for rank, device in enumerate(plan.placement):
-        seats.setdefault((device.cluster, device.node), []).append((device.index, rank))
+        number, index = plan.fleet.cluster(device.cluster).on_host(device)
+        seats.setdefault((device.cluster, number), []).append((index, rank))
     found = []
-    for (name, node), pairs in seats.items():
+    for (name, number), pairs in seats.items():
         cluster = plan.fleet.cluster(name)
         devices, ranks = zip(*sorted(pairs), strict=True)
-        found.append(Host(cluster.host(node), f"{name}/node{node}", cluster, ranks, devices))
+        found.append(Host(cluster.host(number), f"{name}/node{number // cluster.node.hosts}", cluster, ranks, devices))
     return tuple(found)
+
+
+def by_node(hosts: tuple[Host, ...]) -> tuple[tuple[Host, ...], ...]:
+    """Hosts grouped by node, in order: several in an NVLink domain."""
+    nodes: dict[str, list[Host]] = {}
+    for host in hosts:
+        nodes.setdefault(host.node, []).append(host)
+    return tuple(tuple(own) for own in nodes.values())
 
 
 def in_order(hosts: tuple[Host, ...]) -> bool:
@@ -56,6 +66,12 @@ def per_host(hosts: tuple[Host, ...]) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
+def unconstrained(cluster: Cluster) -> str:
+    """Words on what a scheduler that chooses any hosts of a cluster does not keep: NVLink domains and leaf switches."""
+    facts = ["NVLink domain"] * (cluster.node.hosts > 1) + ["leaf switch"] * (cluster.fabric is not None)
+    return "".join(f"; the {fact} of a node is not constrained" for fact in facts)
+
+
 def interfaces(nic: Nic) -> tuple[str, ...]:
     """Interface names of a NIC type on a host: from the topology, otherwise mlx5_0 ... for RDMA and eth0 ... for Ethernet."""
     return nic.names or tuple(f"{'mlx5_' if nic.spec.rdma else 'eth'}{index}" for index in range(nic.count))
@@ -68,9 +84,10 @@ def assumed(plan: Plan) -> tuple[str, ...]:
         cluster = plan.fleet.cluster(name)
         if not cluster.hosts:
             lines.append(
-                f"Hosts of {name} are called {name}-node0, {name}-node1 ...: say `clusters.{name}.hosts` in the topology."
+                f"Hosts of {name} are called {cluster.host(0)}, {cluster.host(1)} ...: "
+                f"say `clusters.{name}.hosts` in the topology."
             )
-        for nic in cluster.node.nics:
+        for nic in cluster.node.host.nics:
             if not nic.names:
                 taken = ", ".join(interfaces(nic))
                 lines.append(f"{nic.kind} NICs of {name} are called {taken}: say `names` of that NIC in the topology.")

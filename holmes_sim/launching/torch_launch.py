@@ -121,13 +121,13 @@ def _open(environments: Environments, host: Host, fabrics: dict[str, dict[str, f
 
 
 def fabrics_of(plan: Plan) -> dict[str, dict[str, float]]:
-    """Cluster -> its RDMA fabrics by name (`infiniband-0`), with the bytes per second of a node's NICs there. Clusters that a
+    """Cluster -> its RDMA fabrics by name (`infiniband-0`), with the bytes per second of a host's NICs there. Clusters that a
     trunk joins are on the same fabric."""
     known: dict[str, list[Cluster]] = {}
     found: dict[str, dict[str, float]] = {}
     for cluster in plan.fleet.clusters:
         found[cluster.name] = {}
-        for nic in (nic for nic in cluster.node.nics if nic.spec.rdma):
+        for nic in (nic for nic in cluster.node.host.nics if nic.spec.rdma):
             first = known.setdefault(nic.kind, [])
             paths = (trunk_path(plan.fleet, other.name, cluster.name, nic.kind) for other in first)
             index = next((index for index, path in enumerate(paths) if path is not None), len(first))

@@ -20,10 +20,10 @@ def topology(shown: Topology) -> Group:
     """Tables of a topology: clusters, links between clusters, workload."""
     clusters = grid("Clusters", "cluster", "nodes", "device", "each", "memory", "interconnect", "NICs")
     for cluster in shown.fleet.clusters:
-        nics = "\n".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.nics) or "-"
+        nics = "\n".join(f"{nic.count} x {rate_text(nic.bandwidth)} {nic.kind}" for nic in cluster.node.host.nics) or "-"
         clusters.add_row(
-            cluster.name, str(cluster.nodes), cluster.node.device.name, str(cluster.node.count),
-            size_text(cluster.node.device.memory), cluster.node.intra_node.name, nics,
+            cluster.name, str(cluster.num_hosts), cluster.node.device.name, str(cluster.node.host.count),
+            size_text(cluster.node.device.memory), cluster.node.inside, nics,
         )  # fmt: skip
     parts: list[Text | Table] = [Text(f"{shown.name}: {shown.fleet.devices} devices", style=STYLE)]
     parts += [Text(shown.source)] if shown.source else []
@@ -90,7 +90,7 @@ def topologies(shown: Iterable[tuple[str, Topology]]) -> Table:
     table = grid("Topologies", "name", "devices", "cluster", "device", "layout")
     table.columns[2].header, table.columns[4].header = "nodes x devices", "workload"
     for name, one in shown:
-        each = [f"{c.name} {c.nodes} x {c.node.count}" for c in one.fleet.clusters]
+        each = [f"{c.name} {c.num_hosts} x {c.node.host.count}" for c in one.fleet.clusters]
         clusters = ", ".join(each) if len(each) <= NAMED_CLUSTERS else f"{len(each)} clusters"
         kinds = "\n".join(dict.fromkeys(c.node.device.name for c in one.fleet.clusters))
         workload = f"{one.workload.model.name}, batch {one.workload.global_batch_size}" if one.workload else "-"

@@ -25,7 +25,7 @@ from holmes_sim.torch_backend.backends import WORLD
 from holmes_sim.torch_backend.emulated_worker import EmulatedWorker
 from holmes_sim.torch_backend.executor import Executor
 from holmes_sim.torch_backend.recorder import Event, Recorder, spans
-from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOptions, node_of
+from holmes_sim.torch_backend.run_options import COMPUTE, DEVICES, HOST, RunOptions, host_of, node_of
 from holmes_sim.torch_backend.training_worker import TrainingWorker
 from holmes_sim.torch_backend.watchdog import Watchdog
 from sim.engine import timeline
@@ -119,11 +119,11 @@ def _store(launch: LaunchInfo, within: Seconds) -> dist.Store:
 
 
 def _check_hosts(plan: Plan, launch: LaunchInfo, store: dist.Store) -> None:
-    """Check that ranks of one node run on one host and ranks of other nodes elsewhere. Skipped for a local launch."""
+    """Check that ranks of one host of the plan run on one host and other ranks elsewhere. Skipped for a local launch."""
     if os.environ.get(HOST) is not None:
         return
     own = socket.gethostname()
-    node = node_of(plan, launch.rank)
+    node = host_of(plan, launch.rank)
     first = store.compare_set(f"host/{own}", "", node).decode()
     if first != node:
         raise HolmesError(

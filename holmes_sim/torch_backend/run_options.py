@@ -51,3 +51,10 @@ def node_of(plan: Plan, rank: int) -> str:
     """Name of the node of a rank, for example `ib/node0`."""
     device = plan.placement[rank]
     return f"{device.cluster}/node{device.node}"
+
+
+def host_of(plan: Plan, rank: int) -> str:
+    """Name of the host of a rank: its node, and its number in the node if that is an NVLink domain of several hosts."""
+    cluster = plan.fleet.cluster(plan.placement[rank].cluster)
+    number, _ = cluster.on_host(plan.placement[rank])
+    return node_of(plan, rank) + (f"/host{number % cluster.node.hosts}" if cluster.node.hosts > 1 else "")

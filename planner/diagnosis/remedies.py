@@ -138,9 +138,10 @@ def _others(request: Request, name: str) -> list[Any]:
 
 
 def _nodes(request: Request) -> Remedy | None:
-    """The remedy with the fewest additional nodes of one cluster."""
+    """The remedy with the fewest additional nodes of one cluster; whole NVLink domains of nodes where it has these."""
     number, cluster = _fewest(request, _with_nodes, MOST_NODES)
-    words = f"{number} more {'nodes' if number > 1 else 'node'} in cluster {cluster.name}"
+    more = number * cluster.node.hosts
+    words = f"{more} more {'nodes' if more > 1 else 'node'} in cluster {cluster.name}"
     return Remedy(words, _with_nodes(request, cluster, number)) if number else None
 
 

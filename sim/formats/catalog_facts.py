@@ -188,7 +188,8 @@ class GroupRate(StrictModel):
 class LinkFacts(NicTypeFacts):
     """An interconnect inside a node. `bandwidth`: rate of a device's port in one direction; `pair_bandwidth`: rate between two
     devices, if wires join each pair instead of a switch; `group_bandwidth`: rates by the number of devices of a group, if they
-    depend on it in another way. `sim.hardware.link_spec.LinkSpec` explains `own_piece`."""
+    depend on it in another way; `over_host_link`: the wires are the links of the devices to the host, as for PCIe cards, and
+    carry the traffic to NICs too. `sim.hardware.link_spec.LinkSpec` explains `own_piece`."""
 
     name: str = "interconnect"
     rdma: Flag = True
@@ -196,6 +197,7 @@ class LinkFacts(NicTypeFacts):
     pair_bandwidth: Rate | None = None
     group_bandwidth: list[GroupRate] = Field([])
     own_piece: Fraction = 0.0
+    over_host_link: Flag = False
 
     def isolated(self) -> LinkSpec:
         """The interconnect at the rates measured in isolation."""
@@ -204,6 +206,7 @@ class LinkFacts(NicTypeFacts):
             bandwidth=self.bandwidth,
             pair_bandwidth=self.pair_bandwidth or 0.0,
             own_piece=self.own_piece,
+            over_host_link=self.over_host_link,
             group_bandwidth=tuple((group.devices, group.bandwidth) for group in self.group_bandwidth),
         )
 

@@ -54,23 +54,32 @@ def place_text(node: Place) -> str:
 
 
 def parse_node(fleet: Fleet, text: str) -> Place:
-    """The node of a text `ib/node3` or of a host name. Raises OptionError."""
+    """The node of a text `ib/node3` or of a host name. Raises OptionError, also for one host of an NVLink domain."""
     for cluster in fleet.clusters:
         for node in range(cluster.nodes):
-            if text in (place_text((cluster.name, node)), cluster.host(node)):
+            place, own = place_text((cluster.name, node)), cluster.hosts_of(node)
+            if text == place or own == (text,):
                 return cluster.name, node
+            if text in own:
+                raise OptionError(
+                    f"--lost {text}: this host is in the NVLink domain {place} of {len(own)} hosts, and all domains of a "
+                    f"cluster are equal; lose the whole domain ({place}), or write a topology of smaller domains"
+                )
     match = _NODE.fullmatch(text)
     names = [cluster.name for cluster in fleet.clusters]
     if match is not None and match[1] in names:
         raise OptionError(f"--lost {text}: cluster {match[1]} has nodes {_node_numbers(fleet.cluster(match[1]))}")
-    hosts = [cluster.host(node) for cluster in fleet.clusters for node in range(cluster.nodes)]
+    hosts = [cluster.host(number) for cluster in fleet.clusters for number in range(cluster.num_hosts)]
     near = suggestion(match[1], names) if match is not None else suggestion(text, hosts)
     raise OptionError(f"--lost {text!r} is neither a node such as {names[0]}/node0 nor a host of {fleet.name}{near}")
 
 
 def _node_numbers(cluster: Cluster) -> str:
-    last = cluster.nodes - 1
-    return f"0 to {last} (hosts {cluster.host(0)} to {cluster.host(last)})" if last else f"0 (host {cluster.host(0)})"
+    last, hosts = cluster.nodes - 1, cluster.num_hosts
+    numbers = f"0 to {last}" if last else "0"
+    return f"{numbers} (" + (
+        f"hosts {cluster.host(0)} to {cluster.host(hosts - 1)})" if hosts > 1 else f"host {cluster.host(0)})"
+    )
 
 
 def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
@@ -88,7 +97,7 @@ def without(topology: Topology, lost: Iterable[Place]) -> Surviving:
             movers = iter([node for node in left if node >= len(left)])
             numbers = [next(movers) if node < 0 else node for node in numbers]
             previous |= {(name, new): (name, old) for new, old in enumerate(numbers)}
-            topology = _with_hosts(topology, name, [cluster.host(old) for old in numbers])
+            topology = _with_hosts(topology, name, [host for old in numbers for host in cluster.hosts_of(old)])
         else:
             previous |= {(name, node): (name, node) for node in left}
     return Surviving(topology, previous)

@@ -130,8 +130,10 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
         device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
     nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price) for nic in node.nics)
-    fabric = Fabric(facts.fabric.nodes_per_leaf, facts.fabric.oversubscription) if facts.fabric else None
-    return Cluster(name, facts.nodes, Node(device, node.devices.count, intra, nics), fabric, tuple(facts.hosts))
+    hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
+    fabric = Fabric(facts.fabric.nodes_per_leaf // hosts, facts.fabric.oversubscription) if facts.fabric else None
+    joined = Node(device, node.devices.count, intra, nics).joined(hosts)
+    return Cluster(name, facts.nodes // hosts, joined, fabric, tuple(facts.hosts))
 
 
 def _nic_type(facts: NicFacts) -> LinkSpec:
@@ -186,9 +188,34 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPat
         yield from _unknown("nics", path, kind)
         if kind in types[:index]:
             yield path, f"NIC type {kind!r} is listed twice; write it once with its count"
-    nodes = cluster.get("nodes")
-    if isinstance(nodes, int) and nodes > 1 and node and not types:
+    nodes, count = cluster.get("nodes"), _mapping(node.get("devices")).get("count")
+    domain = cluster.get("nvlink_domain", count)
+    if isinstance(nodes, int) and nodes > 1 and node and not types and domain != nodes * (count or 0):
         yield (*at, "node"), f"{nodes} nodes without NICs cannot communicate; give nics"
+    if isinstance(nodes, int) and isinstance(count, int) and isinstance(domain, int) and min(nodes, count, domain) > 0:
+        for key, fault in _domain_faults(cluster, nodes, count, domain):
+            yield (*at, *key), fault
+
+
+def _domain_faults(cluster: dict[Any, Any], nodes: int, count: int, domain: int) -> Iterator[tuple[KeyPath, str]]:
+    """Faults of an NVLink domain of `domain` devices: it must be whole nodes below one leaf, joined by a switch."""
+    hosts = domain // count
+    leaf = _mapping(cluster.get("fabric")).get("nodes_per_leaf")
+    if domain % count:
+        yield ("nvlink_domain",), f"{domain} devices are not whole nodes of {count} devices; write a multiple of {count}"
+    elif nodes % hosts:
+        yield (
+            ("nvlink_domain",),
+            f"{nodes} nodes are not whole domains of {hosts} nodes ({domain} devices); write another cluster for the rest",
+        )
+    elif isinstance(leaf, int) and leaf % hosts:
+        where: KeyPath = ("fabric", "nodes_per_leaf")
+        yield where, f"{leaf} nodes are not whole NVLink domains of {hosts} nodes; write a multiple of {hosts}"
+    inside = _mapping(cluster.get("node")).get("intra_node")
+    if isinstance(inside, str):
+        inside = catalog.document("links", inside).value if inside in catalog.names("links") else {}
+    if hosts > 1 and any(key in _mapping(inside) for key in ("pair_bandwidth", "group_bandwidth")):
+        yield ("nvlink_domain",), "intra_node has no switch between all devices, only inside a node; use a link such as nvlink5"
 
 
 def _unknown(folder: str, path: KeyPath, name: object) -> Iterator[tuple[KeyPath, str]]:

@@ -80,11 +80,15 @@ class FabricFacts(StrictModel):
 
 
 class ClusterFacts(StrictModel):
-    """Equal nodes under one fabric for each NIC type. `hosts`: host names for launches; `gpu[001-004]` means four hosts."""
+    """Equal nodes under one fabric for each NIC type. `hosts`: host names for launches; `gpu[001-004]` means four hosts.
+
+    `nvlink_domain`: number of devices that the interconnect joins across nodes: 72 in a rack of GB200 or GB300 NVL72, which has
+    18 nodes of 4 devices. A cluster has whole domains only, of consecutive nodes."""
 
     nodes: Count
     hosts: HostNames = Field([], description="host names in the order of the nodes")
     node: NodeFacts
+    nvlink_domain: Count | None = Field(None, description="devices that the interconnect joins; default: those of a node")
     fabric: FabricFacts | None = None
 
     @model_validator(mode="after")

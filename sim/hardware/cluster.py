@@ -1,13 +1,14 @@
 """The machines of a topology: NICs, nodes, clusters of identical nodes, trunks between clusters, and the fleet of them all.
 
 A fleet is a set of clusters. A cluster is a number of identical nodes under one fabric per NIC type; only `trunks` join
-clusters. All classes are immutable values; `sim.network.sharing` simulates the traffic.
+clusters. A node is what one interconnect joins: a host, or several hosts in an NVLink domain. All classes are immutable values;
+`sim.network.sharing` simulates the traffic.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sim.errors import PlanError
 from sim.hardware.device_spec import DeviceSpec
@@ -42,12 +43,37 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One host: `count` equal devices, the interconnect between them, and its NICs."""
+    """`count` equal devices, the interconnect between them, and their NICs: a host, or an NVLink domain of several `hosts`.
+
+    NCCL also treats an NVLink domain over several hosts as one node: it fuses the topologies of these hosts (NVIDIA/nccl,
+    src/graph/topo.cc, ncclTopoGetSystem)."""
 
     device: DeviceSpec
     count: int
     intra_node: LinkSpec
     nics: tuple[Nic, ...]
+    hosts: int = 1
+
+    @property
+    def host(self) -> Node:
+        """One host of the node as a node of its own, with its devices and NICs."""
+        if self.hosts == 1:
+            return self
+        nics = tuple(replace(nic, count=nic.count // self.hosts) for nic in self.nics)
+        return replace(self, count=self.count // self.hosts, nics=nics, hosts=1)
+
+    @property
+    def inside(self) -> str:
+        """Text of the interconnect: its name, and the devices that it joins if these are on several hosts."""
+        return self.intra_node.name + (f", domains of {self.count}" if self.hosts > 1 else "")
+
+    def joined(self, hosts: int) -> Node:
+        """The NVLink domain of several hosts that are each like this node.
+
+        Devices and NICs are numbered host by host, so that each device is near to NICs of its own host
+        (`sim.network.paths.near_nics`)."""
+        nics = tuple(replace(nic, count=nic.count * hosts) for nic in self.nics)
+        return replace(self, count=self.count * hosts, nics=nics, hosts=self.hosts * hosts)
 
     def nic(self, kind: str) -> Nic | None:
         """The NICs of a type; None if the node has none."""
@@ -64,7 +90,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Identical nodes under one fabric per NIC type; `hosts` are their host names, which only launches use."""
+    """Identical nodes under one fabric per NIC type; `hosts` are the names of their hosts, which only launches use."""
 
     name: str
     nodes: int
@@ -77,9 +103,26 @@ class Cluster:
         """Number of devices in the cluster."""
         return self.nodes * self.node.count
 
-    def host(self, node: int) -> str:
-        """Host name of a node: as given in the topology, else `<cluster>-node<number>`."""
-        return self.hosts[node] if self.hosts else f"{self.name}-node{node}"
+    @property
+    def num_hosts(self) -> int:
+        """Number of hosts in the cluster: of nodes, unless these are NVLink domains."""
+        return self.nodes * self.node.hosts
+
+    def host(self, number: int) -> str:
+        """Name of a host: as given in the topology, else `<cluster>-node<number>` or, in a domain, `<cluster>-node0-host3`."""
+        if self.hosts:
+            return self.hosts[number]
+        node, host = divmod(number, self.node.hosts)
+        return f"{self.name}-node{node}" + (f"-host{host}" if self.node.hosts > 1 else "")
+
+    def hosts_of(self, node: int) -> tuple[str, ...]:
+        """Names of the hosts of a node."""
+        return tuple(self.host(node * self.node.hosts + index) for index in range(self.node.hosts))
+
+    def on_host(self, device: Device) -> tuple[int, int]:
+        """(number of a device's host in the cluster, index of the device on that host)."""
+        host, index = divmod(device.index, self.node.count // self.node.hosts)
+        return device.node * self.node.hosts + host, index
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,11 @@ class LinkSpec:
     operation. Of the n pieces of a collective a rank sends n - 1, or 2 (n - 1) in an all_reduce, and spends the time of
     `own_piece` pieces on its own one (a copy, in NCCL). `group_bandwidth` lists (least number of devices, wire rate that a
     group of at least so many drives); `pair_bandwidth` is the wire rate between two devices that are joined pair by pair, else
-    0. `interference` slows compute that communication overlaps. Of a NIC type, `gap` is the least time between two messages of
-    a rank to different peers (the gap of the LogP model), and `host_limit` the rate that software on the host reaches over one
-    NIC, however fast its wire is; 0: no limit. `delay` is added to `latency`, except in collectives of gradients and
-    parameters, which are queued one behind the other.
+    0. `interference` slows compute that communication overlaps. `over_host_link` says that the devices have no other wires than
+    their links to the host (PCIe cards), so that traffic inside the node and traffic to NICs share these. Of a NIC type, `gap`
+    is the least time between two messages of a rank to different peers (the gap of the LogP model), and `host_limit` the rate
+    that software on the host reaches over one NIC, however fast its wire is; 0: no limit. `delay` is added to `latency`, except
+    in collectives of gradients and parameters, which are queued one behind the other.
     """
 
     name: str
@@ -58,6 +59,7 @@ class LinkSpec:
     gap: Seconds = 0.0
     host_limit: BytesPerSecond = 0.0
     delay: Seconds = 0.0
+    over_host_link: bool = False
 
     def protocol(self, name: str) -> Protocol:
         """The protocol of that name; if the link has none, one with the link's own overhead and latency."""

@@ -27,7 +27,7 @@ class Topology:
     stack: Stack = DEFAULT
 
     def __repr__(self) -> str:
-        nodes = ", ".join(f"{c.name} {c.nodes} x {c.node.count} {c.node.device.name}" for c in self.fleet.clusters)
+        nodes = ", ".join(f"{c.name} {c.num_hosts} x {c.node.host.count} {c.node.device.name}" for c in self.fleet.clusters)
         work = self.workload
         work_text = (
             f"; {work.model.name}, batch {work.global_batch_size} x {work.seq_len} tokens {work.precision}" if work else ""
@@ -40,11 +40,11 @@ class Topology:
             [
                 {
                     "cluster": cluster.name,
-                    "nodes": cluster.nodes,
-                    "devices of a node": f"{cluster.node.count} x {cluster.node.device.name}",
-                    "inside": cluster.node.intra_node.name,
+                    "nodes": cluster.num_hosts,
+                    "devices of a node": f"{cluster.node.host.count} x {cluster.node.device.name}",
+                    "inside": cluster.node.inside,
                     "NICs of a node": ", ".join(
-                        f"{nic.count} x {nic.kind} {rate_text(nic.bandwidth)}" for nic in cluster.node.nics
+                        f"{nic.count} x {nic.kind} {rate_text(nic.bandwidth)}" for nic in cluster.node.host.nics
                     ),
                 }
                 for cluster in self.fleet.clusters

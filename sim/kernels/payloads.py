@@ -7,6 +7,7 @@ layers, and whether it holds the input embedding or the head.
 from __future__ import annotations
 
 from sim.kernels import memory
+from sim.kernels.recomputation import stops_early
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes
 from sim.workload.workload import Workload
@@ -59,7 +60,7 @@ def tensor_collectives(
     exposed = 1 / config.tp if config.tp_overlap else 1.0
     once, mlp = (layers + again for again in _repeated(config, layers, backward))
     rounds = once + mlp
-    left_out = config.recomputed(layers) if backward and config.stops_early(workload.model.experts > 0) else 0
+    left_out = config.recomputed(layers) if backward and stops_early(workload, config) else 0
     ends = int(first and not backward) + int(last and backward)
     if not config.sequence_parallel:
         return (("all_reduce", payload, float(rounds + ends - left_out)),)

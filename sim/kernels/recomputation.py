@@ -1,4 +1,4 @@
-"""Selective recomputation: what the recomputed modules of a layer compute again, and which of the saved bytes they free.
+"""Recomputation: where that of a whole layer ends; what the recomputed modules of a layer compute again, and the bytes they free.
 
 The modules are Megatron-Core's (--recompute-modules, megatron/core/transformer/transformer_config.py):
 
@@ -14,6 +14,14 @@ from __future__ import annotations
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.kernels import Attention, Kernel
+from sim.workload.workload import Workload
+
+
+def stops_early(workload: Workload, config: ParallelConfig) -> bool:
+    """Whether full recomputation of a layer ends when the backward has all values that it needs: before the last product and
+    the residual sum (`ParallelConfig.early_stop`). The results of experts are weighted after their last product, so layers with
+    experts are recomputed whole."""
+    return config.early_stop and config.recompute == "full" and not workload.model.experts
 
 
 def repeated(kernels: tuple[Kernel, ...], config: ParallelConfig) -> tuple[Kernel, ...]:

@@ -3,8 +3,8 @@
 A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
 weight is 1 / efficiency of the link for the operation, divided by the number of NICs where several carry the flow together.
 Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
-cluster, node, device, direction) between a device and the NICs, ("nic", cluster, node, type, index, direction), ("leaf",
-cluster, type, leaf, direction), ("trunk", a, b, type, "out").
+cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("nic", cluster, node,
+type, index, direction), ("leaf", cluster, type, leaf, direction), ("trunk", a, b, type, "out").
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
 with several members on a node uses the NICs near to any of them, as NCCL's channels do.
@@ -141,7 +141,7 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     """The path between devices on the first equivalent nodes."""
     nic, operation, protocol = traffic.nic, traffic.operation, traffic.protocol
     if (source.device.cluster, source.device.node) == (target.device.cluster, target.device.node):
-        return _inside(fleet.cluster(source.device.cluster).node.intra_node, source.device, target.device, traffic)
+        return _inside(fleet.cluster(source.device.cluster).node.intra_node, source, target, traffic)
     here, there = nic_of(fleet, source.device, nic), nic_of(fleet, target.device, nic)
     latency = max(end.spec.protocol(protocol).latency for end in (here, there))
     overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
@@ -177,11 +177,13 @@ def _efficiency(spec: LinkSpec, operation: str, protocol: str) -> float:
     return spec.efficiency_of(operation) * spec.protocol(protocol).share
 
 
-def _inside(link: LinkSpec, source: Device, target: Device, traffic: Traffic) -> Path:
+def _inside(link: LinkSpec, source: End, target: End, traffic: Traffic) -> Path:
     """Path inside a node: out of one port and into another, at the port rate that a group of `traffic.members` reaches.
 
     Where the switch reduces for m members of the node, (m + 1)/m of the payload passes a port. A ring would send 2 (m - 1)/m,
-    the chain of a tree over several nodes 2.
+    the chain of a tree over several nodes 2. Where the ports are the links of the devices to the host, a useful byte also takes
+    its share of these: as between nodes, of those of all members near to the ends, because the rings of a library begin at
+    different members.
     """
     operation, ranks, protocol = traffic.operation, traffic.ranks, link.protocol(traffic.protocol)
     weight = link.bandwidth / link.port_bandwidth(traffic.members) / (link.efficiency_of(operation) * protocol.share)
@@ -190,8 +192,12 @@ def _inside(link: LinkSpec, source: Device, target: Device, traffic: Traffic) ->
         weight *= (members + 1) / (2 * (members - 1) if members == ranks else 2 * members)
     elif operation != "send_recv":
         weight *= 1 + link.own_piece / ((ranks - 1) * (2 if operation == "all_reduce" else 1))
-    ports = tuple((("port", d.cluster, d.node, d.index, side), weight) for d, side in ((source, "out"), (target, "in")))
-    return Path(ports, protocol.latency, protocol.overhead, link.interference)
+    use: dict[LinkName, float] = {}
+    for (device, near), side in ((source, "out"), (target, "in")):
+        use["port", device.cluster, device.node, device.index, side] = weight
+        for index in near if link.over_host_link else ():
+            use["host", device.cluster, device.node, index, side] = 1 / len(near)
+    return Path(tuple(use.items()), protocol.latency, protocol.overhead, link.interference)
 
 
 def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use: dict[LinkName, float]) -> Seconds:

@@ -80,14 +80,16 @@ def daly(checkpoint: Seconds, between: Seconds) -> Seconds:
 
 
 def counts(plan: Plan) -> dict[str, int]:
-    """Numbers of components that can fail: devices with a rank, their nodes and NICs, and trunks between used clusters."""
+    """Numbers of components that can fail: devices with a rank, their hosts (kind "node"), the NICs of their nodes, and trunks
+    between used clusters."""
+    hosts = {(device.cluster, plan.fleet.cluster(device.cluster).on_host(device)[0]) for device in plan.placement}
     nodes = {(device.cluster, device.node) for device in plan.placement}
     clusters = {name for name, _ in nodes}
     used = 0
     for port in ports(plan.fleet):
         kind, a, b, *_ = port[0]
         used += {a, b} <= clusters if kind == "trunk" else (a, b) in nodes
-    return {"device": len(plan.placement), "node": len(nodes), "link": used}
+    return {"device": len(plan.placement), "node": len(hosts), "link": used}
 
 
 def mtbf(texts: tuple[str, ...]) -> dict[str, Seconds]:

@@ -13,6 +13,7 @@ from planner.placement import simulation
 from planner.placement.simulation import step
 from planner.request import Request, Wishes
 from sim.errors import Infeasible, OptionError
+from sim.formats.edits import edited
 from sim.plan.plan import Plan
 from tests.planner.builders import NO_LIMIT
 
@@ -149,3 +150,16 @@ def test_the_winner_is_not_simulated_again(monkeypatch):
     assert begun == []
     assert context.timelines.of(replace(found, groups=(*found.groups[1:], found.groups[0]))) is None
     assert len(begun) == 1
+
+
+def test_tensor_parallel_groups_span_the_nodes_of_a_domain():
+    wishes = Wishes(tp=16, pp=1, microbatch_size=4, recompute="none", schedule="1f1b", zero_stage=1)
+    apart = commands.load("holmes-infiniband-4")
+    (name,) = (cluster.name for cluster in apart.fleet.clusters)
+    with pytest.raises(Infeasible):
+        api.plan(Request(apart, apart.workload, wishes, NO_LIMIT))
+    joined = edited(apart, {f"clusters.{name}.nvlink_domain": 16})
+    plan = api.plan(Request(joined, joined.workload, wishes, NO_LIMIT))
+    assert (plan.config.tp, plan.config.dp) == (16, 2)
+    assert {group.nic for group in plan.groups if group.kind == "tp"} == {"intra_node"}
+    assert plan.certificate.lower_bound_s <= step(plan)

@@ -38,7 +38,7 @@ def html(contents: Contents) -> str:
     """Clusters, trunks and legend."""
     plan, clusters = contents.plan, contents.plan.fleet.clusters
     ranks = {device: rank for rank, device in enumerate(plan.placement)}
-    nodes = sum(cluster.nodes for cluster in clusters)
+    nodes = sum(cluster.num_hosts for cluster in clusters)
     look = " condensed" if nodes > MOST_NODES else " large" if nodes > MANY_NODES else ""
     size = 18 if nodes > MANY_NODES else 26
     boxes = "".join(_cluster(plan, cluster, ranks, size, nodes <= MOST_NODES) for cluster in clusters)
@@ -68,20 +68,22 @@ def _words(plan: Plan) -> str:
 
 def _cluster(plan: Plan, cluster: Cluster, ranks: Ranks, size: int, each: bool) -> str:
     """A cluster: its name, nodes and facts."""
-    node, at = cluster.node, f"plan/topology/clusters/{cluster.name}"
-    nodes = number(f"{at}/nodes", cluster.nodes, f"{cluster.nodes:,}")
+    node, at = cluster.node.host, f"plan/topology/clusters/{cluster.name}"
+    hosts = cluster.num_hosts
+    nodes = number(f"{at}/nodes", hosts, f"{hosts:,}")
     devices = number(f"{at}/node/devices/count", node.count, str(node.count))
     facts = [f"{escape(node.device.name)} · {size_text(node.device.memory)}"]
     facts.append(
-        f"inside a node: {escape(node.intra_node.name)} · {bytes_per_second_text(node.intra_node.bandwidth)} per device"
+        f"inside a node: {escape(cluster.node.inside)} · {bytes_per_second_text(node.intra_node.bandwidth)} per device"
     )
     for nic in node.nics:
         mark = f'<i class="nic" style="background:var(--n-{escape(nic.kind)},var(--muted))"></i>'
         facts.append(f"{mark}{nic.count} × {rate_text(nic.bandwidth)} {escape(nic.kind)} per node")
     if cluster.fabric:
-        facts.append(f"{cluster.fabric.nodes_per_leaf} nodes per leaf · oversubscription {cluster.fabric.oversubscription:g}:1")
+        below = cluster.fabric.nodes_per_leaf * cluster.node.hosts
+        facts.append(f"{below} nodes per leaf · oversubscription {cluster.fabric.oversubscription:g}:1")
     return (
-        f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if cluster.nodes > 1 else ""} × {devices} '
+        f'<div class="cluster"><h3>{escape(cluster.name)}</h3><p>{nodes} node{"s" if hosts > 1 else ""} × {devices} '
         f'device{"s" if node.count > 1 else ""}</p><div class="nodes">{"".join(_nodes(plan, cluster, ranks, size, each))}</div>'
         f'<ul class="facts">{"".join(f"<li>{fact}</li>" for fact in facts)}</ul></div>'
     )

@@ -57,6 +57,16 @@ def test_hosts_and_nics_that_are_not_there_yet_have_no_names():
     assert made["ib: infiniband NICs of 400 Gbit/s, not 200 Gbit/s"].hosts == ("a1", "a2")
 
 
+def test_a_cluster_of_domains_gains_a_whole_domain_and_nics_for_each_host():
+    facts = {"clusters.ib.nvlink_domain": 16, "clusters.ib.nodes": 4}
+    topology = edited(commands.load("holmes-hybrid-4"), facts)
+    made = {change.name: change for change in changes.menu(topology)}
+    assert made["ib: 6 nodes, not 4"].edits == (("clusters.ib.nodes", 6),)
+    assert made["ib: 6 nodes, not 4"].made(topology).fleet.cluster("ib").nodes == 3
+    more = made["ib: 2 ethernet NICs a node, not 1"].made(topology).fleet.cluster("ib")
+    assert more.node.host.nics[1].count == 2
+
+
 def test_one_cluster_is_not_left_out_and_a_fleet_without_workload_keeps_none():
     alone = edited(commands.load("holmes-infiniband-4"), {"workload": None})
     names = [change.name for change in changes.menu(alone)]

@@ -85,7 +85,7 @@ def test_networks_that_dimensions_cannot_express() -> None:
             builders.plan(two, dp=2),
         )
     ]  # fmt: skip
-    order = "ranks do not fill the hosts one after the other, with the same number on each"
+    order = "ranks do not fill the nodes one after the other, with the same number on each"
     assert found == [
         [], [order], [order],
         ["leaves are oversubscribed 4 to 1"], ["clusters a, b have separate networks"],

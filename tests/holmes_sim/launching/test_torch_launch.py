@@ -115,6 +115,33 @@ def test_a_rank_list_of_a_host_is_in_the_order_of_its_devices(uneven: Plan) -> N
         assert [uneven.placement[rank].index for rank in host.ranks] == sorted(host.devices)
 
 
+@pytest.fixture
+def domains() -> Plan:
+    """tp 4, dp 2 on two domains of two hosts with two devices."""
+    spec = device(vendor="nvidia")
+    gb = builders.cluster("gb", 2, 2, (nic("infiniband", count=2), nic("ethernet")), spec)
+    return builders.plan(fleet(replace(gb, node=gb.node.joined(2))), tp=4, dp=2)
+
+
+def test_hosts_of_a_domain_are_launched_one_by_one(domains: Plan) -> None:
+    found = [(host.name, host.node, host.ranks, host.devices) for host in hosts.of_plan(domains)]
+    assert found == [
+        ("gb-node0-host0", "gb/node0", (0, 1), (0, 1)), ("gb-node0-host1", "gb/node0", (2, 3), (0, 1)),
+        ("gb-node1-host0", "gb/node1", (4, 5), (0, 1)), ("gb-node1-host1", "gb/node1", (6, 7), (0, 1)),
+    ]  # fmt: skip
+    launch = exporting.export(domains, "torchrun")
+    assert "NCCL_IB_HCA='=mlx5_0,mlx5_1'" in str(launch.files["env/gb-node1-host1.env"].content)
+    assert "--nnodes=4 --nproc-per-node=2 --node-rank=3" in str(launch.files["launch/gb-node1-host1.sh"].content)
+    assert any(line.startswith("The hosts of gb form NVLink domains: NCCL 2.25.2 or later") for line in launch.assumed)
+
+
+def test_the_hosts_of_a_single_domain_may_still_use_their_nics(domains: Plan) -> None:
+    """All groups are on NVLink; where IMEX does not run, NCCL needs the NICs."""
+    alone = builders.plan(domains.fleet, tp=4)
+    assert {group.nic for group in alone.groups} == {"intra_node"}
+    assert environment.Environments(alone).open_kinds(hosts.of_plan(alone)[0]) == ("infiniband",)
+
+
 def joined(a: tuple[str, ...], b: tuple[str, ...], trunks: tuple[str, ...], vendors: tuple[str, str] = ("nvidia",) * 2) -> Any:
     """Clusters a and b of two nodes of two devices with these NICs, and trunks of these types between them."""
 

@@ -83,6 +83,20 @@ def test_a_node_that_does_not_exist_is_one_line(text: str, said: str) -> None:
     assert str(error.value) == said
 
 
+def test_whole_domains_are_lost_and_the_others_keep_their_hosts() -> None:
+    where = fleet(gb={"nodes": 6, "nvlink_domain": 16, "hosts": "gpu[1-6]"})
+    with pytest.raises(OptionError) as error:
+        parse_node(where.fleet, "gpu2")
+    assert str(error.value) == (
+        "--lost gpu2: this host is in the NVLink domain gb/node0 of 2 hosts, and all domains of a cluster are equal; "
+        "lose the whole domain (gb/node0), or write a topology of smaller domains"
+    )
+    left = without(where, [parse_node(where.fleet, "gb/node0")])
+    (cluster,) = left.topology.fleet.clusters
+    assert (cluster.nodes, cluster.hosts) == (2, ("gpu5", "gpu6", "gpu3", "gpu4"))
+    assert left.renumbered == {("gb", 2): ("gb", 0)}
+
+
 def test_a_node_by_its_number_or_its_host() -> None:
     where = fleet(ib={"nodes": 3, "hosts": "gpu[1-3]"}).fleet
     assert parse_node(where, "ib/node2") == parse_node(where, "gpu3") == ("ib", 2)

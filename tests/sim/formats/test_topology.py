@@ -137,6 +137,25 @@ def test_a_single_node_needs_no_nics(tmp_path: Path) -> None:
     assert read(tmp_path, text).cluster("ib").node.nics == ()
 
 
+def test_a_domain_of_several_nodes_is_one_node_of_the_model(tmp_path: Path) -> None:
+    text = changed(("    nodes: 2\n", "    nodes: 4\n    nvlink_domain: 16\n    hosts: gpu[1-4]\n"))
+    ib = read(tmp_path, text).cluster("ib")
+    assert (ib.nodes, ib.node.count, ib.node.hosts, [nic.count for nic in ib.node.nics]) == (2, 16, 2, [8, 2])
+    assert ib.fabric is not None and ib.fabric.nodes_per_leaf == 8  # 16 nodes
+    assert (ib.hosts_of(1), ib.node.inside) == (("gpu3", "gpu4"), "nvlink3, domains of 16")
+
+
+def test_a_domain_of_the_devices_of_a_node_changes_nothing(tmp_path: Path) -> None:
+    text = changed(("    nodes: 2\n", "    nodes: 2\n    nvlink_domain: 8\n"))
+    assert read(tmp_path, text) == read(tmp_path, TOPOLOGY)
+
+
+def test_a_single_domain_needs_no_nics(tmp_path: Path) -> None:
+    links = TOPOLOGY[TOPOLOGY.index("links:") : TOPOLOGY.index("workload:")]
+    text = changed(("    nodes: 2\n", "    nodes: 2\n    nvlink_domain: 16\n"), (NICS, ""), (links, ""))
+    assert read(tmp_path, text).cluster("ib").node.nics == ()
+
+
 def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "marked.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8-sig")

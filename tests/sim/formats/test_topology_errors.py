@@ -9,13 +9,20 @@ import pytest
 
 from sim.errors import TopologyError
 from sim.formats.topology import load
-from tests.sim.formats.topology_texts import DEVICE, NICS, SHAPE, TOPOLOGY, changed, faults
+from tests.sim.formats.topology_texts import DEVICE, INTERCONNECT, NICS, SHAPE, TOPOLOGY, changed, faults
 
 
 def test_idle_watts_above_watts_are_refused(tmp_path: Path) -> None:
     for watts, limit in (("watts: 300 W, idle_watts: 301 W", "are 300 W"), ("idle_watts: 301 W", "are not given")):
         (line,) = faults(tmp_path, changed(("a100-sxm4-80gb", DEVICE.replace("watts: 300 W", watts))))
         assert line == f"topo.yaml:8: clusters.ib.node.devices.type: idle_watts 301 W must not exceed watts, which {limit}"
+
+
+def test_a_domain_needs_a_switch(tmp_path: Path) -> None:
+    said = "clusters.ib.nvlink_domain: intra_node has no switch between all devices, only inside a node; use a link such as nvlink5"
+    for link in ("nvlink2", INTERCONNECT):
+        text = changed(("    nodes: 2\n", "    nodes: 2\n    nvlink_domain: 16\n"), ("nvlink3", link))
+        assert faults(tmp_path, text) == [f"topo.yaml:7: {said}"]
 
 
 ONE_LINE = [
@@ -30,6 +37,11 @@ ONE_LINE = [
     ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[1-3]\n", "5: clusters.ib: 3 hosts for 2 nodes; give a host for each node, or no hosts"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: gpu[1-\n", "7: clusters.ib.hosts: 'gpu[1-' is not a list of hosts; write for example gpu[001-004,007]"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a;b]\n", "7: clusters.ib.hosts: 'a;b' is not a name of a host or interface; write letters, digits, '.', '_', ':' and '-'"),
+    ("    nodes: 2\n", "    nodes: 2\n    nvlink_domain: 12\n", "7: clusters.ib.nvlink_domain: 12 devices are not whole nodes of 8 devices; write a multiple of 8"),
+    ("    nodes: 2\n", "    nodes: 2\n    nvlink_domain: 24\n", "7: clusters.ib.nvlink_domain: 2 nodes are not whole domains of 3 nodes (24 devices); write another cluster for the rest"),
+    ("    nodes: 2\n", "    nodes: 2\n    nvlink_domain: 72 GB\n", "7: clusters.ib.nvlink_domain: '72 GB' is not a whole number"),
+    ("    nodes: 3\n", "    nodes: 3\n    nvlink_domain: 12\n    fabric: {nodes_per_leaf: 4}\n", "17: clusters.roce.fabric.nodes_per_leaf: 4 nodes are not whole NVLink domains of 3 nodes; write a multiple of 3"),
+    ("    nodes: 3\n", "    nodes: 3\n    nvlink_domains: 12\n", "16: clusters.roce.nvlink_domains: unknown key; did you mean 'nvlink_domain'?"),
     ("count: 4}", "count: 4, names: [mlx5_0]}", "11: clusters.ib.node.nics[0]: 1 names for 4 NICs; give a name for each NIC, or no names"),
     ("count: 4}", "count: 4, gid_index: 3}", "11: clusters.ib.node.nics[0]: gid_index is for NICs of type roce only, not infiniband"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a]\n", "1: host 'a' is given twice; each host is one node of one cluster"),

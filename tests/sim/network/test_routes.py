@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from sim.analytic import plan_costs
 from sim.collectives import names
+from sim.engine.engine import simulate
+from sim.engine.symmetry import unfolded
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster, Device, Fabric, Fleet, Trunk, parse_device
 from sim.hardware.link_spec import LinkSpec
@@ -274,3 +277,45 @@ def test_a_text_that_is_not_a_device_is_refused(text: str) -> None:
 def test_a_link_has_an_efficiency_for_each_operation() -> None:
     link = LinkSpec("w", 0.0, 0.0, (("all_reduce", 0.7), ("send_recv", 0.9)), 0.0)
     assert link.efficiency_of("send_recv") == 0.9
+
+
+# PCIe slots
+
+
+def slots(over_host_link: bool, usable: float = 1.2e10) -> Fleet:
+    """Two nodes of two cards: 10 GB/s to other cards, and a NIC of 10 GB/s for each card. A slot has 0.8 of its rate."""
+    inside = wire("pcie", bandwidth=1e10, over_host_link=over_host_link)
+    nics = (builders.nic(bandwidth=1e10, count=2),)
+    return builders.fleet(cluster("a", 2, 2, nics, device(host_bandwidth=usable / 0.8), inside))
+
+
+@pytest.mark.parametrize(("shared", "together"), [(True, 2e9 / 1.2e10), (False, 0.1)])
+def test_messages_to_a_card_and_to_a_nic_share_the_slot(shared: bool, together: float) -> None:
+    """Each message of 1 GB takes 0.1 s alone."""
+    fleet = slots(shared)
+    pairs = (("a/node0/dev0", "a/node0/dev1", "intra_node"), ("a/node0/dev0", "a/node1/dev0", "infiniband"))
+    routes = tuple(message_route(fleet, parse_device(a), parse_device(b), nic) for a, b, nic in pairs)
+    for route in routes:
+        assert alpha_beta_cost((route,), Capacities(fleet)).seconds(1e9) == pytest.approx(0.1)
+    assert alpha_beta_cost(routes, Capacities(fleet)).seconds(1e9) == pytest.approx(together)
+
+
+@pytest.mark.parametrize(
+    ("shared", "usable", "seconds"), [(False, 8e9, 0.075), (True, 1.2e10, 0.075), (True, 8e9, 0.75 / 8), (False, 4e9, 0.75 / 8)]
+)
+def test_a_ring_over_nodes_of_cards_loads_each_slot_once(shared: bool, usable: float, seconds: float) -> None:
+    """Every card sends 3 of 4 pieces of 1 GB, to a card or to its NIC, at 10 GB/s each. Without sharing, a slot carries only
+    the half of the edge to the other node."""
+    fleet = slots(shared, usable)
+    hosts = tuple(tuple(Device("a", node, index) for index in range(2)) for node in range(2))
+    route = collective_route(fleet, hosts, "infiniband", "ring", "all_gather")
+    assert alpha_beta_cost((route,), Capacities(fleet)).seconds(1e9) == pytest.approx(seconds)
+
+
+def test_slots_of_cards_are_shared_in_the_folded_simulation_too() -> None:
+    """Two stages on two nodes of two cards: slower with sharing, as messages meet collectives of tensor parallelism."""
+    shared, apart = (builders.plan(slots(one), tp=2, pp=2, microbatches=4, seq_len=512) for one in (True, False))
+    step = simulate(shared).step_s
+    assert step == pytest.approx(simulate(shared, unfolded(shared)).step_s, rel=1e-9)
+    assert plan_costs.step_seconds(shared) <= step * (1 + 1e-9)
+    assert step > simulate(apart).step_s

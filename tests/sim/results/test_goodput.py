@@ -105,6 +105,13 @@ def test_components_of_a_plan_that_can_fail() -> None:
     assert goodput.counts(plan) == {"device": 6, "node": 3, "link": 6}
 
 
+def test_hosts_of_a_domain_fail_one_by_one() -> None:
+    """Three devices of a domain of two hosts with two devices and a NIC each: both hosts and both NICs can fail."""
+    cluster_of_domains = cluster("a", 1, 2)
+    machines = fleet(replace(cluster_of_domains, node=cluster_of_domains.node.joined(2)))
+    assert goodput.counts(builders.plan(machines, dp=3)) == {"device": 3, "node": 2, "link": 2}
+
+
 def test_mtbf_as_text() -> None:
     assert goodput.mtbf(("device:50000h", "link: 2e6 h")) == {"device": 1.8e8, "link": 7.2e9}
 
