@@ -1,4 +1,4 @@
-"""Recomputation: where that of a whole layer ends; what the recomputed modules of a layer compute again, and the bytes they free.
+"""Recomputation: where that of a whole layer ends; what recomputed modules of a layer compute again, and the bytes they free.
 
 The modules are Megatron-Core's (--recompute-modules, megatron/core/transformer/transformer_config.py):
 
