@@ -38,7 +38,8 @@ def guessed_rates(plan: Plan) -> tuple[str, ...]:
         facts = catalogued(spec, plan.topology.stack)
         if facts is None or compute.measured(spec, plan.workload, plan.config) is not None:
             continue
-        curve = "gemm_fp8" if plan.workload.precision == "fp8" and facts.gemm_fp8 else "gemm"
+        own = facts.gemm_of(plan.workload.precision) is not facts.gemm
+        curve = f"gemm_{plan.workload.precision}" if own else "gemm"
         if is_guessed(facts, curve):
             found.append(spec.name)
     return tuple(found)

@@ -25,6 +25,7 @@ from holmes_sim.launching import device_types, environment, hosts, megatron_flag
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from sim.plan.plan import Plan
+from sim.workload.model import NARROW
 
 TITLE = "Holmes (zhejianglab)"
 READERS = "its own code (dadcc08)"
@@ -73,8 +74,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
             "overlap_param_gather true: only its legacy models support unequal stages, and they cannot overlap the gather; "
             "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"
         )
-    if plan.workload.precision == "fp8":
-        yield "precision fp8: its legacy models have none; bf16, fp16 or fp32"
+    if plan.workload.precision in NARROW:
+        yield f"precision {plan.workload.precision}: its legacy models have none; bf16, fp16 or fp32"
     if config.gradient_precision == "bf16":
         yield "gradient_precision bf16: there is no flag for it; fp32"
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:

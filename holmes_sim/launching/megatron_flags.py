@@ -15,9 +15,9 @@ from sim.plan.plan import Plan
 
 Flags: TypeAlias = dict[str, str | int | float | bool]
 
-PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",)}
-"""Precision of a workload -> flags. fp8 adds its format to bf16."""
-GRADIENTS = {"bf16": ("fp32", "bf16"), "fp8": ("fp32", "bf16"), "fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
+PRECISIONS = {"bf16": ("bf16",), "fp16": ("fp16",), "fp32": (), "fp8": ("bf16",), "mxfp8": ("bf16",)}
+"""Precision of a workload -> flags. fp8 and mxfp8 add their format to bf16."""
+GRADIENTS = dict.fromkeys(("bf16", "fp8", "mxfp8"), ("fp32", "bf16")) | {"fp16": ("fp32", "fp16"), "fp32": ("fp32",)}
 """Precision -> gradient precisions that validate_args accepts."""
 SCHEDULES = ("1f1b", "interleaved")
 
@@ -103,6 +103,8 @@ def numbers(plan: Plan) -> Flags:
     found: Flags = dict.fromkeys(PRECISIONS[precision], True)
     if precision == "fp8":
         found["fp8-format"] = "hybrid"
+    elif precision == "mxfp8":
+        found |= {"fp8-format": "e4m3", "fp8-recipe": "mxfp8"}
     if gradients == "bf16":
         found["grad-reduce-in-bf16"] = True
     elif precision == "fp16" and gradients == "fp32":
@@ -154,6 +156,8 @@ def assumed(plan: Plan) -> Iterator[str]:
         yield "recompute selective has no effect: flash attention keeps no scores that could be computed again."
     if workload.precision == "fp8":
         yield "fp8 uses the format hybrid with delayed scaling, over bf16."
+    elif workload.precision == "mxfp8":
+        yield "mxfp8 uses the format e4m3 with a scale for each 32 values, over bf16."
     if workload.model.mlp == "gelu":
         yield "Dropout is the default, 0.1; models without gelu are trained without dropout."
     if not nets.one_vendor(plan, range(config.world_size)):
@@ -215,7 +219,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
 def _unsupported_numbers(plan: Plan) -> Iterator[str]:
     precision, gradients = plan.workload.precision, plan.config.gradient_precision
     if precision not in PRECISIONS:
-        yield f"precision {precision}: there is no flag for it; bf16, fp16, fp32 or fp8"
+        yield f"precision {precision}: there is no flag for it; bf16, fp16, fp32, fp8 or mxfp8"
     elif gradients not in GRADIENTS[precision]:
         known = " or ".join(GRADIENTS[precision])
         yield f"gradient_precision {gradients}: there is no flag for it with precision {precision}; {known}"

@@ -27,7 +27,7 @@ from sim.formats.fields import (
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
-from sim.workload.model import MLP_KINDS, Model
+from sim.workload.model import MLP_KINDS, NARROW, Model
 
 
 class GemmFacts(StrictModel):
@@ -80,6 +80,8 @@ class DeviceFacts(StrictModel):
     host_bandwidth: Rate
     gemm: GemmFacts
     gemm_fp8: GemmFacts | None = None
+    gemm_mxfp8: GemmFacts | None = None
+    gemm_nvfp4: GemmFacts | None = None
     attention: AttentionFacts
     elementwise_efficiency: Share
     watts: Power | None = None
@@ -98,6 +100,11 @@ class DeviceFacts(StrictModel):
         """The device of the simulator, at the rates of the default software stack."""
         return DEFAULT.device(self.isolated())
 
+    def gemm_of(self, precision: str) -> GemmFacts:
+        """The curve of matrix products at a precision: its own if there is one."""
+        own: GemmFacts | None = getattr(self, f"gemm_{precision}") if precision in NARROW else None
+        return own or self.gemm
+
     def isolated(self) -> DeviceSpec:
         """The device at the rates measured in isolation, kernel by kernel, and at the clock of a long run."""
         return DeviceSpec(
@@ -109,7 +116,7 @@ class DeviceFacts(StrictModel):
             memory_bandwidth=self.memory_bandwidth,
             host_bandwidth=self.host_bandwidth,
             gemm=self.gemm.curve(),
-            gemm_fp8=self.gemm_fp8.curve() if self.gemm_fp8 else None,
+            narrow_gemm=tuple((name, found.curve()) for name in NARROW if (found := self.gemm_of(name)) is not self.gemm),
             attention=self.attention.rates(),
             newest_attention=self.attention.newest.rates() if self.attention.newest else None,
             elementwise_efficiency=self.elementwise_efficiency,

@@ -8,6 +8,7 @@ from sim.errors import PlanError
 from sim.hardware.measured import Profile
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, UsdPerSecond, Watts
 from sim.workload.kernels import Pass
+from sim.workload.model import NARROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class AttentionRates:
 class DeviceSpec:
     """An accelerator as one rank sees it. `peak` is dense FLOP/s by precision, sorted by name.
 
-    `gemm` is for products of all precisions except fp8, which has `gemm_fp8`; without it `gemm`, at the peak of fp8.
+    `gemm` is for products of all precisions but those in `narrow_gemm`, (precision, curve) of fp8, mxfp8 and nvfp4; a narrow
+    precision without a curve has `gemm`, at its own peak.
     `attention` is for the kernels of most software; `newest_attention` for FlashAttention-3, cuDNN and later ones, where they
     are faster (`Stack.newest_attention` says which ones run).
 
@@ -73,7 +75,7 @@ class DeviceSpec:
     gemm: GemmCurve
     attention: AttentionRates
     elementwise_efficiency: float
-    gemm_fp8: GemmCurve | None = None
+    narrow_gemm: tuple[tuple[str, GemmCurve], ...] = ()
     newest_attention: AttentionRates | None = None
     watts: Watts | None = None
     launch: Seconds = 0.0
@@ -102,17 +104,17 @@ class DeviceSpec:
 
     def curve_of(self, precision: str) -> GemmCurve:
         """The curve of matrix products at a precision."""
-        return self.gemm_fp8 if precision == "fp8" and self.gemm_fp8 else self.gemm
+        return dict(self.narrow_gemm).get(precision, self.gemm)
 
     def attention_of(self, precision: str) -> AttentionRates:
-        """Rates of attention beside products of a precision. Software that trains in fp8 is built on Transformer Engine, which
-        runs the newest kernels (transformer_engine/pytorch/attention, cuDNN)."""
-        return self.newest_attention if precision == "fp8" and self.newest_attention else self.attention
+        """Rates of attention beside products of a precision. Software that trains in fp8 or less is built on Transformer
+        Engine, which runs the newest kernels (transformer_engine/pytorch/attention, cuDNN)."""
+        return self.newest_attention if precision in NARROW and self.newest_attention else self.attention
 
     def fuses_accumulation(self, precision: str) -> bool:
-        """Whether products add gradients to the accumulated ones; under fp8 they do (as Megatron-LM sets up Transformer
-        Engine, `fuse_wgrad_accumulation`)."""
-        return self.fused_accumulation or precision == "fp8"
+        """Whether products add gradients to the accumulated ones; under fp8 and less they do (as Megatron-LM sets up
+        Transformer Engine, `fuse_wgrad_accumulation`)."""
+        return self.fused_accumulation or precision in NARROW
 
     def moved(self, kernel: Pass) -> Bytes:
         """Bytes that the forward of an elementwise kernel moves with this device's software."""

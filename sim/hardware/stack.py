@@ -78,7 +78,7 @@ class Stack:
         return replace(
             isolated,
             gemm=self._products(isolated.gemm),
-            gemm_fp8=self._products(isolated.gemm_fp8) if isolated.gemm_fp8 else None,
+            narrow_gemm=tuple((name, self._products(curve)) for name, curve in isolated.narrow_gemm),
             attention=attention.scaled(self.attention),
             newest_attention=newest.scaled(self.attention) if newest else None,
             elementwise_efficiency=isolated.elementwise_efficiency * self.elementwise,

@@ -27,6 +27,7 @@ from sim.kernels.recomputation import repeated, stops_early
 from sim.plan.parallel_config import GRADIENT_BYTES, ParallelConfig
 from sim.units import Bytes, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel, LayerSharding, embedding_kernels, head_kernels, layer_kernels
+from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
 LAUNCH_BACKWARD = 1.3
@@ -184,9 +185,9 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
 
 
 def head_workload(workload: Workload) -> Workload:
-    """The workload with the precision of the logits: bf16 under fp8, which is for the products of layers only (Transformer
-    Engine; Megatron-LM keeps the output layer in bf16)."""
-    return replace(workload, precision="bf16") if workload.precision == "fp8" else workload
+    """The workload with the precision of the logits: bf16 under fp8 and less, which is for the products of layers only
+    (Transformer Engine; Megatron-LM keeps the output layer in bf16)."""
+    return replace(workload, precision="bf16") if workload.precision in NARROW else workload
 
 
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:

@@ -15,6 +15,7 @@ from sim.hardware.device_spec import DeviceSpec
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import MICRO, Bytes, Flops, Seconds
 from sim.workload.kernels import Attention, Gemm, Kernel
+from sim.workload.model import NARROW
 from sim.workload.workload import Workload
 
 PASS_LAUNCH: Seconds = 3 * MICRO
@@ -86,7 +87,7 @@ def attention_work(core: Attention, nbytes: int, kind: str, backward: bool) -> t
 def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbytes: int, kind: str, backward: bool) -> Seconds:
     """Seconds of the attention core, fused ("flash") or as two products with softmax between ("unfused")."""
     dtype = "fp16" if precision == "fp16" else "bf16"
-    peak = device.peak_of(dtype if precision in ("fp16", "bf16", "fp8") else precision)
+    peak = device.peak_of(dtype if precision in ("fp16", "bf16", *NARROW) else precision)
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
         return flops / (peak * device.attention_of(precision).share(core.seq_len, backward))

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2}
-"""Precision -> stored bytes of one activation or weight. fp8 training keeps both in bf16 and casts them for the GEMM."""
+PRECISION_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2}
+"""Precision -> stored bytes of one activation or weight. Training in fp8 or less keeps both in bf16 and casts them for the
+GEMM."""
+NARROW = ("fp8", "mxfp8", "nvfp4")
+"""Precisions of the products of layers alone; attention, logits and all tensors between products are bf16. fp8 has a scale for
+each tensor, mxfp8 for each 32 values, nvfp4 for each 16 (Transformer Engine: DelayedScaling, MXFP8BlockScaling,
+NVFP4BlockScaling)."""
 
 MLP_KINDS = ("gelu", "swiglu", "relu2")
 """Kinds of MLP: two matrices with biases (GPT), three matrices (gated, Llama), two matrices without biases."""

@@ -120,12 +120,13 @@ def test_one_pipeline_rank_has_no_layout():
         ("bf16", "bf16", ["--bf16", "--grad-reduce-in-bf16"]),
         ("fp16", "fp32", ["--fp16", "--accumulate-allreduce-grads-in-fp32"]),
         ("fp8", "fp32", ["--bf16", "--fp8-format hybrid"]),
+        ("mxfp8", "fp32", ["--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"]),
     ],
 )
 def test_precision_of_gradients(precision, gradients, flags):
     feature = replace(
         BY_NAME["plain"], precision=precision, config={"gradient_precision": gradients}, nodes=("b/node0", "b/node1"),
-        second=("h100-sxm5-80gb", "nvlink4"),
+        second=("b200-sxm-180gb", "nvlink5"),
     )  # fmt: skip
     lines = written(features.plan_of(feature), "megatron.args").splitlines()
     assert lines[lines.index("--padded-vocab-size 51200") + 1 : lines.index("--use-distributed-optimizer")] == flags
@@ -288,7 +289,7 @@ def test_refusals(name, line):
          "vpp 2: virtual stages need a pipeline; pp 2 or more, or vpp 1"),
         ({"schedule": "interleaved"}, {}, "bf16",
          "schedule interleaved: with vpp 1 it runs plain 1F1B; vpp 2 or more, or --schedule 1f1b"),
-        ({"attention": "unfused"}, {}, "tf32", "precision tf32: there is no flag for it; bf16, fp16, fp32 or fp8"),
+        ({"attention": "unfused"}, {}, "tf32", "precision tf32: there is no flag for it; bf16, fp16, fp32, fp8 or mxfp8"),
         ({"gradient_precision": "fp16"}, {}, "bf16",
          "gradient_precision fp16: there is no flag for it with precision bf16; fp32 or bf16"),
         ({}, {"learned_positions": 1024}, "bf16",

@@ -75,7 +75,7 @@ def test_the_shape_of_a_model_has_a_source(name: str) -> None:
 def test_rates_and_memory_of_a_device_are_plausible(name: str) -> None:
     device = catalog.device(name)
     assert {"fp16", "fp32"} <= {precision for precision, _ in device.peak}
-    assert all(8e12 <= rate <= 10e15 for _, rate in device.peak)
+    assert all(8e12 <= rate <= 15e15 for _, rate in device.peak)
     assert device.peak_of("fp16") >= device.peak_of("fp32")
     assert 8 * 2**30 <= device.memory <= 300 * 2**30
     assert 300e9 <= device.memory_bandwidth <= 10e12

@@ -48,7 +48,7 @@ ONE_LINE = [
     ("type: infiniband", "type: infinband", "11: clusters.ib.node.nics[0].type: NIC type 'infinband' is not in the catalogue; did you mean 'infiniband'?"),
     ("type: infiniband", "type: token-ring", "11: clusters.ib.node.nics[0].type: NIC type 'token-ring' is not in the catalogue; known: efa, ethernet, infiniband, omni-path, roce, slingshot"),
     ("type: ethernet, bandwidth: 100", "type: etherneet, bandwidth: 100", "23: links[0].type: NIC type 'etherneet' is not in the catalogue; did you mean 'ethernet'?"),
-    ("precision: fp16", "precision: fp12", "28: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8"),
+    ("precision: fp16", "precision: fp12", "28: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
     ("gpt-3.6b", "gpt-36b", "25: workload.model: model 'gpt-36b' is neither in the catalogue nor a path to a config.json; did you mean 'gpt-3.6b'?"),
     # quantities
     ("200 Gbit/s", "200", "11: clusters.ib.node.nics[0].bandwidth: 200 is not a rate: the unit is missing; write for example '200 Gbit/s'"),
@@ -140,7 +140,7 @@ def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
         "topo.yaml:6: clusters.ib.nodez: unknown key; did you mean 'node'?",
         "topo.yaml:11: clusters.ib.node.nics[0].bandwidth: 200 is not a rate: the unit is missing; write for example '200 Gbit/s'",
         "topo.yaml:20: clusters.roce.node.nics[0].count: 0 must be at least 1",
-        "topo.yaml:28: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8",
+        "topo.yaml:28: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4",
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_fault_in_the_shape_of_a_model_is_one_line(tmp_path: Path, shape: str,
     ("old", "new", "line"),
     [
         ("memory: 1 GiB", "memory: 1", "9: clusters.ib.node.devices.type.memory: 1 is not a size: the unit is missing; write for example '80 GiB'"),
-        ("fp16: 1 TFLOP/s", "fp17: 1 TFLOP/s", "9: clusters.ib.node.devices.type.peak.fp17: precision 'fp17' is unknown; known: fp32, tf32, fp16, bf16, fp8"),
+        ("fp16: 1 TFLOP/s", "fp17: 1 TFLOP/s", "9: clusters.ib.node.devices.type.peak.fp17: precision 'fp17' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
         ("compute_units: 4", "compute_units: 0", "9: clusters.ib.node.devices.type.compute_units: 0 must be at least 1"),
         (" elementwise_efficiency: 0.75", " elementwise_efficiency: 7.5", "11: clusters.ib.node.devices.type.elementwise_efficiency: 7.5 must be above 0 and at most 2 (1 unless it was fitted)"),
     ],

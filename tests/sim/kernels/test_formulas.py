@@ -74,7 +74,7 @@ def test_fp8_runs_the_newest_attention_and_its_own_curve_of_products() -> None:
         attention=AttentionRates(0.25, 0.25),
         newest_attention=AttentionRates(0.5, 0.5),
         gemm=GemmCurve(0.0, 0.8, 1e9),
-        gemm_fp8=GemmCurve(1e-6, 0.5, 1e9),
+        narrow_gemm=(("fp8", GemmCurve(1e-6, 0.5, 1e9)),),
     )
     core = Attention("a", batch=1, heads=1, kv_heads=1, head_dim=100, seq_len=1000)  # 2e8 FLOPs
     seconds = [formulas.attention_seconds(core, device, precision, 2, "flash", False) for precision in ("bf16", "fp8")]
