@@ -13,6 +13,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `residuals`: measured / predicted step of all held-out runs, written to `holmes_sim/residuals.csv`; ten minutes.
 - `ranges`: coverage and width of ranges of the step time, with each source left out; some seconds.
 - `collectives`: collectives between nodes, modelled and measured; some seconds.
+- `sweep`: errors, rank correlation and regret of the layouts of nanotron's sweep; some seconds.
 - `orders`: share of pairs of layouts that the simulator orders as measured; some seconds.
 - `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
   `benchmarks.shortlist`.
@@ -38,6 +39,7 @@ from benchmarks import (
     scenarios,
     shortlist,
     strategies,
+    sweep,
 )
 from benchmarks.certificates import run
 from benchmarks.peers import tables
@@ -101,7 +103,7 @@ UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluat
 PARTS = UNASKED | {
     "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
     "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
-    "orders": orders.show, "collectives": collectives.show,
+    "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show,
 }  # fmt: skip
 WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show, "shortlist": shortlist.show}
 

@@ -73,9 +73,10 @@ def _layout(case: Case, choices: dict[object, int]) -> tuple[object, ...]:
     """Values of the columns `LAYOUT`; `choices` numbers the choices met so far."""
     plan = _plan(case)
     device = " + ".join(spec.name for spec in plan.specs)
-    key = (case.source, case.stack, plan.workload, device, plan.nodes)
-    choice = choices.setdefault(key, len(choices))
     source = ONE_SOURCE.get(case.source, case.source)
+    software = case.stack if source not in ONE_SOURCE.values() else source
+    key = (source, software, plan.workload, device, plan.nodes)
+    choice = choices.setdefault(key, len(choices))
     return case.id, source, choice, device, plan.config.tp, plan.config.pp, plan.nodes, f"{case.measured_s:.6g}"
 
 

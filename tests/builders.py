@@ -178,7 +178,9 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
             break
         delay = {"latency": draw(st.sampled_from([0.0, 5e-6])), "overhead": draw(st.sampled_from([0.0, 1e-5]))}
         offered = draw(
-            st.sampled_from([{}, {"protocols": PROTOCOLS[:2]}, {"protocols": OVER_NICS, "gap": 1e-6, "host_limit": 4e9}])
+            st.sampled_from(
+                [{}, {"protocols": PROTOCOLS[:2]}, {"protocols": OVER_NICS, "gap": 1e-6, "host_limit": 4e9, "delay": 2e-4}]
+            )
         )
         inside = draw(st.sampled_from([{}, {"protocols": PROTOCOLS, "own_piece": 0.4}]))
         fast = nic(

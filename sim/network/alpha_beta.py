@@ -8,7 +8,7 @@ engine use the same costs.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.hardware.cluster import Fleet
 from sim.network.paths import Capacities, LinkName
@@ -73,6 +73,7 @@ def group_costs(
 
     def joined(group: Group) -> Member:
         ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
-        return member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
+        found = member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
+        return replace(found, queued=group.kind in ("dp", "edp"))
 
     return protocol_costs(plan.fleet, tuple(joined(group) for group in groups), operation, capacities, times)

@@ -84,9 +84,8 @@ class CollectiveCosts:
     def _member(self, devices: Devices, kind: str, unlisted: Unlisted = ()) -> Member:
         nic, _ = common_transport(self._fleet, devices)
         ring = self._rings.get(devices, devices)
-        return replace(
-            member(ring, nic, "ring", devices, 0 if unlisted else self._shards.get(kind, 0)), unlisted=_hosts(ring, unlisted)
-        )
+        found = member(ring, nic, "ring", devices, 0 if unlisted else self._shards.get(kind, 0))
+        return replace(found, unlisted=_hosts(ring, unlisted), queued=kind in ("dp", "edp"))
 
     def _distinct_blocks(self, width: int, kind: str) -> list[list[Member]]:
         """Groups of the blocks of `width` rows that are needed; one block of each pattern of devices and leaf switches."""

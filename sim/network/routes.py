@@ -53,7 +53,7 @@ class Member:
     Where blocks of the group share state (`zero_shard_size`), `blocks` are these blocks, and `copies` are the groups of devices
     that hold the same shard: a gradient is reduce_scattered in each block, then all_reduced among copies; weights are gathered
     in each block. In a long ring `hosts` may list only some hosts; `unlisted` says which of them stand for unlisted ones
-    (`sim.network.replica_rows`).
+    (`sim.network.replica_rows`). `queued`: the group's collectives are of gradients and parameters (`Traffic`).
     """
 
     hosts: Hosts
@@ -62,6 +62,7 @@ class Member:
     blocks: tuple[Hosts, ...] = ()
     copies: tuple[Hosts, ...] = ()
     unlisted: Unlisted = ()
+    queued: bool = False
 
 
 def member(ring: Devices, nic: str, collective: str, ranked: Devices = (), shards: int = 0) -> Member:
@@ -86,15 +87,17 @@ def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Rou
     return Route((Leg(step.use, 1.0, step.latency),), step.overhead, step.interference)
 
 
-def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operation: str, protocol: str = "") -> Route:
-    """Route of the collective `name` over devices given host by host, in ring order."""
+def collective_route(
+    fleet: Fleet, devices: Hosts, nic: str, name: str, operation: str, protocol: str = "", queued: bool = False
+) -> Route:
+    """Route of the collective `name` over devices given host by host, in ring order; `queued` as in `Traffic`."""
     numbered: list[tuple[int, ...]] = []
     ends: list[tuple[End, int]] = []
     for host, members in enumerate(devices):
         numbered.append(tuple(range(len(ends), len(ends) + len(members))))
         near = tuple(device.index for device in members)
         ends += [(End(device, near), host) for device in members]
-    traffic = [Traffic(nic, operation, len(members), len(ends), protocol) for members in devices]
+    traffic = [Traffic(nic, operation, len(members), len(ends), protocol, queued) for members in devices]
     legs, overhead, interference = [], 0.0, 0.0
     pipelined = collectives.is_pipelined(name, operation)
     for current in collectives.rounds(name, operation, tuple(numbered)):
@@ -114,14 +117,15 @@ def collective_route(fleet: Fleet, devices: Hosts, nic: str, name: str, operatio
     return Route(tuple(legs), overhead, interference)
 
 
-def ring_route(fleet: Fleet, hosts: Hosts, unlisted: Unlisted, nic: str, operation: str, protocol: str = "") -> Route:
+def ring_route(fleet: Fleet, group: Member, operation: str, protocol: str = "") -> Route:
     """`collective_route` of a ring of which only some hosts are listed; it has the links of the listed hosts only."""
+    hosts, unlisted = group.hosts, group.unlisted
     flat = [device for members in hosts for device in members]
     near = [tuple(device.index for device in members) for members in hosts]
     firsts = list(itertools.accumulate((len(members) for members in hosts), initial=0))
     of = [host for host, members in enumerate(hosts) for _ in members]
     ranks = len(flat) + sum((firsts[b] - firsts[a]) * times for a, b, times in unlisted)
-    traffic = [Traffic(nic, operation, len(members), ranks, protocol) for members in hosts]
+    traffic = [Traffic(group.nic, operation, len(members), ranks, protocol, group.queued) for members in hosts]
     share, steps, repeats = ring.edge(operation, ranks)
     use, overhead, interference = dict[LinkName, float](), 0.0, 0.0
     latencies = np.empty(len(flat))
@@ -144,12 +148,16 @@ def ring_route(fleet: Fleet, hosts: Hosts, unlisted: Unlisted, nic: str, operati
 def member_route(fleet: Fleet, group: Member, operation: str, protocol: str) -> Route:
     """Route of a collective of a group under a protocol; in its blocks and then among its copies where it has blocks."""
     if group.unlisted:
-        return ring_route(fleet, group.hosts, group.unlisted, group.nic, operation, protocol)
+        return ring_route(fleet, group, operation, protocol)
+
+    def over(hosts: Hosts, operation: str) -> Route:
+        return collective_route(fleet, hosts, group.nic, group.collective, operation, protocol, group.queued)
+
     if not group.blocks:
-        return collective_route(fleet, group.hosts, group.nic, group.collective, operation, protocol)
+        return over(group.hosts, operation)
 
     def merged(sides: tuple[Hosts, ...], operation: str) -> Route:
-        return _merged([collective_route(fleet, side, group.nic, group.collective, operation, protocol) for side in sides])
+        return _merged([over(side, operation) for side in sides])
 
     inside = merged(group.blocks, operation)
     if operation == "all_gather":

@@ -126,7 +126,7 @@ def test_a_model_that_cannot_be_is_refused(facts: dict[str, Any], message: str) 
     [
         ({"global_batch_size": 0}, "global_batch_size must be at least 1, not 0"),
         ({"seq_len": 0}, "seq_len must be at least 1, not 0"),
-        ({"precision": "int8"}, "precision 'int8' is unknown; known: fp32, tf32, fp16, bf16, fp8"),
+        ({"precision": "int8"}, "precision 'int8' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
     ],
 )
 def test_a_workload_that_cannot_be_is_refused(facts: dict[str, Any], message: str) -> None:
