@@ -35,7 +35,8 @@ def add_stack(
     """Add a row: fitted constants, facts, and mean absolute errors with the default, with the fit, and on held-out groups.
 
     `errors` is None for a stack of which only facts are known."""
-    facts = ", ".join(fact for fact in FACTS if getattr(stack, fact))
+    passes = (f"passes of {name} x {times:g}" for name, times in stack.passes)
+    facts = ", ".join((*(fact for fact in FACTS if getattr(stack, fact)), *passes))
     numbers = _listed(stack, (number for number in NUMBERS if number in fitted))
     known = "\n".join(text for text in (numbers, facts) if text)
     table.add_row(name, str(cases), str(groups or ""), known, *(f"{error:.1%}" for error in errors or ()))
