@@ -56,6 +56,12 @@ class PayloadRates:
         protocol = _large_payload_protocol(nic.spec)[0]
         return max(nic.reached(operation, protocol) for operation in self._operations[kind])
 
+    def wire_share(self, cluster: str, kind: str) -> float:
+        """Payload share of the rate of wires between nodes: as `share`, but not within the limit of a host."""
+        spec = self._nic(cluster, kind).spec
+        protocol = spec.protocol(_large_payload_protocol(spec)[0])
+        return max(spec.efficiency_of(operation) * protocol.share for operation in self._operations[kind])
+
     def latency(self, cluster: str, kind: str) -> Seconds:
         """Latency in seconds of one step over a cluster's NICs of a type, for large payloads."""
         return _large_payload_protocol(self._nic(cluster, kind).spec)[1]
@@ -123,12 +129,10 @@ def _wired(cluster: Cluster, payload: PayloadRates, has_latency: bool) -> Cluste
     nics = []
     for nic in cluster.node.nics:
         if nic.kind in payload.kinds:
-            share = payload.share(cluster.name, nic.kind)
+            share = payload.wire_share(cluster.name, nic.kind)
             efficiency = tuple((operation, share) for operation, _ in nic.spec.efficiency)
             latency = payload.latency(cluster.name, nic.kind) if has_latency else 0.0
-            spec = replace(
-                nic.spec, efficiency=efficiency, latency=latency, overhead=0.0, protocols=(), gap=0.0, host_limit=0.0
-            )
+            spec = replace(nic.spec, efficiency=efficiency, latency=latency, overhead=0.0, protocols=(), gap=0.0, delay=0.0)
             nic = replace(nic, spec=replace(spec, interference=0.0))
         nics.append(nic)
     inside = replace(cluster.node.intra_node, interference=0.0, over_host_link=False)

@@ -206,12 +206,12 @@ def _cables(
     for switch in names:
         if switch.leaf >= 0:
             rate = capacity(fleet, ("leaf", switch.cluster, switch.kind, switch.leaf, "up"))
-            rate *= payload.share(switch.cluster, switch.kind)
+            rate *= payload.wire_share(switch.cluster, switch.kind)
             connect(switch, _Switch(switch.kind, switch.cluster), (rate, rate), 0.0)
     for kind, a, b in dict.fromkeys((trunk.kind, *sorted(trunk.between)) for trunk in fleet.trunks):
         if kind in payload.kinds:
             trunk = trunk_between(fleet, a, b, kind)
-            rates = trunk.bandwidth * payload.share(a, kind), trunk.bandwidth * payload.share(b, kind)
+            rates = trunk.bandwidth * payload.wire_share(a, kind), trunk.bandwidth * payload.wire_share(b, kind)
             connect(_Switch(kind, a), _Switch(kind, b), rates, trunk.latency)
     return tuple(found), between
 

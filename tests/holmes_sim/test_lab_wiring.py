@@ -85,6 +85,18 @@ def test_a_trunk_is_a_cable_with_its_rate_and_latency_scaled(hybrid: Plan) -> No
         assert shape.latency == pytest.approx(0.1)
 
 
+def test_a_host_limits_its_nics_and_not_the_trunk() -> None:
+    """NICs of 25 GB/s carry the 5 GB/s of a host's sockets; the trunk of 12.5 GB/s carries 0.8 of its rate, as in the simulator."""
+    slow = builders.nic("ethernet", 2.5e10, efficiency=0.8, host_limit=5e9)
+    clusters = [cluster(name, 1, 1, (slow,)) for name in "ab"]
+    plan = builders.plan(builders.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1.25e10, 0.0),)), pp=2)
+    wiring = wire(plan, 1)
+    assert [nic.shape.rate * PAYLOAD for host in wiring.hosts for nic in host.interfaces] == pytest.approx([5e9, 5e9])
+    assert [shape.rate * PAYLOAD for cable in wiring.cables for shape in cable.shapes] == pytest.approx([1e10, 1e10])
+    wired = as_wired(plan, False).fleet.clusters[0].node.nics[0]
+    assert (wired.reached("send_recv") * wired.bandwidth, wired.spec.efficiency_of("send_recv")) == (5e9, 0.8)
+
+
 def test_a_nic_type_has_the_rate_of_the_operation_that_does_best_on_it() -> None:
     """Gradients at 0.96 and activations at 0.77 over one InfiniBand NIC: the wire is made for 0.96, and a note says so."""
     nic = builders.nic("infiniband", 1e10)
