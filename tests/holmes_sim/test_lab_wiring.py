@@ -86,7 +86,7 @@ def test_a_trunk_is_a_cable_with_its_rate_and_latency_scaled(hybrid: Plan) -> No
 
 
 def test_a_host_limits_its_nics_and_not_the_trunk() -> None:
-    """NICs of 25 GB/s carry the 5 GB/s of a host's sockets; the trunk of 12.5 GB/s carries 0.8 of its rate, as in the simulator."""
+    """NICs of 25 GB/s carry the 5 GB/s of a host's sockets; the trunk of 12.5 GB/s carries 0.8 of its rate, as simulated."""
     slow = builders.nic("ethernet", 2.5e10, efficiency=0.8, host_limit=5e9)
     clusters = [cluster(name, 1, 1, (slow,)) for name in "ab"]
     plan = builders.plan(builders.fleet(*clusters, trunks=(Trunk(("a", "b"), "ethernet", 1.25e10, 0.0),)), pp=2)
