@@ -195,6 +195,10 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     if any(shape.cp > 1 or shape.ep > 1 for shape in shapes):
         yield "cp or ep groups at unequal positions on their nodes"
     yield "other choices of nodes and of devices"
+    if not request.wishes.recompute:
+        yield "recomputation of chosen layers or modules (recompute_layers, recompute_modules)"
+    if pp > 1:
+        yield "the head before the last stage, and stages without layers"
     yield "unfused attention"
     if width > 1:
         yield "gradient reduction that does not overlap the backward"

@@ -163,6 +163,12 @@ def test_what_is_outside_is_searched_where_it_is_pinned():
     assert found(small_request(wide, wishes=Wishes(schedule="gpipe")))["schedule"] == ("gpipe",)
 
 
+def test_what_plan_files_can_say_and_the_search_does_not_is_outside():
+    told = outside(small_request(make.cluster("a", nodes=2, devices=2), layers=4))
+    assert "recomputation of chosen layers or modules (recompute_layers, recompute_modules)" in told
+    assert "the head before the last stage, and stages without layers" in told
+
+
 def test_what_is_pinned_is_not_outside():
     told = outside(small_request(make.cluster("a", devices=2), wishes=PINNED))
     assert told == (
