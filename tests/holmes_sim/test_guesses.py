@@ -54,12 +54,14 @@ def test_a_software_stack_is_no_change_of_the_device() -> None:
     assert guesses.catalogued(spec, where.stack) is not None
 
 
-@pytest.mark.parametrize(("precision", "guessed"), [("bf16", ()), ("fp8", ("gb200",))])
-def test_products_in_fp8_have_a_grade_of_their_own(precision: str, guessed: tuple[str, ...]) -> None:
-    """The curve of gb200 was measured in bf16; its curve in fp8 is that of b200, a guess."""
+@pytest.mark.parametrize(
+    ("device", "precision", "guessed"), [("gb200", "fp8", False), ("gb200", "nvfp4", False), ("gh200-96gb", "fp8", True)]
+)
+def test_narrow_products_have_a_grade_of_their_own(device: str, precision: str, guessed: bool) -> None:
+    """The curves of gb200 were measured in fp8 and nvfp4; that of gh200 in fp8 is that of h100, a guess."""
     topology = commands.load("holmes-infiniband-4")
     (cluster,) = topology.fleet.clusters
-    changes = {f"clusters.{cluster.name}.node.devices.type": "gb200", "workload.precision": precision}
+    changes = {f"clusters.{cluster.name}.node.devices.type": device, "workload.precision": precision}
     where = edited(topology, changes)
     assert where.workload is not None
-    assert guesses.guessed_rates(commands.plan(where, where.workload, "megatron").plan) == guessed
+    assert guesses.guessed_rates(commands.plan(where, where.workload, "megatron").plan) == ((device,) if guessed else ())

@@ -126,7 +126,7 @@ def test_coverage_is_counted_by_source_and_over_all() -> None:
 
 
 def test_runs_with_fitted_constants_are_compared_with_the_range_of_fitted_stacks() -> None:
-    between = mean(intervals.ratios(fitted, False)[1] for fitted in (False, True))
+    between = mean(intervals.ratios(fitted, False)[0] for fitted in (False, True))
     assert [row("a", between).inside, row("a", between, "ours").inside] == [True, False]
     assert validation.macro_coverage({}) != validation.macro_coverage({}), "NaN without runs"
 

@@ -7,7 +7,7 @@ import pytest
 from holmes_sim.profiling import curve
 from holmes_sim.profiling.curve import Product
 from holmes_sim.profiling.timings import Timings
-from sim.hardware.device_spec import DeviceSpec, GemmCurve
+from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.kernels.formulas import gemm_seconds
 from sim.workload.kernels import Gemm
 
@@ -17,7 +17,7 @@ PEAK, BANDWIDTH = 1e14, 1e12
 @pytest.mark.parametrize("exponent", [0.0, 0.3])
 def test_the_curve_of_a_device_is_found_again(exponent: float) -> None:
     law = GemmCurve(5e-6, 0.7, 0.5, exponent, curve.TILE)
-    device = DeviceSpec("d", "v", 100, (("bf16", PEAK),), 1.0, BANDWIDTH, 1.0, law, 1.0, 1.0, 1.0)
+    device = DeviceSpec("d", "v", 100, (("bf16", PEAK),), 1.0, BANDWIDTH, 1.0, law, AttentionRates(1.0, 1.0), 1.0)
     sides = [(m, n, n) for m in (1, 16, 512, 4096) for n in (64, 1024, 4096, 8192)]
     products = [Product(*side, Timings((gemm_seconds(Gemm("g", *side), device, "bf16", 2),))) for side in sides]
     found, error = curve.fit(products, PEAK, BANDWIDTH, 2, 100, True)
