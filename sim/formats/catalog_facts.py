@@ -44,8 +44,7 @@ class GemmFacts(StrictModel):
 
     def curve(self) -> GemmCurve:
         """The curve of the simulator."""
-        reached = self.compute_efficiency * self.sustained
-        return GemmCurve(self.launch, reached, self.memory_efficiency, self.wave_exponent, self.tile)
+        return GemmCurve(**self.model_dump())
 
 
 class AttentionRateFacts(StrictModel):

@@ -13,11 +13,11 @@ from sim.workload.model import NARROW
 
 @dataclass(frozen=True, slots=True)
 class GemmCurve:
-    """Fitted seconds of a matrix product: launch + max(FLOPs x padding^w / (peak x c), bytes / (bandwidth x m)).
+    """Fitted seconds of a matrix product: launch + max(FLOPs x padding^w / (peak x c x s), bytes / (bandwidth x m)).
 
     padding is the number of tiles rounded up to whole waves over the compute units, divided by the tiles needed. c, m and w are
     `compute_efficiency`, `memory_efficiency` and `wave_exponent`: fitted together on measured products, without a physical
-    meaning one by one (the catalogue names the fit).
+    meaning one by one (the catalogue names the fit). s is `sustained`, the share that is left at the clock of a long run.
     """
 
     launch: Seconds
@@ -25,6 +25,12 @@ class GemmCurve:
     memory_efficiency: float
     wave_exponent: float = 0.0
     tile: tuple[int, int] = (128, 256)
+    sustained: float = 1.0
+
+    @property
+    def reached(self) -> float:
+        """Share of the peak that products without padding reach in a long run."""
+        return self.compute_efficiency * self.sustained
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def gemm_seconds(gemm: Gemm, device: DeviceSpec, precision: str, nbytes: int, ad
     padding = max(waves * device.compute_units * rows * columns / (gemm.m * gemm.n), 1.0)
     flops: float = 2.0 * gemm.m * gemm.n * gemm.k * padding**curve.wave_exponent
     moved = gemm.values * nbytes + added * gemm.m * gemm.n
-    share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.compute_efficiency
+    share = CUDA_CORE_EFFICIENCY if precision == "fp32" else curve.reached
     busy = max(
         flops / (device.peak_of(precision) * share),
         moved / (device.memory_bandwidth * curve.memory_efficiency),
@@ -91,7 +91,7 @@ def attention_seconds(core: Attention, device: DeviceSpec, precision: str, nbyte
     flops, moved = attention_work(core, nbytes, kind, backward)
     if kind == "flash":
         return flops / (peak * device.attention_of(precision).share(core.seq_len, backward))
-    rate = peak * device.gemm.compute_efficiency
+    rate = peak * device.gemm.reached
     if nbytes < 4 and core.head_dim * nbytes % TENSOR_CORE_ALIGNMENT:
         rate = min(rate, UNALIGNED_RATE * device.peak_of("fp32"))
     return flops / rate + pass_seconds(moved, device)

@@ -47,7 +47,7 @@ def test_products_of_a_long_run_reach_the_sustained_share() -> None:
     facts = catalog.device_facts("h100-sxm5-80gb")
     assert facts.gemm.sustained < 1.0
     gemm, short = catalog.device("h100-sxm5-80gb").gemm, facts.gemm.model_copy(update={"sustained": 1.0}).curve()
-    assert gemm.compute_efficiency == pytest.approx(short.compute_efficiency * facts.gemm.sustained * DEFAULT.gemm)
+    assert gemm.reached == pytest.approx(short.reached * facts.gemm.sustained * DEFAULT.gemm)
     assert gemm.memory_efficiency == pytest.approx(short.memory_efficiency * DEFAULT.gemm)
 
 

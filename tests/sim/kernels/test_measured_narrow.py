@@ -55,6 +55,15 @@ def test_logits_stay_in_bf16(precision: str) -> None:
     assert layer_seconds(device, narrow, config)[0] < layer_seconds(device, wide, config)[0]
 
 
+def test_logits_of_an_fp8_run_are_products_at_the_clock_of_short_loops() -> None:
+    """Only the share for long runs differs from bf16: it is 0.8 on H100, and the products of the logits take most of the head."""
+    device, model, config = catalog.device("h100-sxm5-80gb"), builders.model(hidden=4096, vocab=51200), ParallelConfig()
+    wide, narrow = (head_seconds(device, Workload(model, 8, 4096, precision=name), config)[0] for name in ("bf16", "fp8"))
+    flops = 2 * 4096 * 51200 * 4096
+    curve = device.gemm
+    assert wide - narrow == pytest.approx(flops / (989e12 * curve.compute_efficiency) * (1 / curve.sustained - 1), rel=1e-6)
+
+
 def test_a_device_without_a_narrow_precision_says_what_it_has() -> None:
     with pytest.raises(PlanError, match="device h100-sxm5-80gb has no nvfp4 peak; it has bf16, fp16, fp32, fp8, tf32"):
         catalog.device("h100-sxm5-80gb").peak_of("nvfp4")
