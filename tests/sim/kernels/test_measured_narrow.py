@@ -56,7 +56,7 @@ def test_logits_stay_in_bf16(precision: str) -> None:
 
 
 def test_logits_of_an_fp8_run_are_products_at_the_clock_of_short_loops() -> None:
-    """Only the share for long runs differs from bf16: it is 0.8 on H100, and the products of the logits take most of the head."""
+    """Only the share for long runs, 0.8 on H100, differs from bf16."""
     device, model, config = catalog.device("h100-sxm5-80gb"), builders.model(hidden=4096, vocab=51200), ParallelConfig()
     wide, narrow = (head_seconds(device, Workload(model, 8, 4096, precision=name), config)[0] for name in ("bf16", "fp8"))
     flops = 2 * 4096 * 51200 * 4096
