@@ -252,8 +252,7 @@ def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
     room = [slots(cluster, tp) for cluster in request.clusters()]
     cp, divisors = request.wishes.cp or 1, (request.wishes.ep or 1, request.wishes.zero_shard_size or 1)
     most = (sum(room) if across else max(room, default=0)) // cp
-    wished = request.wishes.dp
-    degrees = [wished] if wished else range(1, most + 1)
+    degrees = [request.wishes.dp] if request.wishes.dp else range(1, most + 1)
     fitting = (dp for dp in degrees if dp <= most and request.workload.global_batch_size % dp == 0)
     return [dp for dp in fitting if not any(dp * cp % divisor for divisor in divisors)]
 
@@ -276,7 +275,8 @@ def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
 def _why_none(request: Request) -> str:
     workload, wishes = request.workload, request.wishes
     if not any(True for _ in request.clusters()):
-        return f"no cluster of {request.topology.name} has devices with {workload.precision}; choose another precision"
+        others = dict.fromkeys(name for one in request.topology.fleet.clusters for name, _ in one.node.device.peak)
+        return f"no cluster of {request.topology.name} has devices with {workload.precision}, only with {', '.join(others)}"
     most = max(slots(cluster, wishes.tp or 1) for cluster in request.clusters()) // (wishes.cp or 1)
     parts = [f"no layout fits {str(wishes) or 'the workload'}"]
     if wishes.tp and not _tensor_degrees(request):

@@ -27,9 +27,6 @@ from sim.plan.plan import Plan
 Key: TypeAlias = tuple[str | int, ...]
 """Name of a carrier: (kind of group or "embedding", first rank, operation) or ("message", source rank, target rank)."""
 
-GRADIENTS = ("dp", "edp")
-"""Kinds of groups that reduce gradients and gather weights."""
-
 OPERATIONS = {"cp": "send_recv", "ep": "all_to_all"}
 """Kind of group -> the only operation that it runs."""
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import simpy
 
-from sim.engine.carriers import GRADIENTS, Key
+from sim.engine.carriers import Key
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Rank, Steps, Transfer, elapse
 from sim.engine.symmetry import Folding
 from sim.network.sharing import Network, Use
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.program import Action
 from sim.units import Bytes, Seconds
@@ -25,7 +26,7 @@ from sim.units import Bytes, Seconds
 def gradient_lanes(folding: Folding) -> dict[int, int]:
     """Gradient carrier -> its lane, which is the first carrier of the same group."""
     of_group: dict[Key, int] = {}
-    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in GRADIENTS}
+    return {index: of_group.setdefault(key[:2], index) for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
 
 
 class Communication:

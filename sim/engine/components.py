@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from networkx.utils import UnionFind
 
-from sim.engine.carriers import GRADIENTS
 from sim.engine.symmetry import Folding
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import ParallelConfig
 
 
@@ -20,7 +20,7 @@ def components(folding: Folding, config: ParallelConfig) -> tuple[tuple[int, ...
     if config.reduces_each_microbatch:
         return together
     joined: UnionFind[int] = UnionFind()  # classes of ranks have numbers from 0, links below 0
-    gradients = {index for key, index in folding.of.items() if key[0] in GRADIENTS}
+    gradients = {index for key, index in folding.of.items() if key[0] in GRADIENT_KINDS}
     for index, carrier in enumerate(folding.carriers):
         if index not in gradients:
             links = [~link for route in carrier.routes for leg in route.legs for link, _ in leg.use]

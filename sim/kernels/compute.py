@@ -184,10 +184,14 @@ def embedding_seconds(device: DeviceSpec, workload: Workload, config: ParallelCo
     return forward, inputs + weights
 
 
-def head_workload(workload: Workload) -> Workload:
-    """The workload with the precision of the logits: bf16 under fp8 and less, which is for the products of layers only
-    (Transformer Engine; Megatron-LM keeps the output layer in bf16)."""
-    return replace(workload, precision="bf16") if workload.precision in NARROW else workload
+def of_head(device: DeviceSpec, workload: Workload) -> tuple[DeviceSpec, Workload]:
+    """The device and workload by which the head is priced.
+
+    Under fp8 and less, which are for the products of layers only, logits are bf16 (Transformer Engine; Megatron-LM keeps the
+    output layer in bf16), at the clock of short loops, which products in fp8 leave (`GemmCurve.sustained`; docs/model.md)."""
+    if workload.precision not in NARROW:
+        return device, workload
+    return replace(device, gemm=replace(device.gemm, sustained=1.0)), replace(workload, precision="bf16")
 
 
 def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds]:
@@ -200,10 +204,8 @@ def head_seconds(device: DeviceSpec, workload: Workload, config: ParallelConfig)
 def head_parts(device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Seconds, Seconds, Seconds]:
     """(forward, input gradients, weight gradients) of final norm, logits and loss: `head_seconds` with a split backward."""
     row = measured(device, workload, config)
-    parameters, priced = head_parameters(workload, config), head_workload(workload)
-    if priced is not workload:  # products in fp8 leave the clock as in short loops
-        device = replace(device, gemm=replace(device.gemm, sustained=1.0))
-    forward, inputs, weights = _parts(last_kernels(workload, config), parameters, device, priced, config)
+    kernels, parameters = last_kernels(workload, config), head_parameters(workload, config)
+    forward, inputs, weights = _parts(kernels, parameters, *of_head(device, workload), config)
     if row and row.head:
         forward, backward = row.head
         weights *= backward / (inputs + weights)

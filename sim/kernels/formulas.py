@@ -136,7 +136,7 @@ def kernel_seconds(kernel: Kernel, device: DeviceSpec, workload: Workload, confi
     return forward_seconds(kernel, *options), backward_seconds(kernel, *options)
 
 
-def kernel_work(kernel: Kernel, workload: Workload, config: ParallelConfig) -> tuple[Flops, Bytes]:
+def kernel_work(kernel: Kernel, device: DeviceSpec, workload: Workload, config: ParallelConfig) -> tuple[Flops, Bytes]:
     """(FLOPs, bytes moved) of one kernel, forward and backward together; an elementwise pass counts as 0 FLOPs."""
     nbytes = workload.bytes_per_value
     if isinstance(kernel, Gemm):
@@ -145,4 +145,4 @@ def kernel_work(kernel: Kernel, workload: Workload, config: ParallelConfig) -> t
         both = (attention_work(kernel, nbytes, config.attention, backward) for backward in (False, True))
         flops, moved = zip(*both, strict=True)
         return sum(flops), sum(moved)
-    return 0.0, (1.0 + PASS_BACKWARD) * kernel.moved
+    return 0.0, (1.0 + PASS_BACKWARD) * device.moved(kernel)

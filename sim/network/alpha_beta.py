@@ -14,7 +14,7 @@ from sim.hardware.cluster import Fleet
 from sim.network.paths import Capacities, LinkName
 from sim.network.protocols import protocols
 from sim.network.routes import Member, Route, member, member_route
-from sim.plan.groups import Group
+from sim.plan.groups import GRADIENT_KINDS, Group
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -74,6 +74,6 @@ def group_costs(
     def joined(group: Group) -> Member:
         ring, ranked = (tuple(plan.placement[rank] for rank in ranks) for ranks in (group.ranks, sorted(group.ranks)))
         found = member(ring, group.nic, group.collective, ranked, plan.config.shards if group.kind == "dp" else 0)
-        return replace(found, queued=group.kind in ("dp", "edp"))
+        return replace(found, queued=group.kind in GRADIENT_KINDS)
 
     return protocol_costs(plan.fleet, tuple(joined(group) for group in groups), operation, capacities, times)

@@ -21,6 +21,7 @@ from sim.network.alpha_beta import AlphaBeta, protocol_costs
 from sim.network.paths import Capacities
 from sim.network.replica_rows import ReplicaRows, Unlisted
 from sim.network.routes import Devices, Hosts, Member, member
+from sim.plan.groups import GRADIENT_KINDS
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes, Seconds
 
@@ -75,7 +76,7 @@ class CollectiveCosts:
             return [[self._member(ring, kind)] for ring in rings.values()]
         if kind == "dp" and short:
             return [[self._member(column, kind, self._rows.unlisted) for column in _columns(self._rows.kept)]]
-        if kind in ("dp", "edp"):
+        if kind in GRADIENT_KINDS:
             rows = self._rows.all()
             parts = [rows] if kind == "dp" else [rows[i :: config.ep] for i in range(config.ep)]
             return [[self._member(column, kind) for part in parts for column in _columns(part)]]
@@ -85,7 +86,7 @@ class CollectiveCosts:
         nic, _ = common_transport(self._fleet, devices)
         ring = self._rings.get(devices, devices)
         found = member(ring, nic, "ring", devices, 0 if unlisted else self._shards.get(kind, 0))
-        return replace(found, unlisted=_hosts(ring, unlisted), queued=kind in ("dp", "edp"))
+        return replace(found, unlisted=_hosts(ring, unlisted), queued=kind in GRADIENT_KINDS)
 
     def _distinct_blocks(self, width: int, kind: str) -> list[list[Member]]:
         """Groups of the blocks of `width` rows that are needed; one block of each pattern of devices and leaf switches."""

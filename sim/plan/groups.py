@@ -9,6 +9,9 @@ from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport
 from sim.plan.parallel_config import ParallelConfig
 
+GRADIENT_KINDS = ("dp", "edp")
+"""Kinds of groups that reduce gradients and gather weights."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -82,10 +82,10 @@ def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
     workload, config = plan.workload, plan.config.recomputing("none")
     stages = sorted(stage for pp_rank in pp_ranks for stage in plan.stages_of(pp_rank))
     kernels = compute.rank_kernels(workload, config)
-    products = _points(workload, config, device, (kernel for kernel in kernels if isinstance(kernel, Gemm)))
+    products = _points(device, workload, config, (kernel for kernel in kernels if isinstance(kernel, Gemm)))
     if plan.head_stage in stages:
         last = (kernel for kernel in compute.last_kernels(workload, config) if isinstance(kernel, Gemm))
-        products += _points(compute.head_workload(workload), config, device, last)
+        products += _points(*compute.of_head(device, workload), config, last)
     runs = device.runs(workload.precision)
     return Roofline(
         device.name,
@@ -94,13 +94,13 @@ def _roofline(plan: Plan, device: DeviceSpec, pp_ranks: list[int]) -> Roofline:
         device.memory_bandwidth,
         device.memory_bandwidth * device.elementwise_efficiency,
         products,
-        _points(workload, config, device, (kernel for kernel in kernels if isinstance(kernel, Attention))),
+        _points(device, workload, config, (kernel for kernel in kernels if isinstance(kernel, Attention))),
         _stages(plan, device, stages),
         compute.measured(device, workload, config) is not None,
     )
 
 
-def _points(workload: Workload, config: ParallelConfig, device: DeviceSpec, kernels: Iterable[Kernel]) -> tuple[Point, ...]:
+def _points(device: DeviceSpec, workload: Workload, config: ParallelConfig, kernels: Iterable[Kernel]) -> tuple[Point, ...]:
     """One point for all kernels of a name."""
     found: dict[str, list[Kernel]] = {}
     for kernel in kernels:
@@ -108,7 +108,7 @@ def _points(workload: Workload, config: ParallelConfig, device: DeviceSpec, kern
     return tuple(
         Point(
             name,
-            *_work(workload, config, own),
+            *_work(device, workload, config, own),
             sum(sum(formulas.kernel_seconds(kernel, device, workload, config)) for kernel in own),
         )
         for name, own in found.items()
@@ -145,12 +145,12 @@ def _stage(plan: Plan, device: DeviceSpec, group: list[int]) -> Point:
     )
     flops = moved = 0.0
     for times, kernels, parameters in parts:
-        done, read = _work(workload, config, kernels)
+        done, read = _work(device, workload, config, kernels)
         flops += times * done
         moved += times * (read + compute.accumulated(device, workload, config) * parameters)
     return Point(_named(group), flops, moved, sum(stage_costs.compute_seconds(device, workload, config, layers, first, last)))
 
 
-def _work(workload: Workload, config: ParallelConfig, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:
-    flops, moved = zip(*(formulas.kernel_work(kernel, workload, config) for kernel in kernels), strict=True)
+def _work(device: DeviceSpec, workload: Workload, config: ParallelConfig, kernels: Iterable[Kernel]) -> tuple[Flops, Bytes]:
+    flops, moved = zip(*(formulas.kernel_work(kernel, device, workload, config) for kernel in kernels), strict=True)
     return sum(flops), sum(moved)

@@ -201,7 +201,7 @@ def test_when_weights_are_gathered_is_a_choice_where_they_are(dp, zero, choices)
 def test_no_device_has_the_precision():
     with pytest.raises(Infeasible) as caught:
         list(shapes(small_request(precision="fp8")))
-    assert str(caught.value) == "no cluster of tiny has devices with fp8; choose another precision"
+    assert str(caught.value) == "no cluster of tiny has devices with fp8, only with bf16, fp16, fp32"
 
 
 def test_clusters_without_the_precision_are_left_out():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.analytic import stage_costs
+from sim.formats import catalog
 from sim.hardware.cluster import Trunk
 from sim.kernels import compute, formulas
 from sim.results.roofline import rooflines
@@ -27,7 +28,7 @@ def plan() -> Any:
 
 def test_a_product_is_two_flops_a_cell_and_moves_three_matrices_three_times_over(plan: Any) -> None:
     """Forward and two backward products of (100 x 30) by (30 x 20), two of them, at 2 bytes a value."""
-    flops, moved = formulas.kernel_work(Gemm("g", 100, 20, 30, count=2), plan.workload, plan.config)
+    flops, moved = formulas.kernel_work(Gemm("g", 100, 20, 30, count=2), plan.specs[0], plan.workload, plan.config)
     assert flops == 3 * 2 * (2 * 100 * 20 * 30)
     assert moved == 3 * 2 * 2 * (100 * 30 + 30 * 20 + 100 * 20)
 
@@ -35,20 +36,34 @@ def test_a_product_is_two_flops_a_cell_and_moves_three_matrices_three_times_over
 def test_fused_attention_reads_and_writes_vectors_only(plan: Any) -> None:
     """64 tokens, 4 heads of 8, 2 of keys and values: 2,048 values of queries, and as many of keys and values."""
     core = Attention("attention", 1, 4, 2, 8, 64)
-    flops, moved = formulas.kernel_work(core, plan.workload, replace(plan.config, attention="flash"))
+    flops, moved = formulas.kernel_work(core, plan.specs[0], plan.workload, replace(plan.config, attention="flash"))
     assert flops == 3.5 * 2 * (4 * 64 * 64) * 8
     assert moved == 2 * (2 * 2048 + 2048) + 2 * (4 * 2048 + 2 * 2048)
 
 
 def test_unfused_attention_moves_its_scores(plan: Any) -> None:
     core = Attention("attention", 1, 4, 4, 8, 64)
-    flops, moved = formulas.kernel_work(core, plan.workload, replace(plan.config, attention="unfused"))
+    flops, moved = formulas.kernel_work(core, plan.specs[0], plan.workload, replace(plan.config, attention="unfused"))
     assert flops == 3 * 4 * (4 * 64 * 64) * 8
     assert moved == ((6 + 9) * 2 + 2) * (4 * 64 * 64)
 
 
 def test_a_pass_moves_and_does_nothing(plan: Any) -> None:
-    assert formulas.kernel_work(Pass("norm", 1000.0), plan.workload, plan.config) == (0.0, 2750.0)
+    (device,), norm = plan.specs, Pass("norm", 1000.0)
+    assert formulas.kernel_work(norm, device, plan.workload, plan.config) == (0.0, 2750.0)
+    eager = replace(device, passes=(("norm", 2.0),))
+    assert formulas.kernel_work(norm, eager, plan.workload, plan.config) == (0.0, 5500.0)
+
+
+def test_the_logits_of_a_plan_in_fp8_run_in_bf16_at_the_clock_of_short_loops() -> None:
+    """Three products of 4,096 x 4,096 x 51,200: the same price as in `compute.head_parts`."""
+    spec = catalog.device("h100-sxm5-80gb")
+    machines = builders.fleet(cluster("a", devices=1, spec=spec))
+    shape = {"hidden": 4096, "vocab": 51200}
+    (found,) = rooflines(builders.plan(machines, precision="fp8", shape=shape, seq_len=4096))
+    (logits,) = (point for point in found.products if point.name == "logits")
+    product = 2 * 4096 * 4096 * 51200 / (989e12 * spec.gemm.compute_efficiency)
+    assert logits.seconds == pytest.approx(3 * (spec.gemm.launch + product), rel=1e-9)
 
 
 @pytest.mark.parametrize(
