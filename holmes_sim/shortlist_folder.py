@@ -35,7 +35,7 @@ another. They were chosen among {candidates} layouts.
 
 ## Next
 
-1. Run some of the plans, in this order, 20 steps or more each. Measure at least two. The README of each plan says how.
+1. Run some of the plans, in this order, 20 steps or more each. Measure at least three. The README of each plan says how.
 2. In the folder of each plan that ran, put its log, or `measured.yaml` with the seconds of a step.
 3. `holmes-sim calibrate {runs} -o mine.yaml` fits the software stack to them.
 4. `holmes-sim plan {again} --stack mine.yaml` plans again.
