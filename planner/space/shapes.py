@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
-from sim.hardware.memory_facts import MEGATRON, MemoryFacts
-from sim.hardware.stack import overlaps_tensor_parallel
+from sim.hardware.stack import software_facts
 from sim.plan import schedules
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
 from sim.workload.workload import Workload
@@ -39,7 +39,9 @@ per rank, more replicas or tensor parallelism need less communication for the sa
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage."""
+    """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage.
+
+    `software`: facts of the software stack as (field, value) of its configurations (`sim.hardware.stack.software_facts`)."""
 
     tp: int
     dp: int
@@ -52,8 +54,7 @@ class Shape:
     ep: int = 1
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
-    tp_overlap: bool = False
-    memory: MemoryFacts = field(default=MEGATRON, hash=False)
+    software: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
 
     @property
     def slots(self) -> int:
@@ -98,9 +99,8 @@ def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
         recompute=shape.recompute,
         overlap_param_gather=shape.overlap_param_gather,
         sequence_parallel=shape.tp > 1,
-        tp_overlap=shape.tp_overlap,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
-        memory=shape.memory,
+        **dict(shape.software),
     )
 
 
@@ -204,10 +204,9 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
     replica's batch, or all divisors with `every_size`. Raises Infeasible where there is none."""
     found = False
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
-    stack = request.topology.stack
     _check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
-        overlaps = overlaps_tensor_parallel(stack, request.topology.fleet, tp)
+        software = tuple(software_facts(request.topology.stack, request.topology.fleet, tp).items())
         for dp in _data_degrees(request, tp, across):
             for size in _sizes(request, dp, every_size):
                 for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
@@ -215,8 +214,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
-                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards)
-                    yield replace(shape, tp_overlap=overlaps, memory=stack.memory)
+                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, software=software)
     if not found:
         raise Infeasible(_why_none(request))
 

@@ -214,6 +214,7 @@ def _single_stage(config: ParallelConfig, tp: int) -> ParallelConfig:
         recompute_modules=config.recompute_modules,
         sequence_parallel=config.sequence_parallel and tp > 1,
         tp_overlap=config.tp_overlap,
+        early_stop=config.early_stop,
         attention=config.attention,
         gradient_precision=config.gradient_precision,
     )

@@ -10,6 +10,7 @@ from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.request import Wishes
 from planner.space.shapes import searched
+from sim.analytic.plan_costs import upper_bound_seconds
 from sim.errors import NotModelled
 from sim.hardware.memory_facts import MEGATRON
 from sim.hardware.stack import DEFAULT
@@ -49,6 +50,16 @@ def test_a_stack_that_the_lower_bounds_do_not_cover_is_refused(facts):
 def test_plans_keep_in_memory_what_the_software_of_the_topology_keeps():
     plain = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
     eager = replace(plain, topology=replace(plain.topology, stack=replace(DEFAULT, memory=make.EAGER)))
-    assert {shape.memory for shape in searched(plain)} == {MEGATRON}
-    assert {shape.memory for shape in searched(eager)} == {make.EAGER}
+    assert {dict(shape.software)["memory"] for shape in searched(plain)} == {MEGATRON}
+    assert {dict(shape.software)["memory"] for shape in searched(eager)} == {make.EAGER}
     assert strategies.get("megatron").plan(eager, PlanningContext(eager)).config.memory == make.EAGER
+
+
+def test_plans_stop_recomputation_where_the_software_of_the_topology_does():
+    plain = replace(request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8), wishes=Wishes(recompute="full"))
+    early = replace(plain, topology=replace(plain.topology, stack=replace(DEFAULT, early_stop=True)))
+    plans = [strategies.get("certified").plan(one, PlanningContext(one)) for one in (plain, early)]
+    assert [plan.config.early_stop for plan in plans] == [False, True]
+    assert plans[0].prediction and plans[1].prediction
+    assert plans[1].prediction.step_s < plans[0].prediction.step_s
+    assert upper_bound_seconds(plans[1]) < upper_bound_seconds(replace(plans[1], config=plans[0].config))
