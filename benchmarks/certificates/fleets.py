@@ -79,6 +79,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     rng = random.Random(seed)
     document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
     document |= _software(random.Random(f"software {seed}"))
+    _narrow(random.Random(f"narrow {seed}"), document)
     _join(random.Random(f"domains {seed}"), document["clusters"])
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
     assert topology.workload is not None
@@ -101,6 +102,15 @@ def _software(rng: random.Random) -> dict[str, Any]:
     facts["early_stop"] = moved % 5 < 2
     passes = {"passes": {"heads": 3.3, "norm": 1.3}} if moved % 7 < 2 else {}
     return {"stack": {"name": "drawn", **facts, **passes, "fitted": {name: drawn[name] for name in chosen}}}
+
+
+def _narrow(rng: random.Random, document: dict[str, Any]) -> None:
+    """Train in fp8 in half of the fleets with devices that can, with or without gathers of weights in fp8."""
+    types = {cluster["node"]["devices"]["type"] for cluster in document["clusters"].values()}
+    if rng.random() < 0.5 and any(catalog.device(name).runs("fp8") for name in types):
+        document["workload"]["precision"] = "fp8"
+        if rng.random() < 0.7:
+            document.setdefault("stack", {"name": "drawn", "fitted": {}})["fp8_param_gather"] = True
 
 
 def _join(rng: random.Random, clusters: dict[str, Any]) -> None:

@@ -151,6 +151,7 @@ def features(request: Request) -> tuple[str, ...]:
         "pinned": bool(str(request.wishes)),
         "NVLink domains": any(cluster.node.hosts > 1 for cluster in clusters),
         "software stack": request.topology.stack != DEFAULT,
+        "gathers in fp8": request.topology.stack.fp8_param_gather,
     }
     return tuple(name for name, true in facts.items() if true)
 

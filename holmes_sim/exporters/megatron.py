@@ -17,9 +17,6 @@ from sim.plan.plan import Plan
 TITLE = "Megatron-LM"
 READERS = "megatron-core 0.16.1 and 0.19.2"
 ARGS, NCCL, BRIDGE = "megatron.args", "nccl.yaml", "bridge-overrides.txt"
-BRIDGE_ASSUMED = (
-    "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
-)
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 """validate_args requires it with tp or cp on devices before Blackwell: it keeps compute and communication in order."""
 HOW = """\
@@ -65,7 +62,7 @@ def launch(plan: Plan) -> Launch:
     entry = f'scripts/training/run_recipe.py "$@" "${{arguments[@]}}"{option}'
     found[BRIDGE] = File(megatron_bridge.overrides(plan), "overrides of a recipe of Megatron-Bridge, one a line")
     found |= torch_launch.files(plan, entry, ENVIRONMENT, setup=_read(BRIDGE), folder="bridge")
-    return Launch(found, HOW + HOW_BRIDGE, (*_assumed(plan), BRIDGE_ASSUMED))
+    return Launch(found, HOW + HOW_BRIDGE, (*_assumed(plan), *_bridge_assumed(plan)))
 
 
 def flags(plan: Plan) -> megatron_flags.Flags:
@@ -85,6 +82,12 @@ def flags(plan: Plan) -> megatron_flags.Flags:
 def _read(name: str) -> str:
     """Shell lines that read the words of a file into `arguments`. Globbing is off, because a layout contains `*`."""
     return f'set -f\narguments=($(<"$here"/{name}))\n'
+
+
+def _bridge_assumed(plan: Plan) -> Iterator[str]:
+    yield "The recipe of Megatron-Bridge has the model's activation, norms, biases and positions: those have no override here."
+    if plan.workload.precision == "fp8" and plan.config.zero_stage and not plan.config.fp8_param_gather:
+        yield "Megatron-Bridge gathers weights in fp8 (training/mixed_precision.py); the plan's step assumes bf16."
 
 
 def _assumed(plan: Plan) -> Iterator[str]:

@@ -103,6 +103,8 @@ def numbers(plan: Plan) -> Flags:
     found: Flags = dict.fromkeys(PRECISIONS[precision], True)
     if precision == "fp8":
         found["fp8-format"] = "hybrid"
+        if plan.config.fp8_param_gather and plan.config.zero_stage:
+            found["fp8-param-gather"] = True
     elif precision == "mxfp8":
         found |= {"fp8-format": "e4m3", "fp8-recipe": "mxfp8"}
     if gradients == "bf16":

@@ -88,6 +88,7 @@ class StackConstants(StrictModel):
     newest_attention: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False
+    fp8_param_gather: Flag = False
     passes: dict[PassName, Factor] = Field({})
     memory: StackMemory = StackMemory()
     fitted: StackNumbers

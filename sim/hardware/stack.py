@@ -24,7 +24,9 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 """Numbers that are seconds."""
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
-FACTS = ("blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation", "early_stop")
+FACTS = (
+    "blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation", "early_stop", "fp8_param_gather",
+)  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
 PASSES = ("norm", "heads", "residual", "activation")
@@ -45,8 +47,8 @@ class Stack:
     parallelism overlap the products beside them, over NVLink (both: `ParallelConfig`). `newest_attention`: attention runs the
     newest kernels of a device. `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`:
     bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
-    `early_stop`: recomputation of a layer ends before its last product (`ParallelConfig`). `memory`: what the software keeps
-    beyond Megatron-LM.
+    `early_stop`: recomputation of a layer ends before its last product; `fp8_param_gather`: weights of fp8 products are
+    gathered in fp8 (both: `ParallelConfig`). `memory`: what the software keeps beyond Megatron-LM.
     """
 
     gemm: float = 1.0
@@ -64,6 +66,7 @@ class Stack:
     newest_attention: bool = False
     fused_accumulation: bool = False
     early_stop: bool = False
+    fp8_param_gather: bool = False
     passes: tuple[tuple[str, float], ...] = ()
     memory: MemoryFacts = MEGATRON
 
@@ -131,7 +134,8 @@ def overlaps_tensor_parallel(stack: Stack, fleet: Fleet, tp: int) -> bool:
 def software_facts(stack: Stack, fleet: Fleet, tp: int) -> dict[str, Any]:
     """The facts of a stack that a parallel configuration of tensor-parallel degree `tp` has on a fleet, as its fields."""
     overlaps = overlaps_tensor_parallel(stack, fleet, tp)
-    return {"all_reduces": stack.all_reduces, "tp_overlap": overlaps, "early_stop": stack.early_stop, "memory": stack.memory}
+    facts = {name: getattr(stack, name) for name in ("all_reduces", "early_stop", "fp8_param_gather", "memory")}
+    return facts | {"tp_overlap": overlaps}
 
 
 def _several_nodes(fleet: Fleet) -> bool:

@@ -114,6 +114,21 @@ def by_sharing(
     return (("dp", everything - experts, config.shards), ("edp", experts, config.edp))
 
 
+def fp8_parameters(workload: Workload, config: ParallelConfig, layers: int) -> dict[str, float]:
+    """Kind of gradient group -> parameters of `layers` layers on one rank that are gathered in fp8, 1 byte each.
+
+    These are the matrices of linear layers, where `fp8_param_gather` is set and products have one scale for each tensor
+    (precision fp8). Embedding, head, norms, biases and router stay in bf16 (NVIDIA/Megatron-LM d98e8a64, get_fp8_context of
+    megatron/core/fp8_utils.py; pytorch/ao 36027d82, torchao/float8/fsdp_utils.py). mxfp8 is gathered in bf16: Megatron-LM
+    gathers it into a buffer of bf16 (megatron/core/distributed/param_and_grad_buffer.py), and torchao refuses it (config.py).
+    """
+    if not config.fp8_param_gather or workload.precision != "fp8":
+        return {}
+    experts = layers * workload.model.expert_linear_parameters / config.tp
+    dense = layers * workload.model.linear_parameters / config.tp - experts
+    return {"dp": dense + experts} if config.ep == 1 else {"dp": dense, "edp": experts / config.ep}
+
+
 def outside_torch(config: ParallelConfig) -> Bytes:
     """Bytes that a rank takes on its device in addition to what torch reserves."""
     return OUTSIDE_TP if config.tp > 1 else OUTSIDE

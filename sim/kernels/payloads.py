@@ -134,10 +134,15 @@ def gradient_bytes(
 def parameter_bytes(
     workload: Workload, config: ParallelConfig, layers: int, first: bool, last: bool
 ) -> tuple[tuple[str, Bytes], ...]:
-    """(kind of group, bytes) of the weights of a stage that one rank gathers over each group."""
-    held = memory.by_sharing(workload, config, layers, first, last)
+    """(kind of group, bytes) of the weights of a stage that one rank gathers over each group: 1 byte for each weight that is
+    gathered in fp8 (`memory.fp8_parameters`), and the bytes of a value for each other one."""
+    held, narrow = memory.by_sharing(workload, config, layers, first, last), memory.fp8_parameters(workload, config, layers)
     width = workload.bytes_per_value
-    return tuple((group, parameters * width) for group, parameters, sharing in held if sharing > 1 and parameters)
+    return tuple(
+        (group, parameters * width - narrow.get(group, 0.0) * (width - 1))
+        for group, parameters, sharing in held
+        if sharing > 1 and parameters
+    )
 
 
 def tied_bytes(workload: Workload, config: ParallelConfig) -> Bytes:

@@ -41,7 +41,8 @@ class ParallelConfig:
     Facts of the software (`sim.hardware.stack`): `all_reduces`: ZeRO 1 sums whole gradients on every rank and drops what others
     own. `tp_overlap`: the collectives of tensor parallelism overlap the products beside them. `early_stop`: full recomputation
     of a layer ends before its last product, whose result no gradient needs (torch.utils.checkpoint with use_reentrant=False and
-    early_stop, torch 2.1 and later). `memory`: what the software keeps in memory beyond Megatron-LM.
+    early_stop, torch 2.1 and later). `fp8_param_gather`: weights of fp8 products are gathered as 1 byte each. `memory`: what
+    the software keeps in memory beyond Megatron-LM.
     Raises PlanError if values are unknown or contradict each other, NotDefined if no schedule or reduction exists for them,
     NotModelled if their costs are not modelled."""
 
@@ -67,6 +68,7 @@ class ParallelConfig:
     all_reduces: bool = False
     tp_overlap: bool = False
     early_stop: bool = False
+    fp8_param_gather: bool = False
     memory: MemoryFacts = MEGATRON
 
     def __post_init__(self) -> None:

@@ -90,6 +90,18 @@ class Model:
         return attention + self._mlp_parameters(self.ffn_hidden) + norms
 
     @property
+    def linear_parameters(self) -> int:
+        """Parameters of the linear layers of one layer: attention and MLP matrices, without biases, norms and router."""
+        attention = self.hidden * (self.query_size + 2 * self.kv_size) + self.query_size * self.hidden
+        dense = self.shared_ffn_hidden if self.experts else self.ffn_hidden
+        return attention + self._mlp_matrices(dense) + self.expert_linear_parameters
+
+    @property
+    def expert_linear_parameters(self) -> int:
+        """Parameters of the matrices of all routed experts of one layer, without biases."""
+        return self.experts * self._mlp_matrices(self.ffn_hidden)
+
+    @property
     def expert_parameters(self) -> int:
         """Parameters of all routed experts of one layer, which expert parallelism divides."""
         return self.experts * self._mlp_parameters(self.ffn_hidden)
@@ -99,8 +111,10 @@ class Model:
         return self.layer_parameters - self.expert_parameters * (1 - 1 / ep)
 
     def _mlp_parameters(self, width: int) -> int:
-        matrices = (3 if self.mlp == "swiglu" else 2) * self.hidden * width
-        return matrices + (width + self.hidden if self.mlp == "gelu" else 0)
+        return self._mlp_matrices(width) + (width + self.hidden if self.mlp == "gelu" else 0)
+
+    def _mlp_matrices(self, width: int) -> int:
+        return (3 if self.mlp == "swiglu" else 2) * self.hidden * width
 
     @property
     def embedding_parameters(self) -> int:

@@ -115,6 +115,18 @@ def test_one_pipeline_rank_has_no_layout():
 
 
 @pytest.mark.parametrize(
+    ("facts", "asked"),
+    [({}, False), ({"fp8_param_gather": True}, True), ({"fp8_param_gather": True, "zero_stage": 0}, False)],
+)
+def test_gathers_in_fp8_need_the_distributed_optimizer(facts, asked):
+    feature = replace(BY_NAME["plain"], precision="fp8", nodes=("b/node0", "b/node1"), second=("b200-sxm-180gb", "nvlink5"))
+    plan = features.plan_of(feature)
+    launch = megatron.launch(replace(plan, config=replace(plan.config, **facts)))
+    assert ("--fp8-param-gather" in launch.files["megatron.args"].content.splitlines()) is asked
+    assert any(line.startswith("Megatron-Bridge gathers weights in fp8") for line in launch.assumed) is (not facts)
+
+
+@pytest.mark.parametrize(
     ("precision", "gradients", "flags"),
     [
         ("bf16", "bf16", ["--bf16", "--grad-reduce-in-bf16"]),
