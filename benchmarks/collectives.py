@@ -46,13 +46,14 @@ class Machine:
     count: int
     efficiency: float
     link_rate: float
+    sharp: bool = False
 
     def fleet(self, nodes: int) -> Fleet:
         """A cluster "c" of these nodes. The device is an H100 in name only: nothing computes."""
         spec = catalog.nic_facts(self.nic).isolated()
         if self.efficiency:
             spec = replace(spec, efficiency=tuple((name, self.efficiency) for name, _ in spec.efficiency), host_limit=0.0)
-        nics = (Nic(spec, self.bandwidth, self.count),)
+        nics = (Nic(spec, self.bandwidth, self.count, sharp=self.sharp),)
         inside = catalog.link_facts(self.link).isolated()
         rates = {key: self.link_rate * getattr(inside, key) for key in ("bandwidth", "pair_bandwidth")}
         inside = replace(inside, **rates)
@@ -87,7 +88,8 @@ def options(machine: Machine, operation: str, nodes: int, ranks: int) -> dict[tu
     hosts = tuple(tuple(Device("c", node, index) for index in range(ranks)) for node in range(nodes))
     found = {}
     for name in collectives.names():
-        if collectives.get(name).IN_LIBRARY and operation in collectives.get(name).OPERATIONS:
+        module = collectives.get(name)
+        if module.IN_LIBRARY and operation in module.OPERATIONS and (machine.sharp or not module.IN_NETWORK):
             groups = (Member(hosts, machine.nic, name),)
             costs = protocol_costs(fleet, groups, operation, capacities)
             found |= {(name, under): one.cost for under, one in zip(protocols(fleet, groups, operation), costs, strict=True)}
@@ -103,7 +105,8 @@ def _document() -> dict[str, Any]:
 def _machine(facts: dict[str, Any]) -> Machine:
     nic = facts["nic"]
     rate = parse(f"{nic['gbit']} Gbit/s", "rate")
-    return Machine(facts["link"], nic["type"], rate, nic["count"], nic.get("efficiency", 0.0), facts.get("link_rate", 1.0))
+    share, sharp = nic.get("efficiency", 0.0), nic.get("sharp", False)
+    return Machine(facts["link"], nic["type"], rate, nic["count"], share, facts.get("link_rate", 1.0), sharp)
 
 
 def measured() -> tuple[Curve, ...]:

@@ -78,6 +78,9 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     """The request of a seed, with a space of at most `largest` pipelines (if enough dimensions can be pinned)."""
     rng = random.Random(seed)
     document, pinned = _servers(rng) if rng.random() < 0.4 else _various(rng)
+    switches = random.Random(f"switches {seed}")
+    if switches.random() < 0.15:
+        document, pinned = _switched(switches)
     document |= _software(random.Random(f"software {seed}"))
     _narrow(random.Random(f"narrow {seed}"), document)
     _join(random.Random(f"domains {seed}"), document["clusters"])
@@ -120,6 +123,22 @@ def _join(rng: random.Random, clusters: dict[str, Any]) -> None:
         if nodes > 1 and rng.random() < 0.4 and inside not in MESHES:
             hosts = rng.choice([number for number in range(2, nodes + 1) if nodes % number == 0])
             cluster["nvlink_domain"] = hosts * cluster["node"]["devices"]["count"]
+
+
+def _switched(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A document of one cluster of many small nodes whose switches add up gradients, with or without another one; and pins with
+    which gradients are all-reduced (ZeRO 0)."""
+    clusters: dict[str, Any] = {"a": {"nodes": rng.choice([3, 4, 5, 6]), "node": _node(rng, 1, "h100-sxm5-80gb", rdma=True)}}
+    if rng.random() < 0.5:
+        clusters["a"] = {"nodes": rng.choice([3, 4]), "node": _node(rng, 2, rng.choice(list(INSIDE)), rdma=True)}
+    if rng.random() < 0.3:
+        clusters["b"] = {"nodes": 1, "node": _node(rng, 2, "a100-sxm4-80gb", rdma=True)}
+    for cluster in clusters.values():
+        cluster["node"]["nics"][1] |= {"type": "infiniband", "sharp": rng.random() < 0.8}
+    links = _trunks(rng, ("a", "b"), clusters) if len(clusters) > 1 else []
+    workload = _workload(rng, _model(rng, rng.choice([2, 3, 4, 6]), rng.choice(HIDDEN[2:])), "fp16")
+    document = {"format": FORMAT, "clusters": clusters, "links": links, "workload": workload}
+    return document, rng.choice([{}, {"pp": 1}, {"tp": 1}]) | {"zero_stage": 0}
 
 
 def _various(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:

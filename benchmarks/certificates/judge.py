@@ -151,6 +151,7 @@ def features(request: Request) -> tuple[str, ...]:
         "pinned": bool(str(request.wishes)),
         "NVLink domains": any(cluster.node.hosts > 1 for cluster in clusters),
         "software stack": request.topology.stack != DEFAULT,
+        "reduction in switches": any(nic.sharp for cluster in clusters for nic in cluster.node.nics),
         "gathers in fp8": request.topology.stack.fp8_param_gather,
     }
     return tuple(name for name, true in facts.items() if true)
@@ -161,7 +162,9 @@ def _of_plan(plan: Plan | None) -> tuple[str, ...]:
     if plan is None:
         return ("no plan fits",)
     crosses = len({device.cluster for device in plan.placement}) > 1
-    return ("best plan has several stages",) * (plan.config.pp > 1) + ("best plan crosses clusters",) * crosses
+    several, switches = plan.config.pp > 1, any(group.collective == "sharp" for group in plan.groups)
+    found = {"best plan has several stages": several, "best plan crosses clusters": crosses, "best plan has sharp": switches}
+    return tuple(name for name, true in found.items() if true)
 
 
 def _binds(request: Request, bounds: Bounds, every: list[Shape]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, torch_launch
 from holmes_sim.launching.folder import File, Launch
+from sim import collectives
 from sim.plan.plan import Plan
 
 TITLE = "Megatron-LM"
@@ -70,6 +71,8 @@ def flags(plan: Plan) -> megatron_flags.Flags:
     found = megatron_flags.degrees(plan)
     if plan.config.tp_overlap and plan.config.sequence_parallel:
         found["tp-comm-overlap"] = True
+    if any(group.kind == "dp" and collectives.get(group.collective).IN_NETWORK for group in plan.groups):
+        found["use-sharp"] = True
     if plan.config.pp > 1:
         found["pipeline-model-parallel-layout"] = megatron_flags.layout(plan)
     found |= megatron_flags.batches(plan) | megatron_flags.shape(plan)

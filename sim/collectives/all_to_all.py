@@ -7,6 +7,7 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
+IN_NETWORK = False
 PIPELINED = False
 OPERATIONS = ("all_to_all",)
 

@@ -9,6 +9,7 @@ from sim.collectives import Hosts, Round, Transfer, ring
 from sim.errors import NotDefined
 
 IN_LIBRARY = False
+IN_NETWORK = False
 PIPELINED = False
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
+IN_NETWORK = False
 PIPELINED = False
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 

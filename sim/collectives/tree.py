@@ -10,6 +10,7 @@ from __future__ import annotations
 from sim.collectives import Hosts, Round, Transfer
 
 IN_LIBRARY = True
+IN_NETWORK = False
 PIPELINED = True
 OPERATIONS = ("all_reduce",)
 

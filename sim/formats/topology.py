@@ -129,7 +129,10 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     if node.devices.price is not None:
         device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
-    nics = tuple(Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price) for nic in node.nics)
+    nics = tuple(
+        Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price, nic.sharp)
+        for nic in node.nics
+    )
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
     fabric = Fabric(facts.fabric.nodes_per_leaf // hosts, facts.fabric.oversubscription) if facts.fabric else None
     joined = Node(device, node.devices.count, intra, nics).joined(hosts)

@@ -14,6 +14,7 @@ from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
 from sim.formats.fields import (
     ClusterPair,
     Count,
+    Flag,
     HostName,
     HostNames,
     Precision,
@@ -52,6 +53,7 @@ class NicFacts(StrictModel):
     efficiency: Share | None = None
     names: list[HostName] = Field([])
     gid_index: Whole | None = None
+    sharp: Flag = Field(False, description="the switches of these NICs add up gradients (SHARP); of type infiniband only")
     price: Price | None = Field(None, description="rent of one NIC, with its share of switches and cables")
 
     @model_validator(mode="after")
@@ -60,6 +62,8 @@ class NicFacts(StrictModel):
             raise ValueError(f"{len(self.names)} names for {self.count} NICs; give a name for each NIC, or no names")
         if self.gid_index is not None and self.type != "roce":
             raise ValueError(f"gid_index is for NICs of type roce only, not {self.type}")
+        if self.sharp and self.type != "infiniband":
+            raise ValueError(f"sharp is for NICs of type infiniband only, not {self.type}")
         return self
 
 

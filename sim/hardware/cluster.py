@@ -20,6 +20,7 @@ from sim.units import BytesPerSecond, Seconds, UsdPerSecond
 class Nic:
     """`count` equal NICs of one type in every node of a cluster; `bandwidth` is that of one NIC in one direction.
 
+    `sharp`: their switches add up the gradients of a data-parallel group (`sim.collectives.sharp`).
     Only launches use `names` (device or interface names on the hosts) and `gid_index` (GID of RoCE). `price` is the rent of one
     NIC, None if unknown."""
 
@@ -29,6 +30,7 @@ class Nic:
     names: tuple[str, ...] = field(default=(), compare=False)
     gid_index: int | None = field(default=None, compare=False)
     price: UsdPerSecond | None = field(default=None, compare=False)
+    sharp: bool = False
 
     @property
     def kind(self) -> str:

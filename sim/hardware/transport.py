@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterable
 
 import networkx as nx
 
@@ -67,6 +68,17 @@ def joint_nics(fleet: Fleet, names: tuple[str, ...]) -> tuple[Nic, ...]:
         and all(cluster.node.nic(nic.kind) is not None for cluster in clusters)
         and all(trunk_path(fleet, names[0], other, nic.kind) is not None for other in names[1:])
     )
+
+
+def reduces_in_network(fleet: Fleet, devices: Iterable[Device], kind: str) -> bool:
+    """Whether switches can add up the buffers of a group over NIC type `kind`: all its nodes are of one cluster, whose NICs of
+    this type have `sharp`. NCCL does so from two nodes on (NVIDIA/nccl 5067397c, src/init.cc, COLLNET_NODE_THRESHOLD)."""
+    nodes = {(device.cluster, device.node) for device in devices}
+    names = {name for name, _ in nodes}
+    if len(nodes) == 1 or len(names) > 1:
+        return False
+    nic = fleet.cluster(names.pop()).node.nic(kind)
+    return nic is not None and nic.sharp
 
 
 @functools.lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from sim import collectives
 from sim.errors import NotDefined
 from sim.hardware.cluster import Device, Fleet
-from sim.hardware.transport import common_transport
+from sim.hardware.transport import common_transport, reduces_in_network
 from sim.network.alpha_beta import AlphaBeta, protocol_costs
 from sim.network.paths import Capacities
 from sim.network.replica_rows import ReplicaRows, Unlisted
@@ -119,7 +119,8 @@ class CollectiveCosts:
         cuts_rows = kind == "dp" and whole and not self._rings and bool(self._rows.unlisted)
         blocks = {short: self._blocks(kind, short) for short in (cuts_rows,)}
         by_name = {}
-        for name in [self._chosen[kind]] if kind in self._chosen else _choices(operation, blocks[cuts_rows][0][0].hosts):
+        chosen = [self._chosen[kind]] if kind in self._chosen else self._choices(kind, operation, blocks[cuts_rows])
+        for name in chosen:
             short = cuts_rows and collectives.doer(name, operation) == "ring"
             if short not in blocks:
                 blocks[short] = self._blocks(kind, short)
@@ -130,6 +131,19 @@ class CollectiveCosts:
             self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
             by_name[name] = max(options, key=lambda costs: min((p.per_byte, p.latency) for p in costs))
         return by_name
+
+    def _choices(self, kind: str, operation: str, blocks: list[list[Member]]) -> list[str]:
+        """The ring, and all collectives that the library can choose for the groups of these blocks and that differ from it.
+
+        Switches reduce for gradients only: NCCL lets one communicator use them, and Megatron-LM gives them to the data-parallel
+        group (NVIDIA/Megatron-LM d98e8a64, megatron/core/parallel_state.py, use_sharp)."""
+        ring = blocks[0][0].hosts
+        in_network = kind == "dp" and all(
+            reduces_in_network(self._fleet, itertools.chain.from_iterable(group.hosts), group.nic)
+            for block in blocks
+            for group in block
+        )
+        return [name for name in _library(operation, ring) if in_network or not collectives.is_in_network(name, operation)]
 
     def seconds(self, kind: str, operation: str, nbytes: Bytes, count: float) -> Seconds:
         """Seconds of `count` collectives of `nbytes`, under the fastest collective and protocol that may be chosen."""
@@ -184,7 +198,7 @@ def _numbered(hosts: Hosts) -> collectives.Hosts:
     return tuple(tuple(range(first, first + len(host))) for first, host in zip(firsts, hosts, strict=False))
 
 
-def _choices(operation: str, hosts: Hosts) -> list[str]:
+def _library(operation: str, hosts: Hosts) -> list[str]:
     """The ring, and all collectives that the library can choose for an operation over these hosts and that differ from it."""
     numbers = _numbered(hosts)
     usual = collectives.rounds("ring", operation, numbers)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sim import collectives
 from sim.network.hashes import Hashes, hash_arrays, hash_facts
 from sim.network.paths import End, LinkName, Path, Traffic, path
-from sim.network.protocols import offered
+from sim.network.protocols import in_network, offered
 from sim.network.rings import Floats, Integers, Ring, RingRound, Sites
 from sim.network.routes import Leg, Route
 from sim.plan.groups import Group
@@ -114,7 +114,8 @@ class GradientRoutes:
         pipelined = len(self.parts) == 1 and collectives.is_pipelined(collective, self.operation)
         together = collective == "ring" and all(ring.on_one_host for ring, _ in rings)
         switched = together or (pipelined and not any(ring.on_one_host for ring, _ in rings))
-        return offered(specs, self.operation, switched, pipelined)
+        names = offered(specs, self.operation, switched, pipelined)
+        return in_network(names) if collectives.is_in_network(collective, self.operation) else names
 
     def under(self, protocol: str) -> tuple[Route, ...]:
         """The route of every group under a protocol: `sim.network.routes.member_route` without links of nodes not shown.

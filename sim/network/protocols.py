@@ -22,6 +22,8 @@ def protocols(fleet: Fleet, groups: tuple[Member, ...], operation: str) -> tuple
     together = all(len(group.hosts) == 1 and group.collective == "ring" for group in groups)
     switched = together or (pipelined and all(len(group.hosts) > 1 for group in groups))
     names = offered((spec for group in groups for spec in _specs(fleet, group)), operation, switched, pipelined)
+    if any(collectives.is_in_network(group.collective, operation) for group in groups):
+        return in_network(names)
     apart = operation == "all_to_all" and any(len(group.hosts) > 1 for group in groups)
     return names[-1:] if apart else names
 
@@ -38,6 +40,12 @@ def offered(specs: Iterable[LinkSpec], operation: str, switched: bool, pipelined
     switched = switched and operation == "all_reduce"
     names = [{p.name for p in offer if (switched or not p.in_switch) and (pipelined or not p.in_trees)} for offer in offers]
     return tuple(p.name for p in offers[0] if all(p.name in offered for offered in names)) or ("",)
+
+
+def in_network(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of several protocols under which switches between nodes reduce: NCCL has Simple only, with or without switches
+    inside the nodes (NVIDIA/nccl 5067397c, src/graph/tuning.cc: LL and LL128 of CollNet are not used)."""
+    return tuple(name for name in names if name in ("Simple", "NVLS")) or names[-1:]
 
 
 def _specs(fleet: Fleet, group: Member) -> Iterator[LinkSpec]:

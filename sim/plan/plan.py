@@ -17,7 +17,7 @@ from sim.hardware.cluster import Device, Fleet
 from sim.hardware.device_spec import DeviceSpec
 from sim.hardware.stack import DEFAULT, Stack, applied, software_facts
 from sim.hardware.topology import Topology
-from sim.hardware.transport import common_transport
+from sim.hardware.transport import common_transport, reduces_in_network
 from sim.plan import schedules
 from sim.plan.certificate import Certificate
 from sim.plan.groups import Group, group_ranks
@@ -247,7 +247,14 @@ def _check_groups(plan: Plan) -> None:
     for index, group in enumerate(plan.groups):
         collectives.get(group.collective)
         at = {plan.placement[rank].cluster: rank for rank in reversed(group.ranks)}
-        common_transport(plan.fleet, tuple(plan.placement[rank] for rank in group.ranks))
+        devices = tuple(plan.placement[rank] for rank in group.ranks)
+        common_transport(plan.fleet, devices)
+        able = group.nic == "intra_node" or (group.kind == "dp" and reduces_in_network(plan.fleet, devices, group.nic))
+        if collectives.get(group.collective).IN_NETWORK and not able:
+            raise PlanError(
+                f"groups[{index}].collective: {group.collective} needs a dp group on one cluster whose {group.nic} NICs have "
+                f"sharp: true; ring or tree"
+            )
         for name, rank in at.items() if group.transport == "rdma" else ():
             if plan.fleet.cluster(name).node.nic(group.nic) is None:
                 raise PlanError(f"groups[{index}].nic: {group.nic} is not a NIC of {plan.placement[rank]} (rank {rank})")

@@ -114,6 +114,18 @@ def test_one_pipeline_rank_has_no_layout():
     assert not [line for line in lines if "layout" in line]
 
 
+def test_reduction_in_switches_is_asked_for():
+    plan = plan_of("plain", pp=1, tp=4, zero_stage=0)
+    clusters = plan.fleet.clusters
+    nics = tuple(replace(nic, sharp=nic.kind == "infiniband") for nic in clusters[0].node.nics)
+    switched = replace(clusters[0], node=replace(clusters[0].node, nics=nics))
+    fleet = replace(plan.fleet, clusters=(switched, *clusters[1:]))
+    groups = tuple(replace(group, collective="sharp") if group.kind == "dp" else group for group in plan.groups)
+    asked = replace(plan, topology=replace(plan.topology, fleet=fleet), groups=groups)
+    assert "--use-sharp" in written(asked, "megatron.args").splitlines()
+    assert "--use-sharp" not in written(plan, "megatron.args").splitlines()
+
+
 @pytest.mark.parametrize(
     ("facts", "asked"),
     [({}, False), ({"fp8_param_gather": True}, True), ({"fp8_param_gather": True, "zero_stage": 0}, False)],

@@ -44,6 +44,7 @@ ONE_LINE = [
     ("    nodes: 3\n", "    nodes: 3\n    nvlink_domains: 12\n", "16: clusters.roce.nvlink_domains: unknown key; did you mean 'nvlink_domain'?"),
     ("count: 4}", "count: 4, names: [mlx5_0]}", "11: clusters.ib.node.nics[0]: 1 names for 4 NICs; give a name for each NIC, or no names"),
     ("count: 4}", "count: 4, gid_index: 3}", "11: clusters.ib.node.nics[0]: gid_index is for NICs of type roce only, not infiniband"),
+    ("type: ethernet, bandwidth: 25 Gbit/s}", "type: ethernet, bandwidth: 25 Gbit/s, sharp: true}", "12: clusters.ib.node.nics[1]: sharp is for NICs of type infiniband only, not ethernet"),
     ("    nodes: 2\n", "    nodes: 2\n    hosts: [a, a]\n", "1: host 'a' is given twice; each host is one node of one cluster"),
     ("type: infiniband", "type: infinband", "11: clusters.ib.node.nics[0].type: NIC type 'infinband' is not in the catalogue; did you mean 'infiniband'?"),
     ("type: infiniband", "type: token-ring", "11: clusters.ib.node.nics[0].type: NIC type 'token-ring' is not in the catalogue; known: efa, ethernet, infiniband, omni-path, roce, slingshot"),
