@@ -201,7 +201,7 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
                 intra_node=wire(
                     interference=draw(slow), pair_bandwidth=draw(st.sampled_from([0.0, 0.0, 2e10])), **delay, **inside
                 ),
-                fabric=draw(st.sampled_from([None, Fabric(1, 1.0), Fabric(1, 4.0), Fabric(2, 3.0)])),
+                fabric=draw(st.sampled_from([None, Fabric(1, 1.0), Fabric(1, 4.0), Fabric(2, 3.0), Fabric(2, 1.0, 0.8)])),
             )
         )
     kinds = draw(st.sampled_from([("ethernet",), ("ethernet", "infiniband")]))

@@ -39,7 +39,9 @@ class Bounds:
     """Lower bounds on the steps and memory of the pipelines of one request; the costs of each stage are computed once."""
 
     def __init__(self, request: Request):
-        self.request, self.workload, self.fleet = request, request.workload, request.topology.fleet
+        self.request, self.workload, fleet = request, request.workload, request.topology.fleet
+        self.has_leaves = any(cluster.fabric is not None for cluster in fleet.clusters)
+        self.fleet = replace(fleet, clusters=tuple(replace(cluster, fabric=None) for cluster in fleet.clusters))
         self.clusters = {cluster.name: cluster for cluster in request.clusters()}
         self._capacities = Capacities(self.fleet)
         self._costs: dict[object, StageCosts] = {}
@@ -86,8 +88,10 @@ class Bounds:
         return max(self._of_chain(shape, stages, way) for way in self._ways(shape, stages))
 
     def alike(self, shape: Shape, stages: Stages) -> bool:
-        """Whether messages of all replicas take equally long; otherwise the closed form of a plan may exceed its step."""
-        return len(self._ways(shape, stages)) == 1
+        """Whether messages of all replicas take equally long; otherwise the closed form of a plan may exceed its step.
+
+        Bounds leave out leaf switches, which make messages of replicas unlike."""
+        return not self.has_leaves and len(self._ways(shape, stages)) == 1
 
     def _ways(self, shape: Shape, stages: Stages) -> frozenset[Way]:
         """The distinct message times of all replicas."""

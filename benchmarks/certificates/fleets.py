@@ -84,6 +84,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     document |= _software(random.Random(f"software {seed}"))
     _narrow(random.Random(f"narrow {seed}"), document)
     _join(random.Random(f"domains {seed}"), document["clusters"])
+    _route(random.Random(f"routing {seed}"), document)
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
     assert topology.workload is not None
     request = Request(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
@@ -123,6 +124,20 @@ def _join(rng: random.Random, clusters: dict[str, Any]) -> None:
         if nodes > 1 and rng.random() < 0.4 and inside not in MESHES:
             hosts = rng.choice([number for number in range(2, nodes + 1) if nodes % number == 0])
             cluster["nvlink_domain"] = hosts * cluster["node"]["devices"]["count"]
+
+
+def _route(rng: random.Random, document: dict[str, Any]) -> None:
+    """Give leaf switches whose RoCE flows collide to the clusters of a fifth of the fleets."""
+    if rng.random() > 0.2:
+        return
+    for cluster in document["clusters"].values():
+        for nic in cluster["node"]["nics"][1:]:
+            nic["type"] = "roce"
+            nic.pop("sharp", None)
+        if cluster["nodes"] > 1 and "nvlink_domain" not in cluster and len(cluster["node"]["nics"]) > 1:
+            cluster["fabric"] = {"nodes_per_leaf": rng.choice([1, 2, 2, 3]), "routing": rng.choice([*catalog.routings()])}
+    for link in document["links"]:
+        link["type"] = "ethernet" if link["type"] == "ethernet" else "roce"
 
 
 def _switched(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:

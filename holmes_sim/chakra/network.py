@@ -29,6 +29,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
     fabric = all_hosts[0].cluster.fabric
     if fabric is not None and fabric.oversubscription > 1 and len(hosts.by_node(all_hosts)) > 1:
         yield f"leaves are oversubscribed {fabric.oversubscription:g} to 1"
+    if fabric is not None and fabric.roce_share < 1 and "roce" in {group.nic for group in plan.groups}:
+        yield f"flows between leaves collide: they reach {fabric.roce_share:g} of the rate"
     nics = sorted({group.nic for group in plan.groups} - {"intra_node"})
     if len(nics) > 1:
         yield f"groups use {' and '.join(nics)}"

@@ -46,9 +46,9 @@ def arranged(plan: Plan) -> tuple[Device, ...]:
 
 
 def oversubscribed(cluster: Cluster) -> bool:
-    """Whether the leaves of a cluster have less bandwidth to the spine than to their nodes, and leaves hold several nodes."""
+    """Whether traffic between the leaves of a cluster is slower than below them, and leaves hold several nodes."""
     fabric = cluster.fabric
-    return fabric is not None and fabric.oversubscription > 1 and 1 < fabric.nodes_per_leaf < cluster.nodes
+    return fabric is not None and fabric.is_narrow and 1 < fabric.nodes_per_leaf < cluster.nodes
 
 
 def _sizes(cluster: Cluster) -> list[int]:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TypeVar
 
 from sim.errors import TopologyError
-from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts, NicTypeFacts
+from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts, NicTypeFacts, RoutingTable
 from sim.formats.documents import Document, check, parse, suggestion
 from sim.formats.fields import StrictModel
 from sim.formats.stack_facts import StackFacts
@@ -87,6 +87,13 @@ def stack_family(name: str) -> str | None:
     known = names("stacks")
     related = [one for one in known if one.rpartition("-")[0] == name.rpartition("-")[0]]
     return name if name in known else max(related, default=None)
+
+
+@functools.cache
+def routings() -> dict[str, float]:
+    """Name of a way in which leaf switches choose uplinks -> share of the rate that RoCE flows between leaves reach."""
+    text = (files("sim.catalog") / "routing.yaml").read_text(encoding="utf-8")
+    return {name: facts.share for name, facts in check(parse("catalog/routing.yaml", text), RoutingTable).root.items()}
 
 
 def device(name: str) -> DeviceSpec:

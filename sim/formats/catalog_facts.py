@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import Field, model_validator
+from pydantic import Field, RootModel, model_validator
 
 from sim.formats.fields import (
     ComputeRate,
@@ -215,6 +215,17 @@ class LinkFacts(NicTypeFacts):
             over_host_link=self.over_host_link,
             group_bandwidth=tuple((group.devices, group.bandwidth) for group in self.group_bandwidth),
         )
+
+
+class RoutingFacts(StrictModel):
+    """A way in which leaf switches choose uplinks: share of the rate that RoCE flows between leaves reach, and its source."""
+
+    share: Share
+    source: str
+
+
+class RoutingTable(RootModel[dict[str, RoutingFacts]]):
+    """All ways by name."""
 
 
 class ModelFacts(StrictModel):

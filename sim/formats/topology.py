@@ -15,7 +15,7 @@ from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts
 from sim.formats.documents import Document, KeyPath, check, parse, read_text, suggestion
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import StackConstants
-from sim.formats.topology_facts import ClusterFacts, NicFacts, TopologyFacts, WorkloadFacts
+from sim.formats.topology_facts import ClusterFacts, FabricFacts, NicFacts, TopologyFacts, WorkloadFacts
 from sim.hardware.cluster import Cluster, Fabric, Fleet, Nic, Node, Trunk
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.stack import DEFAULT, applied
@@ -134,9 +134,14 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
         for nic in node.nics
     )
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
-    fabric = Fabric(facts.fabric.nodes_per_leaf // hosts, facts.fabric.oversubscription) if facts.fabric else None
+    fabric = _fabric(facts.fabric, hosts) if facts.fabric else None
     joined = Node(device, node.devices.count, intra, nics).joined(hosts)
     return Cluster(name, facts.nodes // hosts, joined, fabric, tuple(facts.hosts))
+
+
+def _fabric(facts: FabricFacts, hosts: int) -> Fabric:
+    share = catalog.routings()[facts.routing] if facts.routing else 1.0
+    return Fabric(facts.nodes_per_leaf // hosts, facts.oversubscription, share)
 
 
 def _nic_type(facts: NicFacts) -> LinkSpec:
@@ -191,6 +196,7 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPat
         yield from _unknown("nics", path, kind)
         if kind in types[:index]:
             yield path, f"NIC type {kind!r} is listed twice; write it once with its count"
+    yield from _routing_faults((*at, "fabric", "routing"), _mapping(cluster.get("fabric")).get("routing"), types)
     nodes, count = cluster.get("nodes"), _mapping(node.get("devices")).get("count")
     domain = cluster.get("nvlink_domain", count)
     if isinstance(nodes, int) and nodes > 1 and node and not types and domain != nodes * (count or 0):
@@ -198,6 +204,15 @@ def _cluster_faults(name: str, cluster: dict[Any, Any]) -> Iterator[tuple[KeyPat
     if isinstance(nodes, int) and isinstance(count, int) and isinstance(domain, int) and min(nodes, count, domain) > 0:
         for key, fault in _domain_faults(cluster, nodes, count, domain):
             yield (*at, *key), fault
+
+
+def _routing_faults(path: KeyPath, name: object, types: list[Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Faults of a fabric's routing: it must be known, and the nodes need RoCE NICs."""
+    if isinstance(name, str) and name not in catalog.routings():
+        near = suggestion(name, catalog.routings()) or f"; known: {', '.join(catalog.routings())}"
+        yield path, f"routing {name!r} is not in the catalogue{near}"
+    elif name is not None and "roce" not in types:
+        yield path, "routing is for RoCE flows, and the nodes have no roce NIC; leave it out"
 
 
 def _domain_faults(cluster: dict[Any, Any], nodes: int, count: int, domain: int) -> Iterator[tuple[KeyPath, str]]:

@@ -77,10 +77,11 @@ class NodeFacts(StrictModel):
 
 class FabricFacts(StrictModel):
     """Leaf switches of a cluster: nodes below each, and oversubscription of its uplinks. A cluster without a fabric is
-    non-blocking."""
+    non-blocking. `routing`: how leaves choose an uplink for a RoCE flow; without it, flows never share one by chance."""
 
     nodes_per_leaf: Count
     oversubscription: Ratio = 1.0
+    routing: str | None = Field(None, description="five_tuple, queue_pairs or adaptive (sim/catalog/routing.yaml)")
 
 
 class ClusterFacts(StrictModel):

@@ -84,10 +84,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A leaf-spine network: nodes per leaf switch, and ratio of downlink to uplink bandwidth of a leaf."""
+    """A leaf-spine network: nodes per leaf switch, ratio of downlink to uplink bandwidth of a leaf, and share of the rate that
+    RoCE flows between leaves reach, since several may be sent over one uplink (`sim/catalog/routing.yaml`)."""
 
     nodes_per_leaf: int
     oversubscription: float
+    roce_share: float = 1.0
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether traffic between leaves is slower than below them."""
+        return self.oversubscription > 1 or self.roce_share < 1
 
 
 @dataclass(frozen=True, slots=True)

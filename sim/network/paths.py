@@ -146,12 +146,13 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     latency = max(end.spec.protocol(protocol).latency for end in (here, there))
     overhead = max(end.spec.protocol(protocol).overhead for end in (here, there))
     use: dict[LinkName, float] = {}
+    share = _share_between_leaves(fleet, source.device, target.device, nic)
     for (device, near), used, direction in ((source, here, "out"), (target, there, "in")):
         cluster = fleet.cluster(device.cluster)
         for index in near:
             use["host", device.cluster, device.node, index, direction] = 1 / len(near)
         rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
-        weight = 1 / len(rails) / used.reached(operation, protocol)
+        weight = 1 / len(rails) / (used.reached(operation, protocol) * share)
         for rail in rails:
             use["nic", device.cluster, device.node, nic, rail, direction] = weight
     latency += 0.0 if traffic.queued else max(here.spec.delay, there.spec.delay)
@@ -208,9 +209,10 @@ def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use
         raise NoRoute(f"no {nic} link joins clusters {source.cluster} and {target.cluster}")
     here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
     if trunks or _leaf(here, source) != _leaf(there, target):
+        share = _share_between_leaves(fleet, source, target, nic)
         for cluster, device, direction in ((here, source, "up"), (there, target, "down")):
             if cluster.fabric is not None:
-                reached = _efficiency(nic_of(fleet, device, nic).spec, operation, protocol)
+                reached = _efficiency(nic_of(fleet, device, nic).spec, operation, protocol) * share
                 use["leaf", cluster.name, nic, _leaf(cluster, device), direction] = 1 / reached
     added = 0.0
     for trunk, forward in trunks:
@@ -218,6 +220,14 @@ def _between(fleet: Fleet, source: Device, target: Device, traffic: Traffic, use
         use["trunk", a, b, nic, "out"] = 1 / _efficiency(nic_of(fleet, source, nic).spec, operation, protocol)
         added += trunk.latency
     return added
+
+
+def _share_between_leaves(fleet: Fleet, source: Device, target: Device, nic: str) -> float:
+    """Share of the rate that RoCE flows between two leaves reach; 1 below one leaf and for NICs of other types."""
+    here, there = fleet.cluster(source.cluster), fleet.cluster(target.cluster)
+    if nic != "roce" or (here is there and _leaf(here, source) == _leaf(there, target)):
+        return 1.0
+    return min((cluster.fabric.roce_share for cluster in (here, there) if cluster.fabric), default=1.0)
 
 
 def _leaf(cluster: Cluster, device: Device) -> int:

@@ -27,7 +27,9 @@ def test_a_domain_needs_a_switch(tmp_path: Path) -> None:
 
 ONE_LINE = [
     # unknown keys and names
-    ("oversubscription: 2", "oversubscription: 2, spines: 4", "13: clusters.ib.fabric.spines: unknown key; known: nodes_per_leaf, oversubscription"),
+    ("oversubscription: 2", "oversubscription: 2, spines: 4", "13: clusters.ib.fabric.spines: unknown key; known: nodes_per_leaf, oversubscription, routing"),
+    ("oversubscription: 2", "oversubscription: 2, routing: adaptive", "13: clusters.ib.fabric.routing: routing is for RoCE flows, and the nodes have no roce NIC; leave it out"),
+    ("    nodes: 3\n", "    nodes: 3\n    fabric: {nodes_per_leaf: 1, routing: five_tupel}\n", "16: clusters.roce.fabric.routing: routing 'five_tupel' is not in the catalogue; did you mean 'five_tuple'?"),
     ("seq_len: 2048", "seq_len: 2048\n  seqlen: 1", "28: workload.seqlen: unknown key; did you mean 'seq_len'?"),
     ("name: tiny", "name: tiny\nlinkz: []", "3: linkz: unknown key; did you mean 'links'?"),
     ("holmes-sim/topology/1", "holmes-sim/topology/2", "1: format: 'holmes-sim/topology/2' is unknown; known: 'holmes-sim/topology/1'"),
