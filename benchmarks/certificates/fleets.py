@@ -85,6 +85,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     _narrow(random.Random(f"narrow {seed}"), document)
     _join(random.Random(f"domains {seed}"), document["clusters"])
     _route(random.Random(f"routing {seed}"), document)
+    _hang(random.Random(f"sockets {seed}"), document["clusters"])
     topology = from_document(parse(f"seed-{seed}", json.dumps(document | {"name": f"seed-{seed}"})))
     assert topology.workload is not None
     request = Request(topology, topology.workload, Wishes(**pinned), TIME_LIMIT)
@@ -138,6 +139,16 @@ def _route(rng: random.Random, document: dict[str, Any]) -> None:
             cluster["fabric"] = {"nodes_per_leaf": rng.choice([1, 2, 2, 3]), "routing": rng.choice([*catalog.routings()])}
     for link in document["links"]:
         link["type"] = "ethernet" if link["type"] == "ethernet" else "roce"
+
+
+def _hang(rng: random.Random, clusters: dict[str, Any]) -> None:
+    """Hang NICs of a quarter of the clusters on one socket."""
+    for cluster in clusters.values():
+        node = cluster["node"]
+        if rng.random() < 0.25 and node["devices"]["count"] > 1 and "nvlink_domain" not in cluster:
+            node["socket_link"] = f"{rng.choice([3, 6, 10, 22])} GB/s"
+            for nic in rng.sample(node["nics"], rng.randint(1, len(node["nics"]))):
+                nic["socket"] = rng.choice([0, 1])
 
 
 def _switched(rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:

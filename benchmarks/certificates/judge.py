@@ -151,6 +151,7 @@ def features(request: Request) -> tuple[str, ...]:
         "pinned": bool(str(request.wishes)),
         "NVLink domains": any(cluster.node.hosts > 1 for cluster in clusters),
         "software stack": request.topology.stack != DEFAULT,
+        "NICs on one socket": any(cluster.node.socket_link for cluster in clusters),
         "leaf switches": any(cluster.fabric is not None for cluster in clusters),
         "reduction in switches": any(nic.sharp for cluster in clusters for nic in cluster.node.nics),
         "gathers in fp8": request.topology.stack.fp8_param_gather,

@@ -133,7 +133,7 @@ def _wired(cluster: Cluster, payload: PayloadRates, has_latency: bool) -> Cluste
             efficiency = tuple((operation, share) for operation, _ in nic.spec.efficiency)
             latency = payload.latency(cluster.name, nic.kind) if has_latency else 0.0
             spec = replace(nic.spec, efficiency=efficiency, latency=latency, overhead=0.0, protocols=(), gap=0.0, delay=0.0)
-            nic = replace(nic, spec=replace(spec, interference=0.0))
+            nic = replace(nic, spec=replace(spec, interference=0.0), sharp=False, socket=None)
         nics.append(nic)
     inside = replace(cluster.node.intra_node, interference=0.0, over_host_link=False)
     return replace(cluster, node=replace(cluster.node, intra_node=inside, nics=tuple(nics)))

@@ -130,12 +130,12 @@ def _cluster(name: str, facts: ClusterFacts) -> Cluster:
         device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)
     nics = tuple(
-        Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price, nic.sharp)
+        Nic(_nic_type(nic), nic.bandwidth, nic.count, tuple(nic.names), nic.gid_index, nic.price, nic.sharp, nic.socket)
         for nic in node.nics
     )
     hosts = (facts.nvlink_domain or node.devices.count) // node.devices.count
     fabric = _fabric(facts.fabric, hosts) if facts.fabric else None
-    joined = Node(device, node.devices.count, intra, nics).joined(hosts)
+    joined = Node(device, node.devices.count, intra, nics, socket_link=node.socket_link or 0.0).joined(hosts)
     return Cluster(name, facts.nodes // hosts, joined, fabric, tuple(facts.hosts))
 
 
@@ -232,6 +232,8 @@ def _domain_faults(cluster: dict[Any, Any], nodes: int, count: int, domain: int)
     inside = _mapping(cluster.get("node")).get("intra_node")
     if isinstance(inside, str):
         inside = catalog.document("links", inside).value if inside in catalog.names("links") else {}
+    if hosts > 1 and "socket_link" in _mapping(cluster.get("node")):
+        yield ("nvlink_domain",), "sockets are not modelled in NVLink domains of several nodes; leave out socket_link"
     if hosts > 1 and any(key in _mapping(inside) for key in ("pair_bandwidth", "group_bandwidth")):
         yield ("nvlink_domain",), "intra_node has no switch between all devices, only inside a node; use a link such as nvlink5"
 

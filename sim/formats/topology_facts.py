@@ -54,6 +54,7 @@ class NicFacts(StrictModel):
     names: list[HostName] = Field([])
     gid_index: Whole | None = None
     sharp: Flag = Field(False, description="the switches of these NICs add up gradients (SHARP); of type infiniband only")
+    socket: Whole | None = Field(None, description="the CPU, 0 or 1, that all these NICs hang on; needs socket_link")
     price: Price | None = Field(None, description="rent of one NIC, with its share of switches and cables")
 
     @model_validator(mode="after")
@@ -62,17 +63,32 @@ class NicFacts(StrictModel):
             raise ValueError(f"{len(self.names)} names for {self.count} NICs; give a name for each NIC, or no names")
         if self.gid_index is not None and self.type != "roce":
             raise ValueError(f"gid_index is for NICs of type roce only, not {self.type}")
+        if self.socket not in (None, 0, 1):
+            raise ValueError(f"socket {self.socket} does not exist: a node has the sockets 0 and 1")
         if self.sharp and self.type != "infiniband":
             raise ValueError(f"sharp is for NICs of type infiniband only, not {self.type}")
         return self
 
 
 class NodeFacts(StrictModel):
-    """A node: its devices, the interconnect between them, and its NICs."""
+    """A node: its devices, the interconnect between them, and its NICs. The first half of the devices is on socket 0, the rest
+    on socket 1; `socket_link` is the rate between the two in one direction, for traffic of devices to NICs."""
 
     devices: DevicesFacts
     intra_node: str | LinkFacts
     nics: list[NicFacts] = Field([])
+    socket_link: Rate | None = Field(None, description="needed where NICs say on which socket they are")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> NodeFacts:
+        placed = any(nic.socket is not None for nic in self.nics)
+        if placed and self.socket_link is None:
+            raise ValueError("NICs with socket need the rate between the sockets; write for example socket_link: 10 GB/s")
+        if self.socket_link is not None and not placed:
+            raise ValueError("socket_link has no effect: no NIC says on which socket it is; write for example socket: 0 there")
+        if self.socket_link is not None and self.devices.count < 2:
+            raise ValueError("socket_link has no effect with one device; leave it and socket out")
+        return self
 
 
 class FabricFacts(StrictModel):

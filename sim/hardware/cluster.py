@@ -20,7 +20,8 @@ from sim.units import BytesPerSecond, Seconds, UsdPerSecond
 class Nic:
     """`count` equal NICs of one type in every node of a cluster; `bandwidth` is that of one NIC in one direction.
 
-    `sharp`: their switches add up the gradients of a data-parallel group (`sim.collectives.sharp`).
+    `sharp`: their switches add up the gradients of a data-parallel group (`sim.collectives.sharp`). `socket`: the CPU (0 or 1)
+    that they all hang on; None if each is near to its devices.
     Only launches use `names` (device or interface names on the hosts) and `gid_index` (GID of RoCE). `price` is the rent of one
     NIC, None if unknown."""
 
@@ -31,6 +32,7 @@ class Nic:
     gid_index: int | None = field(default=None, compare=False)
     price: UsdPerSecond | None = field(default=None, compare=False)
     sharp: bool = False
+    socket: int | None = None
 
     @property
     def kind(self) -> str:
@@ -48,13 +50,15 @@ class Node:
     """`count` equal devices, the interconnect between them, and their NICs: a host, or an NVLink domain of several `hosts`.
 
     NCCL also treats an NVLink domain over several hosts as one node: it fuses the topologies of these hosts (NVIDIA/nccl,
-    src/graph/topo.cc, ncclTopoGetSystem)."""
+    src/graph/topo.cc, ncclTopoGetSystem). `socket_link` is the rate in each direction of the link between its two CPUs, for
+    traffic of devices to NICs of the other CPU; 0 where no NIC says on which CPU it is."""
 
     device: DeviceSpec
     count: int
     intra_node: LinkSpec
     nics: tuple[Nic, ...]
     hosts: int = 1
+    socket_link: BytesPerSecond = 0.0
 
     @property
     def host(self) -> Node:
@@ -76,6 +80,10 @@ class Node:
         (`sim.network.paths.near_nics`)."""
         nics = tuple(replace(nic, count=nic.count * hosts) for nic in self.nics)
         return replace(self, count=self.count * hosts, nics=nics, hosts=self.hosts * hosts)
+
+    def socket(self, index: int) -> int:
+        """The CPU (0 or 1) of a device: the first half of the devices is on the first one."""
+        return 2 * index // self.count
 
     def nic(self, kind: str) -> Nic | None:
         """The NICs of a type; None if the node has none."""

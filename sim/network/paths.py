@@ -3,8 +3,9 @@
 A `Path` is a set of links with weights: a flow of r useful bytes per second takes r x weight of each link's wire rate. The
 weight is 1 / efficiency of the link for the operation, divided by the number of NICs where several carry the flow together.
 Links are named by tuples, with direction "out" or "in", "up" or "down": ("port", cluster, node, device, direction), ("host",
-cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("nic", cluster, node,
-type, index, direction), ("leaf", cluster, type, leaf, direction), ("trunk", a, b, type, "out").
+cluster, node, device, direction) between a device and the NICs (and other devices, `over_host_link`), ("socket", cluster, node,
+direction) between the two CPUs of a node, ("nic", cluster, node, type, index, direction), ("leaf", cluster, type, leaf,
+direction), ("trunk", a, b, type, "out").
 
 Rails: a device uses the NICs near to it (device d of D and NIC i of N are near if d N // D = i, or the reverse); a collective
 with several members on a node uses the NICs near to any of them, as NCCL's channels do.
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from sim.errors import NoRoute
-from sim.hardware.cluster import Cluster, Device, Fleet, Nic
+from sim.hardware.cluster import Cluster, Device, Fleet, Nic, Node
 from sim.hardware.link_spec import LinkSpec
 from sim.hardware.transport import trunk_between, trunk_path
 from sim.units import BytesPerSecond, Seconds
@@ -74,6 +75,8 @@ def capacity(fleet: Fleet, link: LinkName) -> BytesPerSecond:
         return cluster.node.intra_node.bandwidth
     if kind == "host":
         return cluster.node.device.host_bandwidth * PCIE_EFFICIENCY
+    if kind == "socket":
+        return cluster.node.socket_link
     nic = cluster.node.nic(str(link[3] if kind == "nic" else link[2]))
     assert nic is not None
     if kind == "nic":
@@ -151,6 +154,8 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
         cluster = fleet.cluster(device.cluster)
         for index in near:
             use["host", device.cluster, device.node, index, direction] = 1 / len(near)
+        if _crosses_sockets(cluster.node, used, device, near, operation):
+            use["socket", device.cluster, device.node, direction] = 1.0
         rails = sorted({i for index in near for i in near_nics(cluster.node.count, used.count, index)})
         weight = 1 / len(rails) / (used.reached(operation, protocol) * share)
         for rail in rails:
@@ -160,6 +165,17 @@ def _path(fleet: Fleet, source: End, target: End, traffic: Traffic) -> Path:
     interference = max(here.spec.interference, there.spec.interference)
     chunk = max(_chunk(fleet, source.device, here, traffic), _chunk(fleet, target.device, there, traffic))
     return Path(tuple(use.items()), latency, overhead, interference, chunk, max(here.spec.gap, there.spec.gap))
+
+
+def _crosses_sockets(node: Node, used: Nic, device: Device, near: tuple[int, ...], operation: str) -> bool:
+    """Whether a transfer of a device crosses the link between the node's CPUs on its way to the NICs of a type.
+
+    It does not where a member of its group (`near`) is on the CPU of the NICs: rings and trees of NCCL leave the node from
+    there, and over NVLink an all_to_all does too (NCCL's PXN). Without NVLink each rank of an all_to_all sends for itself."""
+    if used.socket is None or not node.socket_link:
+        return False
+    alone = operation == "all_to_all" and not node.intra_node.name.startswith("nvlink")
+    return all(node.socket(index) != used.socket for index in ((device.index,) if alone else near))
 
 
 def _chunk(fleet: Fleet, device: Device, nic: Nic, traffic: Traffic) -> Seconds:
