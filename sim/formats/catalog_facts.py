@@ -33,7 +33,8 @@ from sim.workload.model import MLP_KINDS, NARROW, Model
 class GemmFacts(StrictModel):
     """Speed of matrix products: launch time, shares of the peak FLOP/s and of the memory bandwidth that large products
     reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`. `sustained`: share of
-    `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall."""
+    `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall.
+    `older`: share that is left with the libraries of most software; a stack with `newest_products` reaches all of it."""
 
     launch: Time
     compute_efficiency: Share
@@ -41,6 +42,7 @@ class GemmFacts(StrictModel):
     wave_exponent: Fraction = 0.0
     tile: tuple[Count, Count] = (128, 256)
     sustained: Share = 1.0
+    older: Share = 1.0
 
     def curve(self) -> GemmCurve:
         """The curve of the simulator."""

@@ -86,6 +86,7 @@ class StackConstants(StrictModel):
     all_reduces: Flag = False
     tp_overlap: Flag = False
     newest_attention: Flag = False
+    newest_products: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False
     passes: dict[PassName, Factor] = Field({})
