@@ -97,8 +97,8 @@ def device(name: str) -> DeviceSpec:
 def completed(device: DeviceFacts) -> DeviceFacts:
     """A device in place; if its curve of products is a copy of one in the catalogue, with what that one says beyond it.
 
-    Whoever copies a device to change its memory copies `launch`, the efficiencies and `wave_exponent`, maybe from an older version
-    of the catalogue. `sustained` and `older` belong to these four constants."""
+    Whoever copies a device to change its memory copies `launch`, the efficiencies and `wave_exponent`, maybe from an older
+    version of the catalogue. `sustained` and `older` belong to these four constants."""
     known = (device_facts(name).gemm for name in names("devices"))
     same = next((curve for curve in known if _constants(curve) == _constants(device.gemm)), None)
     if same is None or {"sustained", "older"} & device.gemm.model_fields_set:
