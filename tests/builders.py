@@ -40,7 +40,7 @@ OVER_NICS = (
 )
 """What NICs offer beside them: protocols of trees, one of them with switches that reduce inside the nodes, and chunks."""
 
-EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25)
+EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25, launches=(30, 40))
 """Software that keeps whatever software is known to keep."""
 
 
