@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.request import Request
 from planner.space.shapes import Shape
 from sim.hardware.cluster import Cluster
+from sim.hardware.stack import software_facts
 from sim.plan import schedules
 
 Stages = tuple[tuple[str, int], ...]
@@ -35,12 +37,12 @@ def slots(cluster: Cluster, tp: int) -> int:
 def shapes(request: Request) -> Iterator[Shape]:
     """All shapes: all degrees but pp, under every schedule, ZeRO stage and overlap that the pins allow."""
     for tp, dp, size in degrees(request):
-        wishes = request.wishes
+        wishes, facts = request.wishes, software_facts(request.topology.stack, request.topology.fleet, tp)
         for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
             for schedule, vpp in _schedules(request):
                 for zero_stage, overlap in _sharing(request, dp):
-                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage)
-                    yield shape if overlap else _behind(shape)
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, **facts)
+                    yield shape if overlap else replace(shape, overlap_param_gather=False)
 
 
 def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
@@ -109,10 +111,3 @@ def _sharing(request: Request, dp: int) -> Iterator[tuple[int, bool]]:
         yield zero_stage, True
         if dp > 1 and zero_stage in GATHERS_BEHIND:
             yield zero_stage, False
-
-
-def _behind(shape: Shape) -> Shape:
-    return Shape(
-        shape.tp, shape.dp, shape.microbatch_size, shape.recompute, shape.schedule, shape.vpp, shape.zero_stage,
-        overlap_param_gather=False,
-    )  # fmt: skip

@@ -24,6 +24,7 @@ from sim.formats.fields import (
     Time,
     Whole,
 )
+from sim.formats.product_facts import JoinFacts, NextFacts, ProductFacts
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
@@ -70,7 +71,8 @@ class AttentionFacts(AttentionRateFacts):
 
 class DeviceFacts(StrictModel):
     """An accelerator type. `price`: rent of one device; `watts`: its power while it computes; `idle_watts`: its power while it
-    waits; `host_bandwidth`: rate of its link to the host; `sources`: where each number comes from."""
+    waits; `host_bandwidth`: rate of its link to the host; `product`: names that importers know it by; `intra_node`: links that
+    join such devices; `next`: its successor in `what-if`; `sources`: where each number comes from."""
 
     name: str = "device"
     vendor: str
@@ -88,6 +90,9 @@ class DeviceFacts(StrictModel):
     watts: Power | None = None
     idle_watts: Power | None = None
     price: Price | None = None
+    product: ProductFacts = ProductFacts()
+    intra_node: JoinFacts = JoinFacts()
+    next: NextFacts | None = None
     sources: dict[str, str] = Field({})
 
     @model_validator(mode="after")

@@ -10,7 +10,6 @@ from planner import strategies
 from planner.costs.context import PlanningContext
 from planner.request import Wishes
 from planner.space.shapes import searched
-from sim.errors import NotModelled
 from sim.hardware.memory_facts import MEGATRON
 from sim.hardware.stack import DEFAULT
 from tests import builders as make
@@ -39,11 +38,13 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
         assert [cluster.name for cluster in question.clusters()] == names
 
 
-@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"launch_per_rank": 1e-3}])
-def test_a_stack_that_the_lower_bounds_do_not_cover_is_refused(facts):
-    question = request(make.fleet(make.cluster("a", 3)), make.model())
-    with pytest.raises(NotModelled, match=f"stack of .*: plans with {next(iter(facts))} can be simulated but not searched"):
-        replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))
+@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"early_stop": True}])
+def test_plans_have_the_facts_of_the_software_of_the_topology(facts):
+    question = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
+    question = replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))
+    (name,) = facts
+    assert all(getattr(shape, name) for shape in searched(question))
+    assert getattr(strategies.get("megatron").plan(question, PlanningContext(question)).config, name)
 
 
 def test_plans_keep_in_memory_what_the_software_of_the_topology_keeps():
