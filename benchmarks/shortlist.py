@@ -1,13 +1,13 @@
 """Regret after measuring the layouts that `plan --shortlist` proposes, on groups of layouts of which all were measured.
 
     python -m benchmarks shortlist           regret by number of measured layouts; four minutes
-    python -m benchmarks shortlist priors    likelihood of the priors of holmes_sim.shortlist on the runs of validation/
+    python -m benchmarks shortlist priors    likelihood of the priors of holmes_sim.layout_choice on the runs of validation/
 
 A group has the layouts of one model on one number of nodes (validation/layouts). No measured time of a group is known at first.
 The simulator starts with the default stack, or with the stack fitted to the other models (`validate --stack honest`). Then
 layouts of the group are proposed and their measured times are looked up: all at once ("list"), or one at a time, each with the
-times before it ("one by one"). The choice is the layout with the least expected step (`holmes_sim.shortlist.best`). Regret is
-how much slower it is than the fastest layout of the group.
+times before it ("one by one"). The choice is the layout with the least expected step (`holmes_sim.layout_choice.best`). Regret
+is how much slower it is than the fastest layout of the group.
 
 Beside it: random layouts; and a Gaussian process over the same positions of layouts, without simulator, which proposes one by
 one by expected improvement. Of both the fastest measured layout is taken. Their numbers are means over `SEEDS` random orders
@@ -23,11 +23,11 @@ from statistics import NormalDist, mean
 
 import numpy as np
 
-from holmes_sim import shortlist, validation
+from holmes_sim import layout_choice, validation
 from holmes_sim.cases import Case
+from holmes_sim.layout_choice import Belief
 from holmes_sim.pooled_fit import USUAL
 from holmes_sim.posterior import WIDTH, closed_logs, sensitivities
-from holmes_sim.shortlist import Belief
 from sim.hardware.stack import Stack
 from sim.plan.parallel_config import ParallelConfig
 
@@ -86,24 +86,24 @@ def groups(mode: str) -> list[Group]:
     for own in together.values():
         if len(own) > 1:
             inside = [configs[index] for index in own]
-            found.append(Group(inside, shortlist.belief(inside, logs[own], slopes[own]), measured[own]))
+            found.append(Group(inside, layout_choice.belief(inside, logs[own], slopes[own]), measured[own]))
     return found
 
 
 def as_list(group: Group) -> list[int]:
     """The choice after measuring each number of `NUMBERS` of proposed layouts at once."""
-    order = [one.index for one in shortlist.propose(group.belief, max(NUMBERS))]
-    return [shortlist.best(group.belief, {i: group.measured[i] for i in order[:number]}) for number in NUMBERS]
+    order = [one.index for one in layout_choice.propose(group.belief, max(NUMBERS))]
+    return [layout_choice.best(group.belief, {i: group.measured[i] for i in order[:number]}) for number in NUMBERS]
 
 
 def one_by_one(group: Group) -> list[int]:
     """The choice after measuring proposed layouts one at a time."""
     measured: dict[int, float] = {}
-    found = [shortlist.best(group.belief, measured)]
+    found = [layout_choice.best(group.belief, measured)]
     for _ in range(max(NUMBERS)):
-        for one in shortlist.propose(group.belief, 1, measured):
+        for one in layout_choice.propose(group.belief, 1, measured):
             measured[one.index] = group.measured[one.index]
-        found.append(shortlist.best(group.belief, measured))
+        found.append(layout_choice.best(group.belief, measured))
     return [found[number] for number in NUMBERS]
 
 
@@ -119,7 +119,7 @@ def _fastest(group: Group, indices: Sequence[int]) -> int | None:
 
 def without_simulator(group: Group, seed: int) -> list[int | None]:
     """The fastest of the layouts that a Gaussian process measures by expected improvement, after a random one."""
-    where, steps = shortlist.positions(group.configs), group.measured
+    where, steps = layout_choice.positions(group.configs), group.measured
     apart = np.sum((where[:, None] - where[None]) ** 2, axis=-1)
     order = [int(np.random.default_rng(seed).integers(len(steps)))]
     while len(order) < min(max(NUMBERS), len(steps)):
@@ -193,12 +193,12 @@ def priors() -> Iterator[str]:
     stacks: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
         stacks.setdefault(case.stack, []).append(index)
-    where = shortlist.positions([plan.config for case in cases if (plan := case.plan) is not None])
+    where = layout_choice.positions([plan.config for case in cases if (plan := case.plan) is not None])
     rows = []
     for point in itertools.product((0.1, 0.2, 0.3), (0.0, 0.1, 0.3), (0.05, 0.1, 0.2), (1.0, 2.0, 4.0), (0.05, 0.1, 0.15)):
         rows.append((sum(_likelihood(point, residuals[own], slopes[own], where[own]) for own in stacks.values()), point))
     yield "log likelihood   WIDTH  COMMON  DISCREPANCY  OCTAVES    OWN"
-    used = (WIDTH, shortlist.COMMON, shortlist.DISCREPANCY, shortlist.OCTAVES, shortlist.OWN)
+    used = (WIDTH, layout_choice.COMMON, layout_choice.DISCREPANCY, layout_choice.OCTAVES, layout_choice.OWN)
     for likelihood, point in sorted(rows, reverse=True)[:5] + [row for row in rows if row[1] == used]:
         width, common, discrepancy, octaves, own_error = point
         words = "  in use" if point == used else ""

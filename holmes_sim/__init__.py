@@ -42,6 +42,8 @@ _PUBLIC = {
     "sweep": "holmes_sim.sweeping.sweep",
     "what_if": "holmes_sim.whatif",
     "pareto": "holmes_sim.front",
+    "shortlist": "holmes_sim.own_runs",
+    "calibrate": "holmes_sim.own_runs",
     "simulate": "holmes_sim.commands",
     "explain": "holmes_sim.commands",
     "report": "holmes_sim.reporting",

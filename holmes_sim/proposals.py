@@ -1,4 +1,4 @@
-"""Plans to measure: a folder with a launch of each, as `holmes-sim plan --shortlist` writes it (`holmes_sim.shortlist`).
+"""Plans to measure: a folder with a launch of each, as `holmes-sim plan --shortlist` writes it (`holmes_sim.layout_choice`).
 
 Candidates are the plan of the search and the fastest plan of each other layout that the launch target can express
 (`planner.search.alternatives`). Plans of measured runs join them, so that a second list takes the first one's times into
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from holmes_sim import exporters, shortlist
+from holmes_sim import exporters, layout_choice
 from holmes_sim.intervals import step_range
+from holmes_sim.layout_choice import Belief, Proposal
 from holmes_sim.pooled_fit import USUAL
 from holmes_sim.posterior import sensitivities
 from holmes_sim.runs import Run, default_topology, without_stack
-from holmes_sim.shortlist import Belief, Proposal
 from planner import api
 from planner.costs.context import PlanningContext
 from planner.placement.simulation import simulate_plan, step
@@ -26,6 +26,7 @@ from planner.request import Request
 from planner.search.alternatives import Layout, alternatives, layout_of
 from sim.errors import HolmesError, NotSupported
 from sim.formats.config_facts import config_facts
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.units import Seconds
 
@@ -33,6 +34,8 @@ CANDIDATES = 32
 """Plans among which the list is chosen. Guess; more takes longer: each is simulated, and evaluated with seven stacks."""
 NEAR = 1.3
 """Largest ratio of a candidate's step to the fastest candidate's. Guess; the simulator seldom errs by more between layouts."""
+COMPARED = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "recompute")
+"""Keys of the configuration in which a plan of a list is compared with the first one."""
 WITHIN_80 = 1.2816
 """Standard deviations on both sides of the mean of a normal variable between which it is with a probability of 80 %."""
 
@@ -43,12 +46,13 @@ class Proposed:
 
     `expected_s` is its expected step, `range_s` the one of 80 % of runs: those of the simulator before any plan was measured,
     then those of the distribution after the measurements. `share`: draws in which it is the fastest of the list and of the
-    measured plans."""
+    measured plans. `why` says in words why it is on the list."""
 
     plan: Plan
     share: float
     expected_s: Seconds
     range_s: tuple[Seconds, Seconds]
+    why: str
 
     @property
     def step_s(self) -> Seconds:
@@ -82,6 +86,7 @@ class Proposals:
                 "expected_s": one.expected_s,
                 "expected_range_s": list(one.range_s),
                 "share": one.share,
+                "why": one.why,
                 "config": config_facts(one.plan.config),
             }
             for number, one in enumerate(self.plans, 1)
@@ -106,29 +111,40 @@ def proposals(
     progress(f"{len(known)} layouts with {1 + len(USUAL)} stacks")
     bare, stack = [without_stack(plan) for plan in known], request.topology.stack
     slopes = sensitivities(bare, stack, USUAL, np.zeros(len(USUAL)))
-    belief = shortlist.belief([plan.config for plan in known], np.log([step(plan) for plan in known]), slopes)
+    belief = layout_choice.belief([plan.config for plan in known], np.log([step(plan) for plan in known]), slopes)
     measured = {i: math.log(run.step_s) for i, run in enumerate(names) if run is not None and run.step_s is not None}
     failed = [i for i, run in enumerate(names) if run is not None and run.failed]
-    chosen = shortlist.propose(belief, number, measured, failed)
+    chosen = layout_choice.propose(belief, number, measured, failed)
     if not chosen:
         raise HolmesError("nothing is left to measure: every layout that was found has been measured, or failed")
     after = belief.given(measured)
-    found = tuple(_proposed(known[one.index], one, after if measured else None) for one in chosen)
-    best = shortlist.best(belief, measured, failed)
+    first = known[chosen[0].index].config
+    found = tuple(_proposed(known[one.index], one, after if measured else None, first) for one in chosen)
+    best = layout_choice.best(belief, measured, failed)
     expected = measured.get(best, float(after.mean[best]))
     run = names[best]
     last = known[best], math.exp(expected), run.name if run else ""
     return Proposals(target, found, len(known), len(measured), *last, beyond)
 
 
-def _proposed(plan: Plan, one: Proposal, after: Belief | None) -> Proposed:
+def _proposed(plan: Plan, one: Proposal, after: Belief | None, first: ParallelConfig) -> Proposed:
     """A plan with its expected step and range: the simulator's, or those of the distribution `after` measurements."""
+    why = _why(one.share, plan.config, first)
     if after is None:
         expected = step_range(step(plan), plan)
-        return Proposed(plan, one.share, step(plan), (expected.low_s, expected.high_s))
+        return Proposed(plan, one.share, step(plan), (expected.low_s, expected.high_s), why)
     mean, deviation = float(after.mean[one.index]), math.sqrt(float(after.covariance[one.index, one.index]))
     low, high = (math.exp(mean + sign * WITHIN_80 * deviation) for sign in (-1, 1))
-    return Proposed(plan, one.share, math.exp(mean), (low, high))
+    return Proposed(plan, one.share, math.exp(mean), (low, high), why)
+
+
+def _why(share: float, own: ParallelConfig, first: ParallelConfig) -> str:
+    """Why a plan is on the list: how often it is the fastest, and how it differs from the first one."""
+    chance = f"fastest in {share:.0%} of draws"
+    if own is first:
+        return f"least expected step; {chance}"
+    other = [f"{key} {getattr(own, key)}" for key in COMPARED if getattr(own, key) != getattr(first, key)]
+    return f"{chance}; {', '.join(other).replace('microbatch_size', 'mb')}"
 
 
 def _plans(

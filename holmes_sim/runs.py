@@ -93,20 +93,14 @@ def start(name: str | None, runs: Sequence[Run] = ()) -> Stack:
     """The stack around which runs are fitted: one of the catalogue or a file by its name, or the default numbers with the facts
     of the stack of the plans (None).
 
-    Raises TopologyError, and HolmesError for a stack that the planner refuses, or if the plans have unlike facts."""
+    Raises TopologyError, and HolmesError if the plans have unlike facts."""
     if name is None:
         facts = [run.plan.topology.stack.unfitted() for run in runs] or [DEFAULT]
         unlike = next((run.name for run, one in zip(runs, facts, strict=False) if one != facts[0]), None)
         if unlike is not None:
             raise HolmesError(f"{unlike}: its plan has other facts of the stack than {runs[0].name}; name one with --stack")
         return facts[0]
-    found = stacks.load(name).stack()
-    refused = [fact for fact in ("all_reduces", "launch_per_rank") if getattr(found, fact)]
-    if refused:
-        raise HolmesError(
-            f"--stack {name}: it has {' and '.join(refused)}, with which holmes-sim plan cannot search; leave it out"
-        )
-    return found
+    return stacks.load(name).stack()
 
 
 def predicted(runs: Iterable[Run], stack: Stack) -> tuple[Seconds, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
-from sim.errors import NotModelled
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 from sim.workload.workload import Workload
@@ -34,7 +33,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A planning request. Raises NotModelled for a software stack that the lower bounds do not cover.
+    """A planning request.
 
     time_limit: seconds of search. machines: (cluster, number of nodes) of each cluster that may be used; empty for the whole
     fleet."""
@@ -44,15 +43,6 @@ class Request:
     wishes: Wishes = Wishes()
     time_limit: float = 50.0
     machines: tuple[tuple[str, int], ...] = ()
-
-    def __post_init__(self) -> None:
-        stack = self.topology.stack
-        facts = [name for name in ("all_reduces", "launch_per_rank") if getattr(stack, name)]
-        if facts:
-            raise NotModelled(
-                f"stack of {self.topology.name}: plans with {' and '.join(facts)} can be simulated but not searched, because "
-                f"the lower bounds do not cover {'them' if facts[1:] else 'it'}; plan without, and simulate the plan with it"
-            )
 
     def clusters(self) -> Iterator[Cluster]:
         """Clusters that may be used, with the allowed number of nodes, whose devices support the workload's precision."""

@@ -40,7 +40,7 @@ OVER_NICS = (
 )
 """What NICs offer beside them: protocols of trees, one of them with switches that reduce inside the nodes, and chunks."""
 
-EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25)
+EAGER = MemoryFacts(tuple(KEPT), workspace=1e6, fragmentation=0.25, launches=(30, 40))
 """Software that keeps whatever software is known to keep."""
 
 
@@ -172,7 +172,7 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
     found: list[Cluster] = []
     for name in "abc"[: draw(st.integers(1, 3))]:
         rdma = draw(st.sampled_from(["infiniband", "roce"]))
-        devices = draw(st.sampled_from([1, 2, 3, 4, 8]))
+        devices, late = draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.sampled_from([0.0, 0.0, 1e-4]))
         left = max(1, ranks - sum(c.devices for c in found)) // devices
         if left == 0:
             break
@@ -197,7 +197,9 @@ def any_fleet(draw: st.DrawFn, ranks: int = 64, interference: bool = True) -> Fl
                 nodes=draw(st.integers(1, min(4, left))),
                 devices=devices,
                 nics=(fast, nic("ethernet", 3e9, draw(st.sampled_from([1, 2])), interference=draw(slow), efficiency=0.8)),
-                spec=draw(st.sampled_from([device("chip", 1e13), device(f"chip-{name}", 1.7e13)])),
+                spec=replace(
+                    draw(st.sampled_from([device("chip", 1e13), device(f"chip-{name}", 1.7e13)])), launch_per_rank=late
+                ),
                 intra_node=wire(
                     interference=draw(slow), pair_bandwidth=draw(st.sampled_from([0.0, 0.0, 2e10])), **delay, **inside
                 ),

@@ -14,8 +14,8 @@ from benchmarks import evaluator, orders, planning, ranges, scale, shortlist, st
 from benchmarks import residuals as held_out
 from benchmarks.__main__ import main
 from holmes_sim import cases, validation
+from holmes_sim.layout_choice import belief
 from holmes_sim.residuals import residuals
-from holmes_sim.shortlist import belief
 from planner.api import Row
 from sim.analytic.recurrence import steps
 from sim.engine.symmetry import fold

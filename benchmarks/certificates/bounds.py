@@ -71,11 +71,13 @@ class Bounds:
         return inside + memory.outside_torch(config)
 
     def of_shape(self, shape: Shape) -> Seconds:
-        """A lower bound on all pipelines of a shape: work of all layers and microbatches on as many stages as fit the fleet."""
+        """A lower bound on all pipelines of a shape: work of all layers and microbatches on as many stages as fit the fleet.
+
+        Layers are those of the only stage of a pipeline where these are faster (`launch_per_rank`)."""
         rate = 0.0
         for name, cluster in self.clusters.items():
             if room := min(slots(cluster, shape.tp) // shape.dp, self.workload.model.layers):
-                costs = self._at(shape, (name, 0))
+                costs = self._at(shape, (name, 0), 1)
                 one, two = (sum(costs.work(layers, False, False)) for layers in (1, 2))
                 rate += room / (two - one)
         return shape.microbatches(self.workload) * self.workload.model.layers / rate if rate else math.inf
@@ -83,7 +85,7 @@ class Bounds:
     def of(self, shape: Shape, stages: Stages) -> Seconds:
         """A lower bound on one pipeline: `plan_costs.step_seconds` without contention and with the fastest collectives."""
         if len(stages) == 1:  # its devices may be spread evenly over their nodes: only the stage's own work is counted
-            costs = self._at(shape, (stages[0][0], 0))
+            costs = self._at(shape, (stages[0][0], 0), 1)
             return shape.microbatches(self.workload) * sum(costs.work(stages[0][1], True, True))
         return max(self._of_chain(shape, stages, way) for way in self._ways(shape, stages))
 
@@ -147,13 +149,14 @@ class Bounds:
     def _stage(self, shape: Shape, seat: Seat, layers: int, first: bool, last: bool) -> StageCost:
         key = _alike_in_time(shape), self._standing(shape, seat), layers, first, last
         if key not in self._stages:
-            self._stages[key] = self._at(shape, seat).of(layers, first, last)
+            self._stages[key] = self._at(shape, seat, 2).of(layers, first, last)
         return self._stages[key]
 
-    def _at(self, shape: Shape, seat: Seat) -> StageCosts:
-        key = _alike_in_time(shape), self._standing(shape, seat)
+    def _at(self, shape: Shape, seat: Seat, pp: int) -> StageCosts:
+        """Costs of a stage of a pipeline of one stage (pp 1) or of several (pp 2)."""
+        key = _alike_in_time(shape), self._standing(shape, seat), pp
         if key not in self._costs:
-            config, where = self._config(key[0]), (key[1], shape.tp, shape.dp)
+            config, where = self._config(key[0], pp), (key[1], shape.tp, shape.dp)
             if where not in self._paces:  # the same for every microbatch size, schedule and ZeRO stage
                 rows = ReplicaRows.of(self.fleet, self._devices(shape, key[1]))
                 self._paces[where] = CollectiveCosts(self.fleet, config, rows, self._capacities)

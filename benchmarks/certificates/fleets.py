@@ -2,8 +2,9 @@
 
 A fleet has one to three clusters of one to three nodes with one to four devices, at most ten devices in total. Links inside a
 node may be slower or faster than its NICs. Models have two to six layers with one or several gradient buckets. Other fleets
-are servers with PCIe cards only, with models of up to twelve layers, and so with long pipelines. A third of the fleets have a
-software stack of their own, and in some a cluster has NVLink domains of several nodes.
+are servers with PCIe cards only, with models of up to twelve layers, and so with long pipelines. Most fleets have a software
+stack of their own: of all fleets, a third draw its numbers, 40 % all-reduce gradients under ZeRO 1, and 40 % launch kernels of
+tensor-parallel pipelines later. In some a cluster has NVLink domains of several nodes.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     switches = random.Random(f"switches {seed}")
     if switches.random() < 0.15:
         document, pinned = _switched(switches)
-    document |= _software(random.Random(f"software {seed}"))
+    document |= _software(random.Random(f"software {seed}"), random.Random(f"nanotron {seed}"))
     _narrow(random.Random(f"narrow {seed}"), document)
     _join(random.Random(f"domains {seed}"), document["clusters"])
     _route(random.Random(f"routing {seed}"), document)
@@ -95,18 +96,21 @@ def draw(seed: int, largest: int = LARGEST) -> Request:
     return request
 
 
-def _software(rng: random.Random) -> dict[str, Any]:
-    """A software stack with a few numbers far from the default, for a third of the fleets; else nothing."""
+def _software(rng: random.Random, nanotron: random.Random) -> dict[str, Any]:
+    """A software stack with a few numbers far from the default, for a third of the fleets; else only with facts of nanotron."""
+    reduces, late = (nanotron.random() < 0.4 for _ in range(2))
+    own: dict[str, Any] = {"name": "drawn", "all_reduces": reduces}
+    fitted = {"launch_per_rank": f"{nanotron.uniform(0.1, 3.0):.3g} ms"} if late else {}
     if rng.random() > 1 / 3:
-        return {}
+        return {"stack": own | {"fitted": fitted}} if reduces or late else {}
     drawn: dict[str, Any] = {name: round(rng.uniform(*STACK_SHARES), 3) for name in SHARES}
     drawn |= {name: f"{rng.uniform(0, most):.3g} ms" for name, most in STACK_TIMES.items()}
     drawn["update_bytes"] = rng.randint(0, 500)
     chosen, moved = rng.sample(sorted(drawn), 3), drawn["update_bytes"]
     facts = {"blocking": rng.random() < 0.2, "tp_overlap": moved % 3 == 0, "fused_accumulation": moved % 2 == 0}
-    facts["early_stop"] = moved % 5 < 2
+    facts |= {"early_stop": moved % 5 < 2, "newest_products": moved % 4 == 0}
     passes = {"passes": {"heads": 3.3, "norm": 1.3}} if moved % 7 < 2 else {}
-    return {"stack": {"name": "drawn", **facts, **passes, "fitted": {name: drawn[name] for name in chosen}}}
+    return {"stack": own | facts | passes | {"fitted": fitted | {name: drawn[name] for name in chosen}}}
 
 
 def _narrow(rng: random.Random, document: dict[str, Any]) -> None:

@@ -151,6 +151,8 @@ def features(request: Request) -> tuple[str, ...]:
         "pinned": bool(str(request.wishes)),
         "NVLink domains": any(cluster.node.hosts > 1 for cluster in clusters),
         "software stack": request.topology.stack != DEFAULT,
+        "all_reduces": request.topology.stack.all_reduces and any(shape.dp > 1 for shape in able),
+        "launch_per_rank": any(one.node.device.launch_per_rank for one in clusters) and any(shape.tp > 1 for shape in able),
         "NICs on one socket": any(cluster.node.socket_link for cluster in clusters),
         "leaf switches": any(cluster.fabric is not None for cluster in clusters),
         "reduction in switches": any(nic.sharp for cluster in clusters for nic in cluster.node.nics),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.request import Request
 from planner.space.shapes import Shape
@@ -36,14 +37,12 @@ def slots(cluster: Cluster, tp: int) -> int:
 def shapes(request: Request) -> Iterator[Shape]:
     """All shapes: all degrees but pp, under every schedule, ZeRO stage and overlap that the pins allow."""
     for tp, dp, size in degrees(request):
-        wishes = request.wishes
-        software = tuple(software_facts(request.topology.stack, request.topology.fleet, tp).items())
+        wishes, facts = request.wishes, software_facts(request.topology.stack, request.topology.fleet, tp)
         for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
             for schedule, vpp in _schedules(request):
                 for zero_stage, overlap in _sharing(request, dp):
-                    yield Shape(
-                        tp, dp, size, recompute, schedule, vpp, zero_stage, overlap_param_gather=overlap, software=software
-                    )
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, **facts)
+                    yield shape if overlap else replace(shape, overlap_param_gather=False)
 
 
 def degrees(request: Request) -> Iterator[tuple[int, int, int]]:

@@ -41,8 +41,10 @@ bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode pretrain --dataset DATASET
 
 
 def unsupported(plan: Plan) -> Iterator[str]:
-    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, vendors that NCCL does not join."""
+    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, vendors that NCCL does not join, and
+    an overlap of tensor parallelism in fp16 or fp32."""
     yield from megatron_flags.unsupported(plan)
+    yield from megatron_flags.without_buffers(plan)
     if plan.config.vpp > 1 and plan.config.pp == 1:
         yield f"vpp {plan.config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
 
@@ -69,7 +71,7 @@ def launch(plan: Plan) -> Launch:
 def flags(plan: Plan) -> megatron_flags.Flags:
     """All flags that follow from the plan."""
     found = megatron_flags.degrees(plan)
-    if plan.config.tp_overlap and plan.config.sequence_parallel:
+    if megatron_flags.overlaps(plan):
         found["tp-comm-overlap"] = True
     if any(group.kind == "dp" and collectives.get(group.collective).IN_NETWORK for group in plan.groups):
         found["use-sharp"] = True

@@ -3,6 +3,8 @@
 Keys are fields of ConfigContainer (NVIDIA-NeMo/Megatron-Bridge at 067f987, 2026-08-22: src/megatron/bridge/training/config.py,
 models/gpt_provider.py, training/mixed_precision.py). Settings of a recipe that would split its stages differently are set to
 null. The recipe's comm_overlap is null too, because it would override the overlap settings of ddp (training/comm_overlap.py).
+So the overlap of tensor parallelism is asked of the model itself, which training/initialize.py reads, with the default user
+buffers of Transformer Engine: those of a recipe are for the recipe's degrees.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def overrides(plan: Plan) -> str:
         "model.num_layers_in_last_pipeline_stage": None,
         "model.account_for_embedding_in_pipeline_split": False,
         "model.account_for_loss_in_pipeline_split": False,
+        "model.tp_comm_overlap": megatron_flags.overlaps(plan),
     }
+    if megatron_flags.overlaps(plan):
+        found["model.tp_comm_overlap_cfg"] = None
     found |= _model(plan)
     found |= {
         "model.recompute_granularity": None, "model.recompute_method": None, "model.recompute_num_layers": None,

@@ -44,6 +44,23 @@ def degrees(plan: Plan) -> Flags:
     return found
 
 
+def overlaps(plan: Plan) -> bool:
+    """Whether the collectives of tensor parallelism overlap products; Megatron-LM needs sequence parallelism for it."""
+    return plan.config.tp_overlap and plan.config.sequence_parallel and plan.config.tp > 1
+
+
+def without_buffers(plan: Plan) -> Iterator[str]:
+    """An overlap of tensor parallelism in fp16 or fp32: user buffers are bf16 or fp8.
+
+    Megatron-LM d98e8a64 and Megatron-Bridge 067f987 (both initialize.py) give `initialize_ub` of Transformer Engine no dtype,
+    so buffers are bf16 (transformer_engine/pytorch/module/base.py at d0067d0d) if they are not fp8."""
+    if overlaps(plan) and plan.workload.precision in ("fp16", "fp32"):
+        yield (
+            f"tp_overlap with precision {plan.workload.precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
+            f"precision bf16, or a stack without tp_overlap"
+        )
+
+
 def without_layers(plan: Plan) -> Iterator[str]:
     """A stage without layers, for targets whose list of layers by stage is not known to allow 0."""
     for index, stage in enumerate(plan.stages):

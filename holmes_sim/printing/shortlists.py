@@ -11,12 +11,9 @@ from holmes_sim.calibration import Fit
 from holmes_sim.printing.plans import degrees
 from holmes_sim.printing.stacks import fitted_constants
 from holmes_sim.printing.tables import grid
-from holmes_sim.proposals import Proposals, Proposed
+from holmes_sim.proposals import Proposals
 from holmes_sim.runs import Run
 from sim.units import Seconds, time_text
-
-COMPARED = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "recompute")
-"""Keys of the configuration in which a plan of a list is compared with the first one."""
 
 
 def rows(found: Proposals) -> list[tuple[str, str, str, str, str]]:
@@ -25,18 +22,8 @@ def rows(found: Proposals) -> list[tuple[str, str, str, str, str]]:
     for number, one in enumerate(found.plans, 1):
         low, high = (time_text(float(f"{seconds:.3g}")) for seconds in one.range_s)
         layout = f"{degrees(one.plan)}, {one.plan.config.schedule}"
-        result.append((str(number), layout, _seconds(one.expected_s), f"{low} to {high}", _why(found, one)))
+        result.append((str(number), layout, _seconds(one.expected_s), f"{low} to {high}", one.why))
     return result
-
-
-def _why(found: Proposals, one: Proposed) -> str:
-    """Why a plan is on the list: how often it is the fastest, and how it differs from the first one."""
-    chance = f"fastest in {one.share:.0%} of draws"
-    first, own = found.plans[0].plan.config, one.plan.config
-    if one is found.plans[0]:
-        return f"least expected step; {chance}"
-    other = [f"{key} {getattr(own, key)}" for key in COMPARED if getattr(own, key) != getattr(first, key)]
-    return f"{chance}; {', '.join(other).replace('microbatch_size', 'mb')}"
 
 
 def _seconds(seconds: Seconds) -> str:

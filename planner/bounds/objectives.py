@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from planner.bounds.total_work import work_bound
+from planner.bounds.total_work import fewest_stages, work_bound
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.request import Request
@@ -96,8 +96,8 @@ def least(context: PlanningContext, objectives: tuple[str, ...]) -> tuple[float,
 def _per_layer(costs: MixedStageCosts, cluster: Cluster, shape: Shape) -> tuple[float, float]:
     """(USD, joules) of one layer of one microbatch on a replica that never waits; 0 where its devices state no price or
     watts."""
-    device = cluster.node.device
-    _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False))
-    busy = sum(compute.layer_seconds(device, costs.workload, costs.config(shape, 2)))
+    device, pp = cluster.node.device, fewest_stages(costs.context.request)
+    _, seconds = costs.least_seconds(shape, Run(cluster, 0, slots(cluster, shape.tp)), (False, False), pp)
+    busy = sum(compute.layer_seconds(device, costs.workload, costs.config(shape, pp)))
     devices = shape.tp * shape.cp
     return devices * seconds * (device.price or 0.0), devices * busy * (device.watts or 0.0)

@@ -28,16 +28,19 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
 
     which is least for the L (or pinned pp) fastest stages, with the border at the slowest of these. A border stage has at least
     one layer, so T >= m (x + t). In either case, one microbatch passes all layers forward and backward, without weight
-    gradients, which takes at least L times the fastest layer.
+    gradients, which takes at least L times the fastest layer. A pipeline of one stage takes at least m L t, where t may be less
+    than in longer pipelines (`NodeClass.layer_seconds_alone`).
 
     any_schedule: the bound holds under every schedule that is searched, not only the shape's; then x is 0, and the last
     condition is left out."""
     request = context.request
     layers, m, pinned = request.workload.model.layers, shape.microbatches(request.workload), request.wishes.pp
-    bound = math.inf
+    bound = alone = math.inf
     for option in classes:
         most = min(option.max_stages, pinned or layers, layers)
-        if pinned in (None, most):
+        if pinned in (None, 1):
+            alone = min(alone, option.layer_seconds_alone * m * layers)
+        if most > 1 and pinned in (None, most):
             share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     alike = ([1 / option.layer_seconds] * min(option.max_stages, layers) for option in classes)
@@ -48,9 +51,9 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
         border = min(context.messages.least(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
-    if any_schedule:
-        return bound
-    return max(bound, layers * min((option.passed for option in classes), default=math.inf))
+    if not any_schedule:
+        bound = max(bound, layers * min((option.passed for option in classes), default=math.inf))
+    return min(alone, bound)
 
 
 def relaxed_bound(request: Request, context: PlanningContext, usual: bool = False) -> Seconds:

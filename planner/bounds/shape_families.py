@@ -6,6 +6,7 @@ member."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext
@@ -19,7 +20,8 @@ class AnyZeroStage(OrderedStages):
     `order` are the classes under the first ZeRO stage.
 
     ZeRO 2 and 3 add reductions and gathers of every microbatch to ZeRO 1; they are left out here. ZeRO 3, with one bucket for
-    each layer, has the shortest tail and needs the least memory; `holders` are the classes under it."""
+    each layer, has the shortest tail and needs the least memory; `holders` are the classes under it. Where software all-reduces
+    gradients under ZeRO 1 only, the faster of both reductions counts (`NodeClass.least_reduce`)."""
 
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], holders: Sequence[NodeClass], horizon: float):
         super().__init__(context, order, horizon, True)
@@ -28,7 +30,9 @@ class AnyZeroStage(OrderedStages):
 
     def cost(self, i: int, role: str, layers: int) -> StageCost:
         """Least costs of a stage with one bucket for each layer."""
-        return super().cost(i, role, layers).bucketed(layers)
+        cost = super().cost(i, role, layers).bucketed(layers)
+        reduce = self.order[i].least_reduce(role, layers, cost.reduce)
+        return cost if reduce >= cost.reduce else replace(cost, reduce=reduce)
 
 
 class AnyChunks(AnyZeroStage):

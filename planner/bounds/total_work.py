@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
+from planner.request import Request
 from planner.space.device_slots import Run
 from planner.space.shapes import Shape, searched, slots, split_backward
 
@@ -19,6 +20,7 @@ class Work:
     """Total-work bounds on the step of all plans of a shape, mixed stages included; each is computed once."""
 
     def __init__(self, context: PlanningContext):
+        self._pp = fewest_stages(context.request)
         self._request, self._costs = context.request, MixedStageCosts(context)
         self._bounds: dict[Shape, float] = {}
 
@@ -32,11 +34,16 @@ class Work:
             for cluster in self._request.clusters():
                 many = slots(cluster, one.tp) if cluster.node.count >= one.tp else 0
                 if many >= one.cp:
-                    rate += many / one.cp / self._costs.least_seconds(one, Run(cluster, 0, many), (False, False))[1]
+                    rate += many / one.cp / self._costs.least_seconds(one, Run(cluster, 0, many), (False, False), self._pp)[1]
             workload = self._request.workload
             total = workload.global_batch_size / shape.microbatch_size * workload.model.layers
             self._bounds[one] = total / rate if rate else math.inf
         return self._bounds[one]
+
+
+def fewest_stages(request: Request) -> int:
+    """1 where a pipeline of one stage is allowed, else 2: layers in pipelines of two stages or more are never faster."""
+    return 1 if request.wishes.pp in (None, 1) else 2
 
 
 def work_bound(context: PlanningContext) -> float:

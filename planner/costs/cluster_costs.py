@@ -28,8 +28,8 @@ class ClusterCosts:
     def __init__(self, workload: Workload, fleets: FleetViews):
         self._workload, self._fleets = workload, fleets
         self._collectives: dict[tuple[str | int | None, ...], tuple[CollectiveCosts, ...]] = {}
-        self._stages: dict[tuple[str, Shape], tuple[StageCosts, ...]] = {}
-        self._layers: dict[tuple[str, Shape], tuple[float, float]] = {}
+        self._stages: dict[tuple[str, Shape, bool], tuple[StageCosts, ...]] = {}
+        self._layers: dict[tuple[str, Shape, bool], tuple[float, float]] = {}
         self._least: dict[tuple[str, Shape], dict[tuple[str, int], StageCost]] = {}
 
     def collectives(self, cluster: Cluster, shape: Shape) -> tuple[CollectiveCosts, ...]:
@@ -45,11 +45,13 @@ class ClusterCosts:
             self._collectives[key] = tuple(CollectiveCosts(fleet, config, stage, capacities) for stage in placed)
         return self._collectives[key]
 
-    def stages(self, cluster: Cluster, shape: Shape) -> tuple[StageCosts, ...]:
-        """Costs of the stages of a cluster, one for each position on its nodes; the backward is split."""
-        key = cluster.name, split_backward(shape)
+    def stages(self, cluster: Cluster, shape: Shape, alone: bool = False) -> tuple[StageCosts, ...]:
+        """Costs of the stages of a cluster, one for each position on its nodes; the backward is split.
+
+        alone: of the only stage of a pipeline, to whose layers no `launch_per_rank` is added (`sim.kernels.compute`)."""
+        key = cluster.name, split_backward(shape), alone
         if key not in self._stages:
-            config = key[1].config(self._workload, 2)
+            config = key[1].config(self._workload, 1 if alone else 2)
             every = self.collectives(cluster, shape)
             self._stages[key] = tuple(StageCosts(self._workload, config, collectives) for collectives in every)
         return self._stages[key]
@@ -59,19 +61,21 @@ class ClusterCosts:
         node."""
         if not uneven(cluster, shape, 1):
             return None
-        config = split_backward(shape).config(self._workload, 2)
+        config = split_backward(shape).config(self._workload, 1)
         key = cluster.name, "evenly", shape.tp, shape.dp, shape.zero_stage, shape.zero_shard_size
         if key not in self._collectives:
             placed = ReplicaRows.of(self._fleets.fleet, spread(cluster, shape.tp, shape.slots))
             self._collectives[key] = (CollectiveCosts(self._fleets.fleet, config, placed, self._fleets.capacities),)
         return StageCosts(self._workload, config, *self._collectives[key])
 
-    def layer(self, cluster: Cluster, shape: Shape) -> tuple[float, float]:
-        """(forward, backward) seconds of one microbatch on one layer, without cp and ep, where replicas do not matter."""
+    def layer(self, cluster: Cluster, shape: Shape, alone: bool = False) -> tuple[float, float]:
+        """(forward, backward) seconds of one microbatch on one layer, without cp and ep, where replicas do not matter.
+
+        alone: in a pipeline of one stage (`stages`)."""
         one = single_replica(shape)
-        key = cluster.name, one
+        key = cluster.name, one, alone
         if key not in self._layers:
-            ones, twos = ([costs.work(k, False, False) for costs in self.stages(cluster, one)] for k in (1, 2))
+            ones, twos = ([costs.work(k, False, False) for costs in self.stages(cluster, one, alone)] for k in (1, 2))
             forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
             self._layers[key] = forward, backward
         return self._layers[key]

@@ -92,24 +92,28 @@ class MixedStageCosts:
         costs = StageCosts(self.workload, self.config(shape, 1 if all(ends) else 2), self._collectives(shape, stage, spec))
         return sum(costs.passes(layers, *ends, (spec,) if spec else ()))
 
-    def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
+    def own_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2) -> tuple[float, float]:
         """`linear_seconds` of one replica alone, on the first slots of a run; other replicas and their experts do not
-        matter."""
-        forward, backward = self.own_passes(shape, run, ends)
+        matter.
+
+        pp: 1 for layers as in a pipeline of one stage, which are never slower (`launch_per_rank`); always 1 for both ends."""
+        forward, backward = self.own_passes(shape, run, ends, pp)
         return forward[0] + backward[0], forward[1] + backward[1]
 
-    def least_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[float, float]:
+    def least_seconds(self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2) -> tuple[float, float]:
         """(s, c) of `own_seconds`, each the least over all replicas of a run."""
-        every = [self.own_seconds(shape, one, ends) for one in distinct_offsets(run, shape.tp, shape.cp)]
+        every = [self.own_seconds(shape, one, ends, pp) for one in distinct_offsets(run, shape.tp, shape.cp)]
         return min(start for start, _ in every), min(each for _, each in every)
 
-    def own_passes(self, shape: Shape, run: Run, ends: tuple[bool, bool]) -> tuple[tuple[float, float], tuple[float, float]]:
+    def own_passes(
+        self, shape: Shape, run: Run, ends: tuple[bool, bool], pp: int = 2
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
         """((s, c) of the forward, (s, c) of the backward), which `own_seconds` adds up."""
-        width = _narrow(shape) if shape.ep == 1 else shape
+        width, pp = _narrow(shape) if shape.ep == 1 else shape, 1 if all(ends) else pp
         stage = (Run(run.cluster, run.first, shape.cp),)
-        key = width, _geometry(stage, shape.tp), ends
+        key = width, _geometry(stage, shape.tp), ends, pp
         if key not in self._own:
-            costs = StageCosts(self.workload, self.config(width, 1 if all(ends) else 2), self._collectives(width, stage, None))
+            costs = StageCosts(self.workload, self.config(width, pp), self._collectives(width, stage, None))
             ones, twos = (costs.alone(layers, *ends) for layers in (1, 2))
             forward, backward = ((2 * one - two, two - one) for one, two in zip(ones, twos, strict=True))
             self._own[key] = forward, backward

@@ -13,12 +13,11 @@ from typing import Any
 
 from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
-from planner.costs.stage_memory import StageMemory, single_stage_config
+from planner.costs.stage_memory import StageMemory
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
 from planner.space.shapes import Shape, slots, split_backward
-from sim.analytic.pipeline_step import PipelineStage, stage_ends
-from sim.analytic.stage_costs import StageCost, weight_seconds
+from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -30,9 +29,9 @@ KEPT = 256
 class NodeClass:
     """Costs and memory of the stages of one class under one shape, by role (first, middle, last, only) and layers.
 
-    max_stages: most stages of the class in a pipeline; costs: one entry for each position of a stage on its nodes; memory: how
-    many layers and microbatches fit; waits: ranks wait for their messages to leave; splits: the schedule splits the
-    backward."""
+    max_stages: most stages of the class in a pipeline; costs: of a stage among others, one entry for each position on its
+    nodes; alone: of the only stage; memory: how many layers and microbatches fit; waits: ranks wait for their messages to
+    leave; splits: the schedule splits the backward."""
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, others: list[Cluster]):
         request = context.request
@@ -40,7 +39,7 @@ class NodeClass:
         self.max_stages = slots(cluster, shape.tp) // shape.slots
         self.microbatches = shape.microbatches(self.workload)
         self.config = shape.config(self.workload, 2)
-        self.costs = context.cluster_costs.stages(cluster, shape)
+        self.costs, self.alone = (context.cluster_costs.stages(cluster, shape, alone) for alone in (False, True))
         self._least = context.cluster_costs.least(cluster, shape)
         self._context, self._others = context, others
         schedule = schedules.get(shape.schedule)
@@ -98,7 +97,7 @@ class NodeClass:
         if spread is None:
             return (self,)
         other = copy.copy(self)
-        other.costs, other._least, other._costs, other._with_messages = (spread,), {}, {}, {}
+        other.alone, other._least, other._costs, other._with_messages = (spread,), {}, {}, {}
         return self, other
 
     def cost(self, role: str, layers: int) -> StageCost:
@@ -115,11 +114,26 @@ class NodeClass:
         if key not in self._with_messages:
             if (role, layers) not in self._least:
                 ends, times = (role in ("first", "only"), role in ("last", "only")), self._passes(role, layers)
-                self._least[role, layers] = _least([costs.of(layers, *ends, times=times) for costs in self.costs])
+                self._least[role, layers] = _least([costs.of(layers, *ends, times=times) for costs in self._costs_of(role)])
             cost = self._least[role, layers]
             sends = (ahead, back, 0.0) if self.waits else (0.0, 0.0, ahead * self.shape.vpp)
             self._with_messages[key] = cost.sending(*sends, cost.weight if self.splits else 0.0)
         return self._with_messages[key]
+
+    def _costs_of(self, role: str) -> tuple[StageCosts, ...]:
+        return self.alone if role == "only" else self.costs
+
+    def least_reduce(self, role: str, layers: int, reduce: float) -> float:
+        """Least seconds of a stage's gradient reduction under any searched ZeRO stage; `reduce` are those under its own.
+
+        ZeRO 2 and 3 reduce-scatter gradients, also where software all-reduces them under ZeRO 1. Either may be faster: a
+        reduce-scatter moves half the bytes, an all-reduce may run as a tree or in a switch."""
+        own = self._context.request.wishes.zero_stage is not None or self.shape.zero_stage != 1
+        if own or self.config.reduction != "all_reduce":
+            return reduce
+        ends = role in ("first", "only"), role in ("last", "only")
+        scattering = (replace(one, config=replace(one.config, all_reduces=False)) for one in self._costs_of(role))
+        return min(reduce, *(costs.of(layers, *ends, times=(0.0, 0.0)).reduce for costs in scattering))
 
     def _passes(self, role: str, layers: int) -> tuple[float, float] | None:
         """(forward, backward) seconds of a microbatch, linear in the layers; None with cp or ep, where other ranks matter."""
@@ -128,28 +142,10 @@ class NodeClass:
         key = self.cluster.name, single_replica(self.shape), role
         if key not in self._context.passes:
             ends = role in ("first", "only"), role in ("last", "only")
-            self._context.passes[key] = self.costs[0].passes(1, *ends), self.costs[0].passes(2, *ends)
+            costs = self._costs_of(role)[0]
+            self._context.passes[key] = costs.passes(1, *ends), costs.passes(2, *ends)
         one, two = self._context.passes[key]
         return one[0] + (layers - 1) * (two[0] - one[0]), one[1] + (layers - 1) * (two[1] - one[1])
-
-    def single_seconds(self) -> float:
-        """Closed form of the step of a pipeline of one stage: a lower bound on the evaluator's result."""
-        cost, config = self.cost("only", self.workload.model.layers), single_stage_config(self.config)
-        (end,) = stage_ends((PipelineStage(cost, cost.forward, cost.inputs),), config, self.microbatches, 0.0, (0,))
-        return max(end.seconds, self.single_bound)
-
-    @property
-    def single_bound(self) -> float:
-        """A lower bound on the step of a pipeline of one stage, under any schedule and under ZeRO 1, 2 and 3 (ZeRO 0 if
-        pinned).
-
-        The virtual stages of a microbatch run one after the other. So at most the first microbatch's forward hides gathers
-        ahead of the forwards, and at most the last microbatch's backward hides reductions. ZeRO 2 and 3 reduce and gather at
-        least as much as ZeRO 1."""
-        cost = self.cost("only", self.workload.model.layers)
-        gathers = max(cost.gather - cost.forward, 0.0) if self.config.gathers_ahead else cost.gather
-        reductions = max(cost.reduce - cost.backward, 0.0) if self.config.reduces_behind else cost.reduce
-        return gathers + self.microbatches * cost.both + reductions + cost.optimizer
 
     @property
     def least_held(self) -> int:
@@ -166,12 +162,21 @@ class NodeClass:
 
     @functools.cached_property
     def layer(self) -> tuple[float, float]:
-        """(forward, backward) seconds of one microbatch on one layer."""
+        """(forward, backward) seconds of one microbatch on one layer, in a pipeline of two stages or more."""
+        return self._layer(False)
+
+    def _layer(self, alone: bool) -> tuple[float, float]:
         if max(self.shape.cp, self.shape.ep) == 1:
-            return self._context.cluster_costs.layer(self.cluster, self.shape)
-        ones, twos = ([costs.passes(layers, False, False) for costs in self.costs] for layers in (1, 2))
+            return self._context.cluster_costs.layer(self.cluster, self.shape, alone)
+        every = self.alone if alone else self.costs
+        ones, twos = ([costs.passes(layers, False, False) for costs in every] for layers in (1, 2))
         forward, backward = (min(two[which] - one[which] for one, two in zip(ones, twos, strict=True)) for which in (0, 1))
         return forward, backward
+
+    @functools.cached_property
+    def layer_seconds_alone(self) -> float:
+        """Seconds of one microbatch on one layer in a pipeline of one stage: at most `layer_seconds`, and a bound for all."""
+        return sum(self._layer(True)) if self.cluster.node.device.launch_per_rank else self.layer_seconds
 
     @functools.cached_property
     def passed(self) -> float:
@@ -184,7 +189,7 @@ class NodeClass:
 
     @property
     def layer_seconds(self) -> float:
-        """Seconds of one microbatch on one layer, forward and backward: a lower bound for every stage of the class."""
+        """Seconds of one microbatch on one layer, forward and backward: a lower bound for stages that are not alone."""
         return sum(self.layer)
 
     @property

@@ -2,6 +2,7 @@
 
 A variant dominates another if every pipeline that fits memory under the first is at least as fast under it. ZeRO 2 reduces
 gradients after every microbatch and ZeRO 1 once, so the proof considers only pipelines of ZeRO 2 that do not fit under ZeRO 1.
+No variant is dominated where software all-reduces gradients under ZeRO 1: a few reduce-scatters may be faster.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sim.plan import schedules
 def dominating(request: Request, shape: Shape) -> Shape | None:
     """The variant that dominates a shape; None where the search has none."""
     free = shape.zero_stage == 2 and request.wishes.zero_stage is None
-    return replace(shape, zero_stage=1) if free else None
+    return replace(shape, zero_stage=1) if free and not shape.all_reduces else None
 
 
 def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
@@ -36,9 +37,13 @@ def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:
     held = (schedules.most_in_flight(shape.schedule, longest, microbatches, shape.vpp),)
 
     def has_room(option: NodeClass) -> bool:
-        needed = min(incumbent.target / (option.microbatches * option.layer_seconds), layers)
+        alone, needed = (
+            min(incumbent.target / (option.microbatches * seconds), layers)
+            for seconds in (option.layer_seconds_alone, option.layer_seconds)
+        )
         memory, heads = option.memory, _heads(shape, longest, microbatches)
-        return all(memory.most_layers(role, held) >= needed for role in ("first", "middle", "last", "only")) and all(
+        by_role = {"first": needed, "middle": needed, "last": needed, "only": alone}
+        return all(memory.most_layers(role, held) >= most for role, most in by_role.items()) and all(
             memory.most_layers("last", in_flight, pp) >= needed for pp, in_flight in heads
         )
 

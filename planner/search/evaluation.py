@@ -6,7 +6,6 @@ makes. The simulation adds contention between messages.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -38,6 +37,7 @@ class PipelineEvaluation:
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
         self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]
         self._table_row = {key: index for index, key in enumerate(self._positions)}
+        self._tables: dict[bool, Table] = {}
 
     def evaluated(self, pipelines: Sequence[Pipeline]) -> list[tuple[float, Pipeline]]:
         """(seconds of a step, pipeline) of each pipeline, the fastest first. Raises NotModelled."""
@@ -52,9 +52,10 @@ class PipelineEvaluation:
         classes = [tuple(i for i, _ in pipeline) for pipeline in pipelines]
         distinct = {one: number for number, one in enumerate(dict.fromkeys(classes))}
         which = np.array([distinct[one] for one in classes])
-        table_rows: Ints = np.array([self._table_rows(one) for one in distinct])[which]
+        alone = len(pipelines[0]) == 1
+        table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
         stages = np.array([virtual(tuple(layers for _, layers in pipeline), self.shape.vpp) for pipeline in pipelines])
-        candidates = self._table.candidates(table_rows, stages)
+        candidates = self._table(alone).candidates(table_rows, stages)
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
@@ -62,14 +63,20 @@ class PipelineEvaluation:
         seconds: list[float] = steps(replace(candidates, tied=tied)).tolist()
         return seconds
 
-    @functools.cached_property
-    def _table(self) -> Table:
-        """Costs of a stage of each class at each position on its nodes; `messages` gives the messages."""
-        costs = [replace(self.classes[i].costs[position], config=self.config) for i, position in self._positions]
-        return Table(costs, np.zeros((len(costs), len(costs))), shared=self.context.stage_rows)
+    def _table(self, alone: bool) -> Table:
+        """Costs of a stage of each class at each position on its nodes, or of the only stage of a pipeline (`alone`).
+
+        `messages` gives the messages."""
+        if alone not in self._tables:
+            if alone:
+                costs = [replace(option.alone[0], config=replace(self.config, pp=1)) for option in self.classes]
+            else:
+                costs = [replace(self.classes[i].costs[position], config=self.config) for i, position in self._positions]
+            self._tables[alone] = Table(costs, np.zeros((len(costs), len(costs))), shared=self.context.stage_rows)
+        return self._tables[alone]
 
     def _table_rows(self, classes: tuple[int, ...]) -> list[int]:
-        """The row of `_table` of each stage."""
+        """The row of `_table` of each stage of a pipeline of several."""
         return [self._table_row[i, index % len(self.classes[i].costs)] for i, index in self._indexed(classes)]
 
     def messages(self, classes: tuple[int, ...]) -> tuple[list[float], list[float], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 
+from planner.bounds.single_stage import single_bound, single_seconds
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.search.candidates import priced
 from planner.search.dominance import dominating
@@ -27,7 +28,7 @@ def may_beat_cutoff(incumbent: Incumbent, shape: Shape) -> bool:
     first of these."""
     allowed = incumbent.request.wishes.pp in (None, 1)
     every = (option for one in overlaps(shape) for option in node_classes(incumbent.context, one))
-    return allowed and any(placed.single_bound < incumbent.cutoff for option in every for placed in option.as_single_stage)
+    return allowed and any(single_bound(placed) < incumbent.cutoff for option in every for placed in option.as_single_stage)
 
 
 def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
@@ -35,14 +36,14 @@ def _bound(incumbent: Incumbent, shape: Shape, option: NodeClass) -> float:
 
     The pipeline is simulated where the bound is below the best step."""
     layers = option.workload.model.layers
-    compute = option.microbatches * layers * option.layer_seconds
+    compute = option.microbatches * layers * option.layer_seconds_alone
     if compute >= incumbent.cutoff:
         return compute
     if _is_dominated(incumbent, shape, option):
         return math.inf
     least = math.inf
     for placed in option.as_single_stage if _fits(option, shape) else ():
-        seconds = placed.single_seconds()
+        seconds = single_seconds(placed)
         if seconds < incumbent.cutoff * (1 - incumbent.budgets.optimal_gap):
             with suppress(NotModelled):  # the closed form stays the bound
                 seconds = priced(incumbent.context, shape, (placed,), [((0, layers),)], 1)[0].seconds

@@ -10,12 +10,12 @@ import functools
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
 
 from planner.request import Request
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.hardware.stack import software_facts
 from sim.plan import schedules
 from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
@@ -41,7 +41,7 @@ per rank, more replicas or tensor parallelism need less communication for the sa
 class Shape:
     """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage.
 
-    `software`: facts of the software stack as (field, value) of its configurations (`sim.hardware.stack.software_facts`)."""
+    The last five fields are facts of the software (`sim.hardware.stack.software_facts`)."""
 
     tp: int
     dp: int
@@ -54,7 +54,11 @@ class Shape:
     ep: int = 1
     zero_shard_size: int | None = None
     overlap_param_gather: bool = True
-    software: tuple[tuple[str, Any], ...] = field(default=(), hash=False)
+    all_reduces: bool = False
+    tp_overlap: bool = False
+    early_stop: bool = False
+    fp8_param_gather: bool = False
+    memory: MemoryFacts = field(default=MEGATRON, hash=False)
 
     @property
     def slots(self) -> int:
@@ -85,22 +89,11 @@ class Shape:
 @functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
 def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
     return ParallelConfig(
-        tp=shape.tp,
         pp=pp,
-        dp=shape.dp,
-        cp=shape.cp,
-        ep=shape.ep,
-        vpp=shape.vpp,
-        schedule=shape.schedule,
-        microbatch_size=shape.microbatch_size,
         num_microbatches=(shape.microbatches(workload),) * shape.dp,
-        zero_stage=shape.zero_stage,
-        zero_shard_size=shape.zero_shard_size,
-        recompute=shape.recompute,
-        overlap_param_gather=shape.overlap_param_gather,
         sequence_parallel=shape.tp > 1,
         gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
-        **dict(shape.software),
+        **{one.name: getattr(shape, one.name) for one in fields(shape)},
     )
 
 
@@ -206,7 +199,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     _check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
-        software = tuple(software_facts(request.topology.stack, request.topology.fleet, tp).items())
+        facts = software_facts(request.topology.stack, request.topology.fleet, tp)
         for dp in _data_degrees(request, tp, across):
             for size in _sizes(request, dp, every_size):
                 for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
@@ -214,7 +207,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
-                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, software=software)
+                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
     if not found:
         raise Infeasible(_why_none(request))
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TypeVar
 
 from sim.errors import TopologyError
-from sim.formats.catalog_facts import DeviceFacts, LinkFacts, ModelFacts, NicTypeFacts, RoutingTable
+from sim.formats.catalog_facts import DeviceFacts, GemmFacts, LinkFacts, ModelFacts, NicTypeFacts, RoutingTable
 from sim.formats.documents import Document, check, parse, suggestion
 from sim.formats.fields import StrictModel
 from sim.formats.stack_facts import StackFacts
@@ -99,6 +99,23 @@ def routings() -> dict[str, float]:
 def device(name: str) -> DeviceSpec:
     """A device of the catalogue, at the rates of the default stack."""
     return device_facts(name).spec()
+
+
+def completed(device: DeviceFacts) -> DeviceFacts:
+    """A device in place; if its curve of products is a copy of one in the catalogue, with what that one says beyond it.
+
+    Whoever copies a device to change its memory copies `launch`, the efficiencies and `wave_exponent`, maybe from an older
+    version of the catalogue. `sustained` and `older` belong to these four constants."""
+    known = (device_facts(name).gemm for name in names("devices"))
+    same = next((curve for curve in known if _constants(curve) == _constants(device.gemm)), None)
+    if same is None or {"sustained", "older"} & device.gemm.model_fields_set:
+        return device
+    gemm = device.gemm.model_copy(update={"sustained": same.sustained, "older": same.older})
+    return device.model_copy(update={"gemm": gemm})
+
+
+def _constants(curve: GemmFacts) -> tuple[float, ...]:
+    return curve.launch, curve.compute_efficiency, curve.memory_efficiency, curve.wave_exponent
 
 
 def link(name: str) -> LinkSpec:

@@ -24,6 +24,7 @@ from sim.formats.fields import (
     Time,
     Whole,
 )
+from sim.formats.product_facts import JoinFacts, NextFacts, ProductFacts
 from sim.hardware.device_spec import AttentionRates, DeviceSpec, GemmCurve
 from sim.hardware.link_spec import OPERATIONS, LinkSpec, Protocol
 from sim.hardware.stack import DEFAULT
@@ -33,7 +34,8 @@ from sim.workload.model import MLP_KINDS, NARROW, Model
 class GemmFacts(StrictModel):
     """Speed of matrix products: launch time, shares of the peak FLOP/s and of the memory bandwidth that large products
     reach, and the size of an output tile. The formula is that of `sim.hardware.device_spec.GemmCurve`. `sustained`: share of
-    `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall."""
+    `compute_efficiency` that is left in training, where the power limit holds for minutes; 1 if the clock does not fall.
+    `older`: share that is left with the libraries of most software; a stack with `newest_products` reaches all of it."""
 
     launch: Time
     compute_efficiency: Share
@@ -41,6 +43,7 @@ class GemmFacts(StrictModel):
     wave_exponent: Fraction = 0.0
     tile: tuple[Count, Count] = (128, 256)
     sustained: Share = 1.0
+    older: Share = 1.0
 
     def curve(self) -> GemmCurve:
         """The curve of the simulator."""
@@ -68,7 +71,8 @@ class AttentionFacts(AttentionRateFacts):
 
 class DeviceFacts(StrictModel):
     """An accelerator type. `price`: rent of one device; `watts`: its power while it computes; `idle_watts`: its power while it
-    waits; `host_bandwidth`: rate of its link to the host; `sources`: where each number comes from."""
+    waits; `host_bandwidth`: rate of its link to the host; `product`: names that importers know it by; `intra_node`: links that
+    join such devices; `next`: its successor in `what-if`; `sources`: where each number comes from."""
 
     name: str = "device"
     vendor: str
@@ -86,6 +90,9 @@ class DeviceFacts(StrictModel):
     watts: Power | None = None
     idle_watts: Power | None = None
     price: Price | None = None
+    product: ProductFacts = ProductFacts()
+    intra_node: JoinFacts = JoinFacts()
+    next: NextFacts | None = None
     sources: dict[str, str] = Field({})
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.formats.fields import Factor, Flag, Fraction, NonNegative, RelativeError, Size, StrictModel, Time, Whole
+from sim.formats.fields import Count, Factor, Flag, Fraction, NonNegative, RelativeError, Size, StrictModel, Time, Whole
 from sim.hardware.memory_facts import KEPT, MEGATRON, MemoryFacts
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, PASSES, TIMES, Stack
 from sim.units import MEBI, MICRO
@@ -46,6 +46,7 @@ class StackMemory(StrictModel):
     keeps: tuple[KeptName, ...] = ()
     workspace: Size = MEGATRON.workspace
     fragmentation: Fraction = MEGATRON.fragmentation
+    launches: tuple[Count, Count] | None = MEGATRON.launches
 
     def facts(self) -> MemoryFacts:
         """The facts of the simulator."""
@@ -86,6 +87,7 @@ class StackConstants(StrictModel):
     all_reduces: Flag = False
     tp_overlap: Flag = False
     newest_attention: Flag = False
+    newest_products: Flag = False
     fused_accumulation: Flag = False
     early_stop: Flag = False
     fp8_param_gather: Flag = False
@@ -114,6 +116,8 @@ def written_facts(stack: Stack) -> dict[str, object]:
         found["workspace"] = f"{memory.workspace / MEBI:.15g} MiB"
     if memory.fragmentation:
         found["fragmentation"] = memory.fragmentation
+    if memory.launches:
+        found["launches"] = list(memory.launches)
     switches = {fact: True for fact in FACTS if getattr(stack, fact)}
     passes = {"passes": dict(stack.passes)} if stack.passes else {}
     return switches | passes | ({"memory": found} if found else {})

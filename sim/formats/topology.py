@@ -125,7 +125,8 @@ def written(topology: Topology) -> dict[str, Any]:
 
 def _cluster(name: str, facts: ClusterFacts) -> Cluster:
     node = facts.node
-    device = node.devices.type.spec() if isinstance(node.devices.type, DeviceFacts) else catalog.device(node.devices.type)
+    own = node.devices.type
+    device = catalog.completed(own).spec() if isinstance(own, DeviceFacts) else catalog.device(own)
     if node.devices.price is not None:
         device = replace(device, price=node.devices.price)
     intra = node.intra_node.spec() if isinstance(node.intra_node, LinkFacts) else catalog.link(node.intra_node)

@@ -17,7 +17,8 @@ class GemmCurve:
 
     padding is the number of tiles rounded up to whole waves over the compute units, divided by the tiles needed. c, m and w are
     `compute_efficiency`, `memory_efficiency` and `wave_exponent`: fitted together on measured products, without a physical
-    meaning one by one (the catalogue names the fit). s is `sustained`, the share that is left at the clock of a long run.
+    meaning one by one (the catalogue names the fit). s is `sustained`, the share that is left at the clock of a long run, times
+    `older`, the share that products of most software reach, whose libraries are older than those of the measurement.
     """
 
     launch: Seconds
@@ -26,11 +27,12 @@ class GemmCurve:
     wave_exponent: float = 0.0
     tile: tuple[int, int] = (128, 256)
     sustained: float = 1.0
+    older: float = 1.0
 
     @property
     def reached(self) -> float:
         """Share of the peak that products without padding reach in a long run."""
-        return self.compute_efficiency * self.sustained
+        return self.compute_efficiency * self.sustained * self.older
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ KEPT = {
     "fp32_logits": "the loss holds the logits as computed, in fp32 and as softmax at the same time",
     "ddp_buckets": "DistributedDataParallel holds gradients in its buckets beside the accumulated ones (ZeRO 0)",
     "flat_gathers": "ZeRO 1 gathers all weights in one flat tensor before it copies them into the model",
+    "gather_buffers": "sequence parallelism gathers inputs and gradients of products in two buffers that are never freed",
     "collective_inputs": "the allocator does not reuse inputs of tensor-parallel collectives until the device reaches them",
 }
 """Name of something that software keeps -> its description."""
@@ -32,12 +33,14 @@ class MemoryFacts:
     """Memory of a software stack that Megatron-LM does not take.
 
     `keeps`: names of `KEPT`. `workspace`: bytes that torch reserves beyond all tensors that are counted. `fragmentation`: bytes
-    that torch reserves for each byte of the activations of waiting microbatches, beyond that byte.
+    that torch reserves for each byte of the activations of waiting microbatches, beyond that byte. `launches`: kernels and
+    stream waits that the host launches for the forward and for the backward of a layer; None: not known.
     """
 
     keeps: tuple[str, ...] = ()
     workspace: Bytes = WORKSPACE
     fragmentation: float = 0.0
+    launches: tuple[int, int] | None = None
 
 
 MEGATRON = MemoryFacts()

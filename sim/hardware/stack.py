@@ -25,7 +25,8 @@ TIMES = ("launch", "step", "launch_per_rank", "network_delay")
 NUMBERS = (*SHARES, *TIMES, "update_bytes")
 """Numbers that can be fitted; a stack fits four of them at most."""
 FACTS = (
-    "blocking", "all_reduces", "tp_overlap", "newest_attention", "fused_accumulation", "early_stop", "fp8_param_gather",
+    "blocking", "all_reduces", "tp_overlap", "newest_attention", "newest_products", "fused_accumulation", "early_stop",
+    "fp8_param_gather",
 )  # fmt: skip
 """What is read in a software's source or in how it was started, and not fitted: switches. `passes` and `memory` are further
 facts."""
@@ -45,7 +46,8 @@ class Stack:
     `blocking`: the run uses CUDA_LAUNCH_BLOCKING=1, so the host waits for each kernel before it launches the next (CUDA Toolkit
     Documentation, environment variables). `all_reduces`: ZeRO 1 all-reduces gradients. `tp_overlap`: collectives of tensor
     parallelism overlap the products beside them, over NVLink (both: `ParallelConfig`). `newest_attention`: attention runs the
-    newest kernels of a device. `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`:
+    newest kernels of a device. `newest_products`: products reach the rates of the newest libraries (`GemmCurve.older`).
+    `fused_accumulation`: gradients are accumulated by the products that compute them. `passes`:
     bytes that elementwise kernels move, as (name, multiple of Megatron-LM's fused kernels) (all three: `DeviceSpec`).
     `early_stop`: recomputation of a layer ends before its last product; `fp8_param_gather`: weights of fp8 products are
     gathered in fp8 (both: `ParallelConfig`). `memory`: what the software keeps beyond Megatron-LM.
@@ -64,6 +66,7 @@ class Stack:
     all_reduces: bool = False
     tp_overlap: bool = False
     newest_attention: bool = False
+    newest_products: bool = False
     fused_accumulation: bool = False
     early_stop: bool = False
     fp8_param_gather: bool = False
@@ -96,7 +99,8 @@ class Stack:
 
     def _products(self, curve: GemmCurve) -> GemmCurve:
         compute, memory = curve.compute_efficiency * self.gemm, curve.memory_efficiency * self.gemm
-        return replace(curve, compute_efficiency=compute, memory_efficiency=memory)
+        older = 1.0 if self.newest_products else curve.older
+        return replace(curve, compute_efficiency=compute, memory_efficiency=memory, older=older)
 
     def link(self, isolated: LinkSpec) -> LinkSpec:
         """The link at the rates that a step with this software reaches; no scaled efficiency exceeds both 1 and its isolated

@@ -9,6 +9,10 @@ from sim.plan.parallel_config import ParallelConfig
 from sim.units import Bytes
 from sim.workload.workload import Workload
 
+LAUNCHES_AHEAD = 1000
+"""Kernels that the host can launch before the device has run the first of them; the next launch waits. Not documented, but
+measured: "the buffer size is about 1000 kernels" (forums.developer.nvidia.com/t/68937). Larger: more inputs pile up."""
+
 
 def layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     """Bytes that a layer keeps for one microbatch: n b s f / t for silu(gate), unless the MLP is recomputed, and n b s (k + v)
@@ -49,15 +53,44 @@ def waiting_bytes(activations: Bytes, in_flight: float, config: ParallelConfig) 
     return config.memory.fragmentation * activations * (in_flight - config.vpp)
 
 
+def sequence_bytes(workload: Workload, config: ParallelConfig, layers: int, last: bool) -> Bytes:
+    """Bytes of tensors of all tokens of a microbatch, n b s h each, which sequence parallelism does not divide by t.
+
+    One buffer has the gathered input of each product in turn, another one the gathered gradients of row-parallel products; both
+    are never freed. The sum after the MLP of the last layer exists beside everything that the layers keep. Where the loss comes
+    after it (`last`), it is freed before the loss needs more memory than that."""
+    if "gather_buffers" not in config.memory.keeps or config.tp == 1 or not config.sequence_parallel:
+        return 0.0
+    return _all_tokens(workload, config) * ((layers > 0 or last) + (layers > 0) + (layers > 0 and not last))
+
+
 def delayed_bytes(workload: Workload, config: ParallelConfig, layers: int, first: bool) -> Bytes:
     """Bytes of freed tensors that the allocator cannot reuse yet: inputs of tensor-parallel collectives, n b s h each.
 
     torch marks the input of a collective as used on NCCL's stream, and reuses its memory only after the device has passed that
-    point. The host launches the kernels of a whole forward ahead of the device, so all inputs of a forward pile up: of the sums
-    after attention and after the MLP of each layer, and of the sum after the embedding. In a pipeline the host waits for each
-    received message, so they do not. Before torch runs out of memory it waits for the device and reuses them, so they count as
-    reserved memory but not as needed memory."""
+    point. The host launches kernels ahead of the device, so inputs pile up (`inputs_ahead`). In a pipeline the host waits for
+    each received message, so they are left out there. Before torch runs out of memory it waits for the device and reuses them,
+    so they count as reserved memory but not as needed memory."""
     if "collective_inputs" not in config.memory.keeps or config.tp == 1 or config.pp > 1:
         return 0.0
+    return _all_tokens(workload, config) * inputs_ahead(layers, first, config)
+
+
+def inputs_ahead(layers: int, first: bool, config: ParallelConfig) -> float:
+    """Number of inputs of collectives by which the host is ahead of the device, at most.
+
+    The forward of a layer has two (the sums after attention and after the MLP), its backward two (gradients of inputs: of qkv
+    and of gate and up), and the embedding one. Without `launches` the host is ahead by one forward. With them it is ahead by
+    `LAUNCHES_AHEAD`: a part of a forward, or a forward and a part of a backward. Launches of head and loss are left out."""
+    if config.memory.launches is None:
+        return 2 * layers + first
+    forward, backward = config.memory.launches
+    ahead = min(layers, LAUNCHES_AHEAD / forward)
+    left = (LAUNCHES_AHEAD - ahead * forward) / backward
+    return 2 * (ahead + min(layers, left)) + (first if ahead == layers else 0)
+
+
+def _all_tokens(workload: Workload, config: ParallelConfig) -> Bytes:
+    """n b s h: bytes of one hidden state of all tokens of a microbatch, not divided by t."""
     tokens = config.microbatch_size * (workload.seq_len // config.cp)
-    return float(tokens * workload.model.hidden * workload.bytes_per_value) * (2 * layers + first)
+    return float(tokens * workload.model.hidden * workload.bytes_per_value)

@@ -167,6 +167,7 @@ def rank_bytes(
     total += kept_tensors.parameter_bytes(sum(parameters for _, parameters, _ in held), workload, config)
     total += kept / config.vpp * in_flight + working + (gathered_bytes(workload, config) if layers else 0.0)
     total += kept_tensors.waiting_bytes(kept / config.vpp, in_flight, config)
+    total += kept_tensors.sequence_bytes(workload, config, layers, last)
     if first:
         total += sum(k.saved for k in embedding_kernels(workload.model, b, s, nbytes)) * in_flight
     if last:

@@ -50,7 +50,7 @@ KINDS = {
 }
 OWN_OF_THE_PROVIDER = (
     "vocab_size", "should_pad_vocab", "share_embeddings_and_output_weights", "virtual_pipeline_model_parallel_size",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "tp_comm_overlap_cfg",
 )  # fmt: skip
 """Fields of Megatron-Bridge's GPTModelProvider (src/megatron/bridge/models/gpt_provider.py)."""
 THEIRS = "--train-iters 10 --lr 1e-4 --mock-data --tokenizer-type NullTokenizer --vocab-size 1000 --no-rope-fusion"

@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from hypothesis import assume
@@ -26,6 +26,7 @@ from planner.strategies import certified
 from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Fleet, Trunk
 from sim.hardware.memory_facts import WORKSPACE
+from sim.hardware.stack import DEFAULT
 from sim.hardware.topology import Topology
 from sim.kernels import memory
 from sim.plan.plan import Plan
@@ -90,8 +91,11 @@ def plan_of(question: Request, strategy: str = "certified", budgets: Budgets | N
 
 
 def random_request(seed: int) -> Request:
-    """One to three different clusters of up to five nodes, two to four layers (or eight), with messages that matter."""
-    rng = random.Random(seed)
+    """One to three different clusters of up to five nodes, two to four layers (or eight), with messages that matter.
+
+    Some have software that all-reduces gradients under ZeRO 1. Where all nodes have two devices, some do not pin tp, and have
+    a host that launches kernels later in tensor-parallel pipelines."""
+    rng, software = random.Random(seed), random.Random(f"software {seed}")
     hidden, number = rng.choice([96, 192]), rng.choice([1, 2, 2, 3])
     clusters = [_random_cluster(rng, name, rng.randint(1, 3 if number > 1 else 5), hidden) for name in "abc"[:number]]
     trunks = tuple(
@@ -100,7 +104,18 @@ def random_request(seed: int) -> Request:
     )
     layers = 8 if number == 1 and clusters[0].devices <= 2 else rng.randint(2, 4)
     model = make.model(layers, hidden, tied_embeddings=rng.random() < 0.4)
-    return request(make.fleet(*clusters, trunks=trunks), model, rng.choice([2, 3, 4, 6]), SEARCHED_ONCE)
+    batch, wishes = rng.choice([2, 3, 4, 6]), SEARCHED_ONCE
+    if min(cluster.node.count for cluster in clusters) == 2 and software.random() < 0.7:
+        clusters = [_late(cluster, software.uniform(2e-3, 5e-2)) for cluster in clusters]
+        wishes = replace(wishes, tp=None)
+    found = request(make.fleet(*clusters, trunks=trunks), model, batch, wishes)
+    stack = replace(DEFAULT, all_reduces=software.random() < 0.4)
+    return replace(found, topology=replace(found.topology, stack=stack))
+
+
+def _late(cluster: Cluster, seconds: float) -> Cluster:
+    """The cluster with `launch_per_rank` seconds."""
+    return replace(cluster, node=replace(cluster.node, device=replace(cluster.node.device, launch_per_rank=seconds)))
 
 
 def _random_cluster(rng: random.Random, name: str, nodes: int, hidden: int) -> Cluster:

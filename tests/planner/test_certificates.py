@@ -44,6 +44,7 @@ def test_the_seeds_exercise_every_axis():
         "1 classes", "2 classes", "3 classes", "tied", "untied", "several buckets", "one bucket", "NIC faster than inside",
         "some pair without common RDMA", "memory binds", "interleaved fits", "ZeRO 2 or 3 fits", "tensor parallel fits",
         "microbatch size 3 fits", "microbatch size 5 or 6 fits", "pinned", "software stack", "NVLink domains",
+        "all_reduces", "launch_per_rank",
     }  # fmt: skip
 
 

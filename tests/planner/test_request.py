@@ -11,7 +11,6 @@ from planner.costs.context import PlanningContext
 from planner.request import Wishes
 from planner.space.shapes import searched
 from sim.analytic.plan_costs import upper_bound_seconds
-from sim.errors import NotModelled
 from sim.hardware.memory_facts import MEGATRON
 from sim.hardware.stack import DEFAULT
 from tests import builders as make
@@ -40,18 +39,20 @@ def test_clusters_whose_devices_lack_the_precision_are_not_used():
         assert [cluster.name for cluster in question.clusters()] == names
 
 
-@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"launch_per_rank": 1e-3}])
-def test_a_stack_that_the_lower_bounds_do_not_cover_is_refused(facts):
-    question = request(make.fleet(make.cluster("a", 3)), make.model())
-    with pytest.raises(NotModelled, match=f"stack of .*: plans with {next(iter(facts))} can be simulated but not searched"):
-        replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))
+@pytest.mark.parametrize("facts", [{"all_reduces": True}, {"early_stop": True}])
+def test_plans_have_the_facts_of_the_software_of_the_topology(facts):
+    question = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
+    question = replace(question, topology=replace(question.topology, stack=replace(DEFAULT, **facts)))
+    (name,) = facts
+    assert all(getattr(shape, name) for shape in searched(question))
+    assert getattr(strategies.get("megatron").plan(question, PlanningContext(question)).config, name)
 
 
 def test_plans_keep_in_memory_what_the_software_of_the_topology_keeps():
     plain = request(make.fleet(make.cluster("a", 2)), make.model(8), batch=8)
     eager = replace(plain, topology=replace(plain.topology, stack=replace(DEFAULT, memory=make.EAGER)))
-    assert {dict(shape.software)["memory"] for shape in searched(plain)} == {MEGATRON}
-    assert {dict(shape.software)["memory"] for shape in searched(eager)} == {make.EAGER}
+    assert {shape.memory for shape in searched(plain)} == {MEGATRON}
+    assert {shape.memory for shape in searched(eager)} == {make.EAGER}
     assert strategies.get("megatron").plan(eager, PlanningContext(eager)).config.memory == make.EAGER
 
 

@@ -137,13 +137,6 @@ def test_plan_with_a_stack_says_so_and_keeps_it(run, tmp_path):
     assert again["report"]["step_s"] == document["prediction"]["step_s"]
 
 
-def test_a_stack_that_cannot_be_searched_is_refused_in_one_line(run):
-    seen = run("plan", "holmes-infiniband-4", "--stack", "nanotron-2025")
-    assert (seen.code, seen.out) == (2, "")
-    assert seen.err.startswith("error: stack of holmes-infiniband-4: plans with all_reduces can be simulated but not searched")
-    assert seen.err.count("\n") == 1
-
-
 def test_a_plan_says_that_it_rests_on_guessed_rates(run, tmp_path):
     """The curves of matrix products of T4 and V100 are guesses: `list devices` marks them."""
     pinned = ("--strategy", "megatron", "--tp", 1, "--pp", 1, "--microbatch-size", 1, "--recompute", "none")

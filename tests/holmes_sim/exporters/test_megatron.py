@@ -108,6 +108,33 @@ def test_overlap_of_tensor_parallelism_is_asked_for(overlaps):
     assert ("--tp-comm-overlap" in found) is overlaps
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_overrides_ask_the_model_for_overlap_with_the_default_buffers(overlaps):
+    """comm_overlap is null, so nothing else sets it; buffers of a recipe would have the recipe's degrees."""
+    plan = plan_of("stages of unlike layers")
+    found = written(replace(plan, config=replace(plan.config, tp_overlap=overlaps)), "bridge-overrides.txt").splitlines()
+    assert f"model.tp_comm_overlap={str(overlaps).lower()}" in found
+    assert "comm_overlap=null" in found
+    assert ("model.tp_comm_overlap_cfg=null" in found) is overlaps
+
+
+@pytest.mark.parametrize(("precision", "refused"), [("bf16", False), ("fp16", True), ("fp32", True)])
+def test_overlap_in_fp16_or_fp32_is_refused_by_name(precision, refused):
+    plan = plan_of("stages of unlike layers")
+    gradients = "fp16" if precision == "fp16" else "fp32"
+    workload = replace(plan.workload, precision=precision)
+    plan = replace(plan, workload=workload, config=replace(plan.config, tp_overlap=True, gradient_precision=gradients))
+    reasons = [reason for reason in megatron.unsupported(plan) if reason.startswith("tp_overlap")]
+    assert bool(reasons) is refused
+    if refused:
+        assert reasons == [
+            f"tp_overlap with precision {precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
+            "precision bf16, or a stack without tp_overlap"
+        ]
+    alone = replace(plan, config=replace(plan.config, tp_overlap=False))
+    assert not [reason for reason in megatron.unsupported(alone) if reason.startswith("tp_overlap")]
+
+
 def test_one_pipeline_rank_has_no_layout():
     lines = written(plan_of("plain", pp=1, dp=4, num_microbatches=(4,) * 4), "megatron.args").splitlines()
     assert "--pipeline-model-parallel-size 1" in lines
@@ -270,6 +297,7 @@ def test_overrides_of_a_recipe():
         "model.account_for_embedding_in_pipeline_split=false",
         "model.account_for_loss_in_pipeline_split=false",
     ]
+    assert lines[10] == "model.tp_comm_overlap=false"
     assert "mixed_precision=bf16_mixed" in lines
     assert "ddp.num_distributed_optimizer_instances=1" in lines
 

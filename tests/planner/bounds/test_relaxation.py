@@ -35,6 +35,17 @@ def test_a_single_stage_computes_every_layer_of_every_microbatch():
     assert found == pytest.approx(24 * layer)
 
 
+def test_a_single_stage_is_bounded_without_launches_for_each_rank():
+    """Two nodes of two devices, four layers of 2.3 ms alone and 11.5 ms in a pipeline, for three microbatches."""
+    spec = make.device(speed=1e30, memory_bandwidth=1e30, launch=1e-3, launch_per_rank=2e-3)
+    machines = {"nodes": 2, "devices": 2, "spec": spec, "intra_node": make.wire(bandwidth=1e30)}
+    alone, _ = bound(on_one_cluster(layers=4, batch=3, **machines), tp=2)
+    assert alone == pytest.approx(3 * 4 * 2.3e-3)
+    pinned, (layer,) = bound(on_one_cluster(layers=4, batch=3, wishes=Wishes(pp=2), **machines), tp=2)
+    assert layer == pytest.approx(11.5e-3)
+    assert pinned >= 3 * 2 * 11.5e-3
+
+
 def test_many_microbatches_approach_an_even_share_of_the_layers():
     """Four stages of one layer each for 600 microbatches: m layers, and a little for fill and drain."""
     found, (layer,) = bound(on_one_cluster(layers=4, batch=600, nodes=4))

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from planner.costs.node_classes import holds, node_classes
-from planner.placement.ranks import build
-from planner.request import Wishes
-from planner.space.shapes import Shape, overlaps, split_backward
-from sim.analytic.evaluator import evaluate
-from sim.errors import NoRoute, NotDefined, NotModelled
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import NodeClass, holds, node_classes
+from planner.request import Request, Wishes
+from planner.space.shapes import Shape
 from sim.hardware.cluster import Fabric
 from tests import builders as make
-from tests.planner.builders import families, request
+from tests.planner.builders import on_one_cluster, request, shape
 
 
-@pytest.mark.parametrize("seed", range(300, 340))
-def test_no_pipeline_of_one_stage_is_faster_than_its_bounds(seed):
-    """The closed form of its own variant, and the bound for all schedules and ZeRO stages, of any that can be evaluated."""
-    for context, every in families(seed, 8):
-        ways = [
-            {o.cluster.name: o.as_single_stage for o in node_classes(context, one)}
-            for one in overlaps(split_backward(every[0]))
-        ]
-        for shape in (one for variant in every for one in overlaps(variant)):
-            for option in node_classes(context, shape):
-                name = option.cluster.name
-                for evenly, own in enumerate(option.as_single_stage):
-                    with suppress(NotModelled, NoRoute, NotDefined):
-                        stages = ((name, option.workload.model.layers),)
-                        (seconds,) = evaluate([build(context.request, shape, stages, "by hand", bool(evenly))]) * (1 + 1e-9)
-                        assert own.single_seconds() <= seconds
-                        assert min(classes[name][evenly].single_bound for classes in ways) <= seconds
+def only(question: Request, one: Shape) -> NodeClass:
+    """The class of the only cluster of a request."""
+    (option,) = node_classes(PlanningContext(question), one)
+    return option
+
+
+def test_a_layer_alone_has_no_launches_for_each_rank():
+    """Kernels and collectives take no time: 1 ms of launches, and 2 x 2 ms more with tp 2 in pipelines; backward 1.3 times."""
+    spec = make.device(speed=1e30, memory_bandwidth=1e30, launch=1e-3, launch_per_rank=2e-3)
+    option = only(on_one_cluster(nodes=2, devices=2, spec=spec, intra_node=make.wire(bandwidth=1e30)), shape(tp=2))
+    assert option.layer_seconds == pytest.approx(2.3 * 5e-3)
+    assert option.layer_seconds_alone == pytest.approx(2.3 * 1e-3)
+    for role, layer in (("middle", 5e-3), ("only", 1e-3)):
+        assert option.cost(role, 4).both - option.cost(role, 2).both == pytest.approx(2 * 2.3 * layer)
+
+
+def test_the_least_reduction_is_half_an_all_reduce_where_zero_2_is_searched():
+    """On a ring without latency, an all-reduce moves twice the bytes of a reduce-scatter."""
+    question, reducing = on_one_cluster(devices=4), shape(dp=4, all_reduces=True)
+    whole = only(question, reducing).cost("first", 2).reduce
+    scattered = only(question, shape(dp=4)).cost("first", 2).reduce
+    assert whole == pytest.approx(2 * scattered)
+    assert only(question, reducing).least_reduce("first", 2, whole) == scattered
+    pinned = replace(question, wishes=Wishes(zero_stage=1))
+    assert only(pinned, reducing).least_reduce("first", 2, whole) == whole
 
 
 def test_groups_that_are_searched_stand_alike_on_nodes():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from planner.bounds.relaxation import quick_bound
+from planner.bounds.single_stage import single_seconds
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.models.class_orders import orders
@@ -118,7 +119,7 @@ def price(question: Request, shape: Shape, stages: tuple[tuple[str, int], ...]) 
 
 def single(option: NodeClass) -> Assignment:
     """The pipeline of one stage on a class."""
-    stages, seconds = ((option.cluster.name, option.workload.model.layers),), option.single_seconds()
+    stages, seconds = ((option.cluster.name, option.workload.model.layers),), single_seconds(option)
     return Assignment(stages, seconds, seconds, True, "closed form")
 
 
@@ -126,7 +127,7 @@ def answers(question: Request, shape: Shape, pp: int | None = None, cutoff: floa
     """What the stage model says for a shape, over all orders of classes, and for pipelines with a single stage."""
     context = PlanningContext(question)
     classes = node_classes(context, shape)
-    singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and option.single_seconds() < cutoff]
+    singles = [option for option in classes if shape.vpp == 1 and pp in (None, 1) and single_seconds(option) < cutoff]
     found = [
         single(option) for option in singles if option.memory.held("only", option.workload.model.layers) >= option.least_held
     ]

@@ -10,6 +10,7 @@ import yaml
 
 from sim.errors import TopologyError
 from sim.formats import catalog
+from sim.formats.catalog_facts import DeviceFacts, GemmFacts
 from sim.formats.fields import StrictModel
 
 READERS = {
@@ -130,3 +131,22 @@ def test_an_unknown_name_is_refused_with_one_that_is_near(read: Any, name: str, 
     with pytest.raises(TopologyError) as caught:
         read(name)
     assert str(caught.value).startswith(message)
+
+
+H100 = {"launch": "2.35 us", "compute_efficiency": 0.753, "memory_efficiency": 0.474, "wave_exponent": 0.0}
+"""The four constants of the catalogue's H100."""
+
+
+def with_products(gemm: dict[str, Any]) -> DeviceFacts:
+    """An H100 of the catalogue, as if written in place with another curve of products."""
+    return catalog.device_facts("h100-sxm5-80gb").model_copy(update={"gemm": GemmFacts.model_validate(gemm)})
+
+
+def test_a_copied_curve_of_products_has_what_the_catalogue_says_beyond_it() -> None:
+    copy = with_products(H100)
+    assert (copy.gemm.older, catalog.completed(copy).gemm.older) == (1.0, 0.8)
+
+
+@pytest.mark.parametrize("own", [{"compute_efficiency": 0.7}, {"older": 1.0}, {"sustained": 0.9}])
+def test_a_curve_that_differs_or_says_it_is_left_alone(own: dict[str, float]) -> None:
+    assert catalog.completed(with_products(H100 | own)) == with_products(H100 | own)

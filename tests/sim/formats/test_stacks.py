@@ -60,15 +60,15 @@ def test_a_plan_keeps_every_digit_of_a_stack(tmp_path: Path) -> None:
     assert (found.stack.launch, found.stack.update_bytes) == (1.23456789 * MILLI, 143.25)
 
 
-EAGER = "{keeps: [silu, fp32_logits], workspace: 256 MiB, fragmentation: 0.12}"
+EAGER = "{keeps: [silu, fp32_logits], workspace: 256 MiB, fragmentation: 0.12, launches: [37, 52]}"
 
 
 def test_what_software_keeps_in_memory_reaches_the_plan_and_its_file(tmp_path: Path) -> None:
     """SwiGLU of 8 layers on tp 2: silu(gate) takes 2 bytes for each token and value, half of them on each rank."""
     found = load(topology(tmp_path, f"{{name: ours, memory: {EAGER}, fitted: {{}}}}"))
-    facts = MemoryFacts(("silu", "fp32_logits"), 256 * MEBI, 0.12)
+    facts = MemoryFacts(("silu", "fp32_logits"), 256 * MEBI, 0.12, (37, 52))
     assert found.stack.memory == facts
-    written = {"keeps": ["silu", "fp32_logits"], "workspace": "256 MiB", "fragmentation": 0.12}
+    written = {"keeps": ["silu", "fp32_logits"], "workspace": "256 MiB", "fragmentation": 0.12, "launches": [37, 52]}
     assert found.facts()["stack"] == {"name": "ours", "memory": written, "fitted": {}}
     base = builders.plan(found.fleet, tp=2, layers=(8,), shape={"mlp": "swiglu"}, seq_len=64)
     mine = replace(base, topology=replace(found, workload=base.workload), config=replace(base.config, memory=facts))
@@ -112,6 +112,13 @@ def test_something_that_no_software_keeps_is_refused_at_its_line(tmp_path: Path)
         load(topology(tmp_path, "{name: ours, memory: {keeps: [gelu]}, fitted: {}}"))
     assert f"topo.yaml:{len(TOPOLOGY.splitlines()) + 1}: stack" in str(fault.value)
     assert "'gelu' is nothing that software is known to keep; known: silu, kv_copy" in str(fault.value)
+
+
+def test_launches_of_a_layer_are_two_counts(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError) as fault:
+        load(topology(tmp_path, "{name: ours, memory: {launches: [37, 0]}, fitted: {}}"))
+    assert f"topo.yaml:{len(TOPOLOGY.splitlines()) + 1}: stack" in str(fault.value)
+    assert "0 must be at least 1" in str(fault.value)
 
 
 def test_a_stack_of_the_catalogue_has_its_numbers_and_facts(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sim.formats import catalog
 from sim.hardware.memory_facts import KEPT, MemoryFacts
-from sim.kernels import memory
+from sim.kernels import kept_tensors, memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.units import GIBI, GIGA
 from sim.workload.model import Model
@@ -137,8 +137,42 @@ def test_fragmentation_is_a_share_of_waiting_activations() -> None:
     assert alone[0] == alone[1]
 
 
+@pytest.mark.parametrize(
+    ("layers", "last", "switches", "tensors"),
+    [
+        (8, False, {"tp": 4}, 3),
+        (8, True, {"tp": 4}, 2),
+        (0, True, {"tp": 4}, 1),
+        (0, False, {"tp": 4}, 0),
+        (8, False, {"tp": 4, "sequence_parallel": False}, 0),
+        (8, False, {}, 0),
+    ],
+)
+def test_gather_buffers_have_all_tokens(layers: int, last: bool, switches: dict[str, Any], tensors: int) -> None:
+    """huggingface/nanotron 67c5ebb6 src/nanotron/parallel: MemoryBuffer (utils.py:14) has a buffer for gathered inputs and one
+    for gathered gradients of row-parallel products (tensor_parallel/functional.py:154, 491); the sum after the MLP is whole
+    before it is scattered (600). A rank without layers has no such gradients. 2 bytes, tokens x hidden size each."""
+    workload = Workload(MODELS["1b"], 256, S)
+    given = [config(MemoryFacts(keeps), pp=2, microbatch_size=2, **switches) for keeps in (("gather_buffers",), ())]
+    more, less = (memory.rank_bytes(workload, one, layers, 1, False, last) for one in given)
+    assert more - less == tensors * 2 * (2 * S) * 2048
+
+
+@pytest.mark.parametrize(
+    ("layers", "first", "inputs"),
+    [(10, True, 21 + 20), (20, True, 41 + 2 * 4), (20, False, 40 + 2 * 4), (25, True, 51), (30, True, 50), (80, True, 50)],
+)
+def test_the_host_is_a_thousand_launches_ahead(layers: int, first: bool, inputs: float) -> None:
+    """With 40 launches in the forward of a layer and 50 in its backward, 25 forwards of layers are 1,000 launches; after 20
+    there are 200 left, for 4 backwards; after 10 there are 600, but only 10 backwards. Each has two inputs of collectives."""
+    given = config(MemoryFacts(("collective_inputs",), launches=(40, 50)), tp=2)
+    assert kept_tensors.inputs_ahead(layers, first, given) == pytest.approx(inputs)
+    plain = config(MemoryFacts(("collective_inputs",)), tp=2)
+    assert kept_tensors.inputs_ahead(layers, first, plain) == 2 * layers + first
+
+
 def test_reserved_memory_stays_inside_the_device() -> None:
-    """Inputs of collectives pile up as far as there is room: 8B at tp 8 needs 68 GB at microbatch size 12, and 26 more pile up;
+    """Inputs of collectives pile up as far as there is room: 8B at tp 8 needs 69 GB at microbatch size 12, and 22 more pile up;
     torch has the 80 GiB of the device less 3 GB."""
     assert reserved_gb("8b", tp=8, microbatch_size=12) == pytest.approx((80 * GIBI - memory.OUTSIDE_TP) / GIGA)
 
@@ -179,6 +213,26 @@ def test_larger_microbatches_add_what_was_measured(
     assert more - less == pytest.approx(measured, rel=0.1)
 
 
+PIPELINES = [  # microbatches in flight, layers of the first stage, GB (10.6 GiB printed as 11.4e9)
+    ("1b", 2, 1, 0, 32, 11, 13.3), ("1b", 2, 1, 0, 64, 11, 24.1), ("1b", 2, 1, 0, 128, 11, 47.7),
+    ("3b", 2, 2, 1, 16, 16, 11.4), ("3b", 2, 2, 1, 32, 16, 21.5), ("3b", 2, 2, 1, 64, 16, 41.7),
+    ("8b", 2, 2, 1, 16, 18, 18.8), ("8b", 2, 2, 1, 64, 18, 68.1), ("8b", 4, 1, 0, 8, 9, 10.5),
+    ("8b", 4, 1, 0, 32, 9, 34.8), ("8b", 4, 1, 0, 64, 9, 68.5),
+]  # fmt: skip
+
+
+def test_pipelines_of_nanotron_at_tp_32_reserve_what_they_printed() -> None:
+    """The same source: first stages of 1F1B on 8 and 16 nodes. What tp does not divide is the gather buffers; without them the
+    mean error is 11.5 %. 3B is in no fit."""
+    errors = []
+    for model, pp, dp, zero, size, layers, printed in PIPELINES:
+        given = config(tp=32, pp=pp, dp=dp, zero_stage=zero, microbatch_size=size)
+        found = memory.rank_bytes(Workload(MODELS[model], 256, S), given, layers, pp, True, False)
+        errors.append(found / GIGA / printed - 1)
+    assert max(map(abs, errors)) < 0.07
+    assert mean(map(abs, errors)) < 0.03
+
+
 def test_every_kept_thing_of_a_shipped_stack_is_described() -> None:
     assert set(NANOTRON.keeps) == set(KEPT)
-    assert "keeps" in catalog.stack_facts("nanotron-2025").sources
+    assert {"keeps", "launches"} <= set(catalog.stack_facts("nanotron-2025").sources)

@@ -1,61 +1,22 @@
-# ruff: noqa: E501 - a fault and its line stand side by side
-"""A plan checks itself when it is made, numbers its ranks as Megatron-LM does, and survives the way to plan.json and back."""
+"""A plan checks itself when it is made, and numbers its ranks as Megatron-LM does."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sim.errors import PlanError
-from sim.formats import planfile
-from sim.formats.config_facts import ConfigFacts, config_values
-from sim.formats.topology import load
 from sim.hardware.cluster import Device
 from sim.plan import schedules
-from sim.plan.certificate import Axis, Certificate
 from sim.plan.derived_groups import embedding_groups
-from sim.plan.groups import Group, group_ranks, groups_of
+from sim.plan.groups import Group, group_ranks
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan, Stage
-from sim.plan.prediction import Prediction
 from tests import builders
 from tests.builders import cluster, fleet
-
-TOPOLOGY = """\
-format: holmes-sim/topology/1
-name: pair
-clusters:
-  ib:
-    nodes: 1
-    node:
-      devices: {type: a100-sxm4-80gb, count: 4}
-      intra_node: nvlink3
-      nics: [{type: infiniband, bandwidth: 200 Gbit/s}, {type: ethernet, bandwidth: 25 Gbit/s}]
-  roce:
-    nodes: 1
-    node:
-      devices: {type: a100-sxm4-80gb, count: 4}
-      intra_node: nvlink3
-      nics: [{type: roce, bandwidth: 200 Gbit/s}, {type: ethernet, bandwidth: 25 Gbit/s}]
-links:
-  - {between: [ib, roce], type: ethernet, bandwidth: 50 Gbit/s, latency: 50 us}
-workload:
-  model: {name: small, layers: 4, hidden: 64, heads: 8, ffn_hidden: 256, vocab: 512}
-  global_batch_size: 8
-  seq_len: 128
-  precision: fp16
-"""
-
-
-def refused(make: Callable[[], object]) -> str:
-    with pytest.raises(PlanError) as caught:
-        make()
-    return str(caught.value)
+from tests.sim.plan.pair_of_nodes import plan_of_a_file, refused
 
 
 @pytest.fixture
@@ -67,16 +28,7 @@ def plan() -> Plan:
 @pytest.fixture
 def read(tmp_path: Path) -> Plan:
     """A plan on a topology that was read from a file."""
-    (tmp_path / "topo.yaml").write_text(TOPOLOGY)
-    topology = load(tmp_path / "topo.yaml")
-    assert topology.workload is not None
-    config = ParallelConfig(tp=2, pp=2, dp=2, num_microbatches=(3, 5), recompute="full", sequence_parallel=True)
-    placement = tuple(Device(name, 0, index) for name in ("ib", "roce") for index in range(4))
-    by_hand = builders.plan(topology.fleet, 2, 2, 2, microbatches=(3, 5)).made_by
-    return Plan(
-        topology, topology.workload, config, (Stage(0, 3), Stage(3, 4)), placement,
-        groups_of(topology.fleet, config, placement), by_hand,
-    )  # fmt: skip
+    return plan_of_a_file(tmp_path)
 
 
 # numbering
@@ -311,130 +263,6 @@ def test_rdma_needs_the_nic_at_every_member(read: Plan) -> None:
     assert refused(lambda: replace(read, groups=groups)) == message
 
 
-# plan.json
-
-
-def test_a_plan_file_reads_back_as_the_same_plan_and_the_same_bytes(read: Plan) -> None:
-    text = planfile.to_json(read)
-    assert planfile.from_text("plan.json", text) == read
-    assert planfile.to_json(planfile.from_text("plan.json", text)) == text
-
-
-def test_prediction_and_certificate_are_read_back(read: Plan) -> None:
-    annotated = replace(
-        read,
-        prediction=Prediction(1.5, 10.0, 1280.0, 3.25, 0.5, (1e9, 2e9), 0.1, 0.02, 0.75),
-        certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False),
-    )
-    assert planfile.from_text("plan.json", planfile.to_json(annotated)) == annotated
-
-
-def test_the_space_of_a_certificate_reads_back_and_does_not_change_the_digest(read: Plan) -> None:
-    axes = Axis("tp", (1, 2)), Axis("pp", ("1 to 4",)), Axis("schedule", ("1f1b", "zb-h1"))
-    proof = Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False, space=axes, outside=("schedule gpipe", "zero_stage 0"))
-    annotated = replace(read, certificate=proof)
-    text = planfile.to_json(annotated)
-    assert json.loads(text)["certificate"]["space"] == [
-        {"axis": "tp", "values": [1, 2]},
-        {"axis": "pp", "values": ["1 to 4"]},
-        {"axis": "schedule", "values": ["1f1b", "zb-h1"]},
-    ]
-    assert json.loads(text)["certificate"]["outside"] == ["schedule gpipe", "zero_stage 0"]
-    assert '\n      {"axis": "tp", "values": [1, 2]},\n' in text
-    assert planfile.from_text("plan.json", text) == annotated
-    assert planfile.digest(annotated) == planfile.digest(read)
-
-
-def test_a_certificate_of_an_older_file_names_no_space_and_its_time_limit_is_ignored(read: Plan) -> None:
-    annotated = replace(read, certificate=Certificate("optimal", 1.5, 1.25, 1 / 6, "highs", False))
-    data = json.loads(planfile.to_json(annotated))
-    del data["certificate"]["space"], data["certificate"]["outside"], data["certificate"]["time_limit_reached"]
-    data["certificate"]["seconds"] = 50.0
-    assert planfile.from_text("plan.json", json.dumps(data)) == annotated
-
-
-def test_the_schema_of_a_plan_knows_the_space() -> None:
-    schema = planfile.plan_schema()
-    assert schema["$defs"]["AxisFacts"]["required"] == ["axis", "values"]
-    assert not {"space", "outside"} & set(schema["$defs"]["CertificateFacts"]["required"])
-
-
-def test_a_plan_file_has_its_keys_in_the_order_of_the_design(read: Plan) -> None:
-    data = json.loads(planfile.to_json(read))
-    assert list(data) == ["format", "topology", "workload", "config", "stages", "placement", "groups", "made_by"]
-    assert data["stages"] == [{"layers": [0, 3]}, {"layers": [3, 4]}]
-    assert data["placement"][:2] == ["ib/node0/dev0", "ib/node0/dev1"]
-    assert data["groups"][0] == {
-        "kind": "tp", "ranks": [0, 1], "nic": "intra_node", "transport": "intra_node", "collective": "ring",
-    }  # fmt: skip
-
-
-def test_a_plan_file_is_loaded_from_a_path(read: Plan, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(planfile.to_json(read))
-    assert planfile.load(tmp_path / "plan.json") == read
-
-
-def fault(plan: Plan, change: Callable[[dict[str, Any]], object]) -> str:
-    """What reading says of a plan file that was changed; one key a line, so that the line tells."""
-    data = json.loads(planfile.to_json(plan))
-    change(data)
-    rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items())
-    return refused(lambda: planfile.from_text("plan.json", "{\n" + rows + "\n}\n"))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d.pop("placement"), "plan.json:1: placement: this key is missing"),
-        (lambda d: d["config"].pop("tp"), "plan.json:5: config.tp: this key is missing"),
-        (lambda d: d["config"].update(tp=0), "plan.json:5: config.tp: 0 must be at least 1"),
-        (lambda d: d["config"].update(colour=1), "plan.json:5: config.colour: unknown key; known: attention, cp, dp, ep, gradient_precision, microbatch_size, num_microbatches, overlap_grad_reduce, overlap_param_gather, pp, recompute, recompute_layers, recompute_modules, schedule, sequence_parallel, tp, vpp, zero_shard_size, zero_stage"),
-        (lambda d: d["config"].update(recompute="some"), "plan.json:5: config: recompute 'some' is unknown; known: none, selective, full"),
-        (lambda d: d["placement"].__setitem__(7, "roce/node0/dev0"), "plan.json:7: placement[7]: roce/node0/dev0 is already the device of rank 4"),
-        (lambda d: d["placement"].__setitem__(7, "roce/dev0"), "plan.json:7: placement[7]: 'roce/dev0' is not a device; write for example 'ib/node0/dev3'"),
-        (lambda d: d["groups"].pop(), "plan.json:8: groups: the pp group of ranks [3, 7] is missing"),
-        (lambda d: d["groups"][0].update(kind="xp"), "plan.json:8: groups[0].kind: 'xp' is unknown; known: 'tp', 'pp', 'dp', 'cp' or 'ep'"),
-        (lambda d: d["stages"].pop(), "plan.json:6: stages: 1 given, pp 2 x vpp 1 needs 2"),
-        (lambda d: d["workload"].update(precision="fp12"), "plan.json:4: workload.precision: precision 'fp12' is unknown; known: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
-        (lambda d: d.update(format="holmes-sim/topology/1"), "plan.json:2: format: this is a topology; a plan is expected (holmes-sim plan makes one)"),
-        (lambda d: d.update(format="holmes-sim/plan/2"), "plan.json:2: format: 'holmes-sim/plan/2' is unknown; known: 'holmes-sim/plan/1'"),
-        (lambda d: d["topology"]["clusters"]["ib"].update(nodes=0), "plan.json:3: topology.clusters.ib.nodes: 0 must be at least 1"),
-        (lambda d: d["topology"]["clusters"]["ib"]["node"]["devices"].update(type="a100-sxm4-80g"), "plan.json:3: topology.clusters.ib.node.devices.type: device 'a100-sxm4-80g' is not in the catalogue; did you mean 'a100-sxm4-80gb'?"),
-    ],
-)  # fmt: skip
-def test_a_fault_of_a_plan_file_is_one_line(read: Plan, change: Callable[[dict[str, Any]], object], message: str) -> None:
-    assert fault(read, change) == message
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "plan.json:1: a mapping of keys is expected here, not empty"),
-        ("[]", "plan.json:1: a mapping of keys is expected here, not list"),
-        ('{"format": "holmes-sim/plan/1",\n', "plan.json:2: not well-formed JSON: did not find expected node content"),
-    ],
-)
-def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:
-    assert refused(lambda: planfile.from_text("plan.json", text)) == message
-
-
-def test_a_missing_plan_file_is_named(tmp_path: Path) -> None:
-    assert refused(lambda: planfile.load(tmp_path / "plan.json")) == f"{tmp_path}/plan.json: no such file"
-
-
-def test_a_plan_file_says_which_stage_has_the_head() -> None:
-    found = builders.plan(fleet(cluster(devices=3)), pp=3, layers=(4, 0, 0), head=1)
-    assert planfile.facts(found)["stages"] == [{"layers": [0, 4]}, {"layers": [4, 4], "head": True}, {"layers": [4, 4]}]
-
-
-@pytest.mark.parametrize(("counts", "written"), [((), None), ((2,), 2), ((1, 0), [1, 0])])
-def test_a_plan_file_says_how_many_layers_are_recomputed(counts: tuple[int, ...], written: int | list[int] | None) -> None:
-    found = builders.plan(fleet(cluster(devices=2)), pp=2, recompute="full", recompute_layers=counts)
-    assert planfile.facts(found)["config"].get("recompute_layers") == written
-    text = json.dumps(planfile.facts(found)["config"])
-    assert config_values(ConfigFacts.model_validate_json(text))["recompute_layers"] == counts
-
-
 def test_a_pipeline_rank_recomputes_what_its_virtual_stages_have() -> None:
     """Virtual stages 0 to 3 have 3, 1, 2 and 4 layers and recompute 1, 2, 2 and 3 of them at most."""
     facts = {"vpp": 2, "schedule": "interleaved", "microbatches": 2, "recompute": "full"}
@@ -443,13 +271,6 @@ def test_a_pipeline_rank_recomputes_what_its_virtual_stages_have() -> None:
     assert [found.config_of(found.stages_of(rank)).recompute_layers for rank in (0, 1)] == [(3,), (4,)]
     same = replace(found, config=replace(found.config, recompute_layers=(2,)))
     assert [same.config_of((stage,)).recompute_layers for stage in range(4)] == [(2,), (1,), (2,), (2,)]
-
-
-def test_a_plan_file_says_which_modules_are_recomputed() -> None:
-    found = builders.plan(fleet(cluster()), recompute="selective", recompute_modules=("mlp", "layernorm"))
-    written = planfile.facts(found)["config"]
-    assert written["recompute_modules"] == ["mlp", "layernorm"]
-    assert config_values(ConfigFacts.model_validate(written))["recompute_modules"] == ("mlp", "layernorm")
 
 
 @pytest.mark.parametrize(
