@@ -59,7 +59,7 @@ class Bounds:
             known = key, pp, pp_rank, layers
             if known not in self._peaks:
                 self._peaks[known] = self._peak(shape, pp, pp_rank, layers)
-            if self._peaks[known] > self.clusters[name].node.device.memory:
+            if self._peaks[known] > self.request.topology.room(self.clusters[name].node.device):
                 return False
         return True
 

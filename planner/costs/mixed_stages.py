@@ -122,12 +122,14 @@ class MixedStageCosts:
     def bytes_at(
         self, shape: Shape, stage: StageSlots, layers: int, index: int, pp: int, microbatches: int
     ) -> tuple[float, float]:
-        """(bytes of the fullest rank of a stage, memory of its smallest device). Raises NotDefined (`schedules.in_flight`)."""
+        """(bytes of the fullest rank of a stage, room on its smallest device). Raises NotDefined (`schedules.in_flight`)."""
         config = self.config(shape, pp)
         pairs = schedules.in_flight(shape.schedule, index, pp, microbatches, shape.vpp)
         ends = index == 0, index == pp - 1
         inside = max(memory.rank_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
-        return inside + memory.outside_torch(config), min(run.cluster.node.device.memory for run in stage)
+        return inside + memory.outside_torch(config), min(
+            self.context.request.topology.room(run.cluster.node.device) for run in stage
+        )
 
     def most(self, shape: Shape, stage: StageSlots, index: int, pp: int, microbatches: int) -> int:
         """Most layers that fit in the memory of a stage; 0 where none fits. Bytes are linear in the layers."""

@@ -22,7 +22,8 @@ class StageMemory:
 
     def __init__(self, context: PlanningContext, cluster: Cluster, shape: Shape, config: ParallelConfig):
         self._context, self._shape, self._config = context, shape, config
-        self._workload, self._device_bytes = context.request.workload, cluster.node.device.memory
+        self._workload = context.request.workload
+        self._device_bytes = context.request.topology.room(cluster.node.device)
         self._most: dict[tuple[str, tuple[tuple[int, int], ...], int], int] = {}
 
     def held(self, role: str, layers: int) -> float:

@@ -1,10 +1,10 @@
 """Reasons why no plan fits, and remedies: the smallest changes with which a plan exists, each checked before it is reported.
 
-Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: another value of
-one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at all; another global batch size. Then come
-changes of the machines: the fewest additional nodes of one cluster or, where no number of nodes helps, the least additional
-memory of its devices. A change is a remedy where `planner.search.fitting` finds a plan with it; then
-`planner.strategies.certified` finds one, too."""
+Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no head-room of
+memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at all; another
+global batch size. Then come changes of the machines: the fewest additional nodes of one cluster or, where no number of nodes
+helps, the least additional memory of its devices. A change is a remedy where `planner.search.fitting` finds a plan with it;
+then `planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from planner.request import Request, Wishes
 from planner.search.fitting import fitting, nearest
 from planner.space.shapes import LEAST_TOKENS, searched, slots
 from sim.hardware.cluster import Cluster
+from sim.hardware.device_spec import DeviceSpec
 from sim.plan import schedules
 from sim.units import GIBI, size_text
 
@@ -62,9 +63,17 @@ def why_none(request: Request) -> str:
         f"memory: {model.name} does not fit {request.topology.name}: stage {short.stage} of the nearest layout "
         f"(tp {shape.tp}, pp {len(short.pipeline)}, dp {shape.dp}{more}, microbatch size {shape.microbatch_size}, "
         f"recompute {shape.recompute}), "
-        f"with {short.layers[short.stage]} layers, exceeds the {size_text(device.memory)} of device {device.name} by "
+        f"with {short.layers[short.stage]} layers, exceeds the {_room(request, device)} of device {device.name} by "
         f"{size_text(short.nbytes)}"
     )
+
+
+def _room(request: Request, device: DeviceSpec) -> str:
+    """The memory of a device that plans may use, in words."""
+    share = request.topology.memory_headroom
+    if not share:
+        return size_text(device.memory)
+    return f"{size_text(request.topology.room(device))} ({size_text(device.memory)} less a head-room of {share:.3g})"
 
 
 @functools.lru_cache(maxsize=64)
@@ -87,6 +96,9 @@ def in_words(request: Request) -> str:
 def _request_changes(request: Request) -> Iterator[Remedy]:
     """Changes of the request to check, the smallest first."""
     wishes = request.wishes
+    if request.topology.memory_headroom:
+        topology = replace(request.topology, memory_headroom=0.0)
+        yield Remedy("--set memory_headroom=0, without head-room", replace(request, topology=topology))
     pinned = {name: getattr(wishes, name) for name in ORDER if getattr(wishes, name) is not None}
     for name, value in pinned.items():
         free = _pinned(request, name, None, f"leaving {_flag(name)} to the planner")

@@ -18,8 +18,9 @@ from sim.results.report import predict
 
 
 def fits(plan: Plan) -> bool:
-    """Whether the peak memory of every rank fits its device."""
-    return all(peak <= limit for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))
+    """Whether the peak memory of every rank fits its device, beside the head-room."""
+    free = 1.0 - plan.topology.memory_headroom
+    return all(peak <= limit * free for peak, limit in zip(memory.peak_memory(plan), memory.limits(plan), strict=True))
 
 
 def simulate_plan(plan: Plan) -> Plan:

@@ -77,7 +77,7 @@ def _tuned(request: Request, context: PlanningContext) -> Iterator[tuple[Seconds
         largest, config = math.ceil(layers / pp), shape.config(request.workload, pp)
         kept = m if schedules.forwards_first(shape.schedule) else min(m, pp)
         needed = memory.rank_bytes(request.workload, config, largest, kept * shape.vpp, True, pp == 1)
-        if needed + memory.outside_torch(config) > min(cluster.node.device.memory for cluster in held):
+        if needed + memory.outside_torch(config) > min(request.topology.room(cluster.node.device) for cluster in held):
             continue
         key = shape.tp, shape.cp, shape.microbatch_size, shape.recompute
         if key not in slowest:

@@ -99,7 +99,7 @@ def _fits(request: Request, config: ParallelConfig, layers: tuple[int, ...], row
     outside = memory.outside_torch(config)
     for stage, (held, row) in enumerate(zip(layers, rows, strict=True)):
         clusters = {devices[0].cluster: devices[0] for devices in row}
-        room = min(request.topology.fleet.spec(device).memory for device in clusters.values())
+        room = min(request.topology.room(request.topology.fleet.spec(device)) for device in clusters.values())
         flying = schedules.in_flight(config.schedule, stage, config.pp, config.num_microbatches[0], config.vpp)
         ends = stage == 0, stage == config.pp - 1
         inside = (memory.rank_bytes(request.workload, config, held, kept, *ends, late) for kept, late in flying)

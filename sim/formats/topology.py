@@ -50,7 +50,9 @@ def from_document(document: Document, folder: Path = Path()) -> Topology:
     if facts.stack is not None:
         software = _software(document, facts.stack, folder)
         stack, written["stack"] = software.stack(), stacks.kept(software)
-    found = Topology(facts.name, facts.source, applied(stack, fleet), workload, json.dumps(written), stack)
+    found = Topology(
+        facts.name, facts.source, applied(stack, fleet), workload, json.dumps(written), stack, facts.memory_headroom
+    )
     given = profile.load(facts.profile, folder) if isinstance(facts.profile, str) else facts.profile
     return found if given is None else profiled(found, given)
 

@@ -15,6 +15,7 @@ from sim.formats.fields import (
     ClusterPair,
     Count,
     Flag,
+    Fraction,
     HostName,
     HostNames,
     Precision,
@@ -28,6 +29,7 @@ from sim.formats.fields import (
 )
 from sim.formats.profile_facts import ProfileFacts
 from sim.formats.stack_facts import StackConstants
+from sim.hardware.topology import HEADROOM
 
 TOPOLOGY_FORMAT = "holmes-sim/topology/1"
 
@@ -157,6 +159,9 @@ class TopologyFacts(StrictModel):
     )
     stack: str | StackConstants | None = Field(
         None, description="software stack: name of a shipped one, path of a file that calibrate wrote, or its numbers"
+    )
+    memory_headroom: Fraction = Field(
+        HEADROOM, description="share of each device's memory that plans leave free; 0: plans may fill a device"
     )
     workload: WorkloadFacts | None = None
 

@@ -75,11 +75,11 @@ CASES = {
     ),
     "all microbatches in flight": (
         shipped("holmes-infiniband-4", wishes=Wishes(schedule="gpipe", tp=1, pp=4, dp=8, recompute="none")),
-        "--schedule 1f1b instead of gpipe, or by 81 GiB more memory on each a100-sxm4-80gb of cluster ib",
+        "--schedule 1f1b instead of gpipe, or by 94 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "activations": (
         shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=4, dp=4, microbatch_size=8, recompute="none")),
-        "--recompute full instead of none, or by 3 GiB more memory on each a100-sxm4-80gb of cluster ib",
+        "--recompute full instead of none, or by 10 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "a batch that cannot be shared": (
         shipped("holmes-hybrid-4", wishes=Wishes(dp=2), global_batch_size=7),
@@ -108,10 +108,10 @@ def test_one_node_less_does_not_cure():
     question = shipped("holmes-hybrid-4", "gpt-1t")
     (remedy,) = remedies(question)
     assert fitting(remedy.request) is not None
-    assert remedy.words == "22 more nodes in cluster ib"
+    assert remedy.words == "28 more nodes in cluster ib"
     ib, roce = remedy.request.topology.fleet.clusters
-    assert (ib.nodes, roce.nodes) == (24, 2)
-    fewer = replace(remedy.request.topology.fleet, clusters=(replace(ib, nodes=23), roce))
+    assert (ib.nodes, roce.nodes) == (30, 2)
+    fewer = replace(remedy.request.topology.fleet, clusters=(replace(ib, nodes=29), roce))
     assert fitting(replace(question, topology=replace(question.topology, fleet=fewer))) is None
 
 
@@ -119,7 +119,18 @@ def test_the_demand_that_fails_says_by_how_much():
     """gpt-175b in four stages of tp 8: 1.8e9 parameters a layer, 16 bytes each, 24 layers over 8 devices, and activations."""
     text = why_none(shipped("holmes-hybrid-4", "gpt-175b"))
     assert text.startswith("memory: gpt-175b does not fit holmes-hybrid-4: stage 0 of the nearest layout (tp 8, pp 4, ")
-    assert text.endswith(", with 24 layers, exceeds the 80 GiB of device a100-sxm4-80gb by 6.799 GiB")
+    assert text.endswith(
+        ", with 24 layers, exceeds the 73.6 GiB (80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by 13.2 GiB"
+    )
+
+
+def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
+    """gpt-39b that takes between 92 and 100 % of 80 GiB."""
+    question = shipped("holmes-infiniband-4", "gpt-39b", Wishes(tp=2, pp=8, dp=2, microbatch_size=8, recompute="none"))
+    assert "(80 GiB less a head-room of 0.08) of device a100-sxm4-80gb by " in why_none(question)
+    assert in_words(question).startswith("--set memory_headroom=0, without head-room, or by 2 GiB more memory")
+    plan = plan_of(replace(question, topology=replace(question.topology, memory_headroom=0.0)), budgets=NO_PROOF)
+    assert plan is not None and 0.92 * 80 * 2**30 < max(memory.peak_memory(plan)) <= 80 * 2**30
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,14 @@ def test_a_plan_fits_where_every_rank_has_its_peak():
         assert fits(make.plan(make.fleet(make.cluster(spec=make.device(memory=nbytes))))) is enough
 
 
+@pytest.mark.parametrize(("nbytes", "enough"), [(1.0 / 0.92, True), (1.08, False)])
+def test_a_plan_leaves_the_head_room_of_its_topology_free(nbytes, enough):
+    """8 % of the device: a peak of 0.92 of its memory fits, one of 1 / 1.08 = 0.926 does not."""
+    (peak,) = memory.peak_memory(make.plan(make.fleet(make.cluster(spec=make.device(memory=1e12)))))
+    plan = make.plan(make.fleet(make.cluster(spec=make.device(memory=peak * nbytes * (1 + 1e-9)))))
+    assert fits(replace(plan, topology=replace(plan.topology, memory_headroom=0.08))) is enough
+
+
 def test_the_prediction_is_that_of_the_simulation():
     assert step(simulate_plan(split(3))) == simulate(split(3)).step_s
 
