@@ -13,7 +13,6 @@ from sim.hardware.stack import DEFAULT, Stack
 from sim.units import Bytes, rate_text
 from sim.workload.workload import Workload
 
-
 HEADROOM = 0.08
 """Share of a device's memory that plans leave free unless the topology file says otherwise; a guess. Of 43 layouts of
 nanotron's sweep that were predicted to need 92 to 100 % of the memory, 30 failed (docs/model.md, errors of memory)."""
@@ -23,8 +22,8 @@ nanotron's sweep that were predicted to need 92 to 100 % of the memory, 30 faile
 class Topology:
     """Content of a topology file. `document` is the file as JSON text, without the workload.
 
-    `fleet` has the rates that a step reaches with the software `stack`. `memory_headroom` is the share of a device's memory that
-    plans leave free."""
+    `fleet` has the rates that a step reaches with the software `stack`. `memory_headroom` is the share of a device's memory
+    that plans leave free."""
 
     name: str
     source: str
