@@ -7,14 +7,13 @@ and "honest-nodes" its tensor-parallel degree, pipeline degree and number of nod
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, TypeVar
+
+import joblib
 
 from holmes_sim import cases, intervals
 from holmes_sim.cases import Case
@@ -148,12 +147,16 @@ def validate(
 
 
 def each(work: Callable[[Item], float], items: list[Item], progress: Callable[[str], None] = lambda text: None) -> list[float]:
-    """Apply `work` to every item and return the numbers in order; uses several processes if there are many items."""
+    """Apply `work` to every item and return the numbers in order; uses several processes if there are many items.
+
+    joblib's processes do not run the main module again, so a script needs no guard around a call of this package."""
     if len(items) < PARALLEL_FROM:
         return [work(item) for item in items]
     done: list[float] = []
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        for number in pool.map(work, items, chunksize=4):
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
+        for number in joblib.Parallel(n_jobs=-1, return_as="generator", batch_size=4)(
+            joblib.delayed(work)(item) for item in items
+        ):
             done.append(number)
             progress(f"{len(done)} of {len(items)} cases")
     return done
