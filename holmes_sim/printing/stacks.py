@@ -16,6 +16,10 @@ from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, TIMES, Stack
 from sim.units import time_text
 
 
+FACTS_A_LINE = 3
+"""Facts on one line of a table: more would leave no room for the names of stacks."""
+
+
 def stack_table() -> Table:
     """An empty table of stacks; `add_stack` adds rows."""
     table = grid("Software stacks", "name", "cases", "groups", "constants", "default", "fitted", "honest")
@@ -36,9 +40,10 @@ def add_stack(
 
     `errors` is None for a stack of which only facts are known."""
     passes = (f"passes of {name} x {times:g}" for name, times in stack.passes)
-    facts = ", ".join((*(fact for fact in FACTS if getattr(stack, fact)), *passes))
+    facts = (*(fact for fact in FACTS if getattr(stack, fact)), *passes)
+    lines = (", ".join(facts[at : at + FACTS_A_LINE]) for at in range(0, len(facts), FACTS_A_LINE))
     numbers = _listed(stack, (number for number in NUMBERS if number in fitted))
-    known = "\n".join(text for text in (numbers, facts) if text)
+    known = "\n".join(text for text in (numbers, *lines) if text)
     table.add_row(name, str(cases), str(groups or ""), known, *(f"{error:.1%}" for error in errors or ()))
 
 
