@@ -15,7 +15,6 @@ from sim.formats.stack_facts import HeldOutFacts
 from sim.hardware.stack import DEFAULT, FACTS, NUMBERS, SHARES, TIMES, Stack
 from sim.units import time_text
 
-
 FACTS_A_LINE = 3
 """Facts on one line of a table: more would leave no room for the names of stacks."""
 
