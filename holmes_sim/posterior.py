@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from holmes_sim.validation import each
+from holmes_sim.processes import each
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.hardware.stack import DEFAULT, Stack

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, TypeVar
-
-import joblib
+from typing import Any
 
 from holmes_sim import cases, intervals
 from holmes_sim.cases import Case
+from holmes_sim.processes import each
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.formats import catalog, profile
@@ -24,13 +23,9 @@ from sim.hardware.stack import DEFAULT, Stack
 from sim.kernels import compute
 from sim.plan.plan import Plan, with_stack
 
-Item = TypeVar("Item")
-
 HELD_OUT = {"honest": "model", "honest-tp": "tp", "honest-pp": "pp", "honest-nodes": "nodes"}
 """Sets of constants that a fit without the case gives -> axis of the group that is held out (`holmes_sim.calibration`)."""
 STACKS = ("default", "fitted", *HELD_OUT)
-PARALLEL_FROM = 20
-"""Minimum number of items for which several processes are started. Guess: fewer items do not repay their start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +139,6 @@ def validate(
         Row(case, next(results) if case.plan is not None else None, name, seen)
         for (name, _, seen), case in zip(stacks, found, strict=True)
     )
-
-
-def each(work: Callable[[Item], float], items: list[Item], progress: Callable[[str], None] = lambda text: None) -> list[float]:
-    """Apply `work` to every item and return the numbers in order; uses several processes if there are many items.
-
-    joblib's processes do not run the main module again, so a script needs no guard around a call of this package."""
-    if len(items) < PARALLEL_FROM:
-        return [work(item) for item in items]
-    done: list[float] = []
-    with joblib.parallel_config("loky", inner_max_num_threads=1):
-        for number in joblib.Parallel(n_jobs=-1, return_as="generator", batch_size=4)(
-            joblib.delayed(work)(item) for item in items
-        ):
-            done.append(number)
-            progress(f"{len(done)} of {len(items)} cases")
-    return done
 
 
 def _step(pair: tuple[Stack, Plan]) -> float:

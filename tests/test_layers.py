@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "typer": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "rich": ("holmes_sim/cli/", "holmes_sim/printing/"),
     "pandas": ("holmes_sim/",),
-    "joblib": ("holmes_sim/sweeping/engines/local.py",),
+    "joblib": ("holmes_sim/processes.py", "holmes_sim/sweeping/engines/local.py"),
     "scipy": ("planner/replan/moves.py",),
     "distributed": ("holmes_sim/sweeping/engines/dask.py",),
     "torch": ("holmes_sim/torch_backend/", "holmes_sim/profiling/", "holmes_sim/launching/holmes_launch.py"),

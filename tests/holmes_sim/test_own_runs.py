@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holmes_sim as hs
-from holmes_sim import validation
+from holmes_sim import processes
 from holmes_sim.own_runs import Shortlist
 from sim.formats import stacks
 
@@ -20,7 +20,7 @@ PINS = hs.Wishes(tp=2, pp=2, dp=8, schedule="1f1b", recompute="none", zero_stage
 def in_one_process() -> Iterator[None]:
     """Evaluate small plans here: starting processes takes longer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "PARALLEL_FROM", 1_000)
+        patch.setattr(processes, "PARALLEL_FROM", 1_000)
         yield
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 SCRIPT = """
 from math import sqrt
-from holmes_sim.validation import PARALLEL_FROM, each
+from holmes_sim.processes import PARALLEL_FROM, each
 print(sum(each(sqrt, [4.0] * (2 * PARALLEL_FROM))))
 """
 

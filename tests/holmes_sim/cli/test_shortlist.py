@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holmes_sim import cli, commands, validation
+from holmes_sim import cli, commands, processes
 
 PINS = ("--tp", "2", "--pp", "2", "--dp", "8", "--schedule", "1f1b", "--recompute", "none", "--zero-stage", "1")
 """Pins that leave three layouts: microbatch sizes 1, 2 and 4."""
@@ -20,7 +20,7 @@ TOPO = ("plan", "holmes-infiniband-4", "--global-batch-size", "96", *PINS)
 def in_one_process() -> Iterator[None]:
     """Evaluate small plans here: starting processes takes longer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "PARALLEL_FROM", 1_000)
+        patch.setattr(processes, "PARALLEL_FROM", 1_000)
         yield
 
 
