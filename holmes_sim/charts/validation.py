@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from holmes_sim.charts.style import BLACK, BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Picture
 from holmes_sim.validation import Row
@@ -42,6 +43,9 @@ def validation(rows: Iterable[Row]) -> Figure:
     axes.plot(ends, ends, color=GREY, linewidth=1)
     axes.fill_between(ends, [0.8 * end for end in ends], [1.2 * end for end in ends], color=GREY, alpha=0.2, linewidth=0)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured step (s)", ylabel="predicted step (s)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(LogFormatter())
+        axis.set_minor_formatter(LogFormatter(minor_thresholds=(2.0, 0.5)))
     seen = sum(row.seen for row in drawn)
     axes.set_title(f"{len(drawn)} measured runs, {seen} of them used to fit the stack; the band is 20 % to either side")
     axes.legend(loc="upper left", frameon=False, fontsize=9)

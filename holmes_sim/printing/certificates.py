@@ -49,6 +49,12 @@ def searched(found: Certificate) -> str:
     return f"Searched: {', '.join(parts)}." + (f" Outside: {'; '.join(other)}." if other else "")
 
 
+def free_memory(plan: Plan) -> str:
+    """One line with the share of memory that plans leave free; empty if they may fill a device."""
+    share = plan.topology.memory_headroom
+    return f"Plans leave {share:.3g} of each device's memory free (memory_headroom of the topology)." if share else ""
+
+
 def values(axis: Axis) -> str:
     """The values of an axis as text; of more than `PRINTED_VALUES` values the first, the last and their number."""
     if len(axis.values) > PRINTED_VALUES:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holmes_sim.intervals import step_range, step_text
-from holmes_sim.printing.certificates import amount, certificate, searched
+from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
@@ -43,7 +43,8 @@ def planned(answer: Planned) -> Group:
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
-        parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
+        lines = certificate(plan, plan.certificate), searched(plan.certificate), free_memory(plan)
+        parts += [Text(line) for line in lines if line]
     return Group(*parts)
 
 

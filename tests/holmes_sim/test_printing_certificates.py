@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim.printing.certificates import certificate, searched, values
+from holmes_sim.printing.certificates import certificate, free_memory, searched, values
 from sim.plan.certificate import Axis, Certificate
 from tests.builders import cluster, fleet, plan
 
@@ -56,3 +56,10 @@ def test_values_are_text():
     assert values(Axis("dp", (1, 2, 3))) == "1, 2, 3"
     assert values(Axis("microbatch_size", SIZES)) == "1 to 96 (13 values)"
     assert values(Axis("placement", ("side by side", "evenly"))) == "side by side; evenly"
+
+
+def test_a_plan_says_how_much_memory_stays_free():
+    full = plan(fleet(cluster()))
+    assert free_memory(full) == ""
+    kept = replace(full, topology=replace(full.topology, memory_headroom=0.08))
+    assert free_memory(kept) == "Plans leave 0.08 of each device's memory free (memory_headroom of the topology)."
