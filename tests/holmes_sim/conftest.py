@@ -1,14 +1,14 @@
-"""The command line as tests call it."""
+"""The command line as tests call it, and work without further processes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from holmes_sim import cli
+from holmes_sim import cli, processes
 
 
 @dataclass(frozen=True)
@@ -38,3 +38,11 @@ def run(monkeypatch, capsys) -> Run:
         return Ran(code, seen.out, seen.err)
 
     return ran
+
+
+@pytest.fixture(scope="module")
+def in_one_process() -> Iterator[None]:
+    """Work on small numbers of items here: starting processes takes longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "PARALLEL_FROM", 1_000)
+        yield

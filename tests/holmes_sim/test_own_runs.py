@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import holmes_sim as hs
-from holmes_sim import processes
 from holmes_sim.own_runs import Shortlist
 from sim.formats import stacks
 
@@ -16,12 +14,7 @@ PINS = hs.Wishes(tp=2, pp=2, dp=8, schedule="1f1b", recompute="none", zero_stage
 """Pins that leave three layouts: microbatch sizes 1, 2 and 4."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def in_one_process() -> Iterator[None]:
-    """Evaluate small plans here: starting processes takes longer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "PARALLEL_FROM", 1_000)
-        yield
+pytestmark = pytest.mark.usefixtures("in_one_process")
 
 
 @pytest.fixture(scope="module")

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holmes_sim import cli, commands, processes
+from holmes_sim import cli, commands
 
 PINS = ("--tp", "2", "--pp", "2", "--dp", "8", "--schedule", "1f1b", "--recompute", "none", "--zero-stage", "1")
 """Pins that leave three layouts: microbatch sizes 1, 2 and 4."""
 TOPO = ("plan", "holmes-infiniband-4", "--global-batch-size", "96", *PINS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def in_one_process() -> Iterator[None]:
-    """Evaluate small plans here: starting processes takes longer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "PARALLEL_FROM", 1_000)
-        yield
+pytestmark = pytest.mark.usefixtures("in_one_process")
 
 
 @pytest.fixture(scope="module")
