@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from planner.request import Request
@@ -91,10 +91,11 @@ def _rows(run: Run, tp: int) -> ReplicaRows:
 
 
 def types(request: Request) -> dict[DeviceSpec, list[Cluster]]:
-    """The clusters of every device type, in the order of the topology."""
+    """The clusters of every device type, in the order of the topology. Names, prices and watts make no type."""
     found: dict[DeviceSpec, list[Cluster]] = {}
     for cluster in request.clusters():
-        found.setdefault(cluster.node.device, []).append(cluster)
+        hardware = replace(cluster.node.device, name="", price=None, watts=None, idle_watts=None)
+        found.setdefault(hardware, []).append(cluster)
     return found
 
 
