@@ -20,10 +20,19 @@ from sim.plan.plan import Plan
 
 
 class PlanningContext:
-    """Costs, plans of strategies and progress of one request, shared by its strategies. `progress` receives status lines."""
+    """Costs, plans of strategies and progress of one request, shared by its strategies. `progress` receives status lines.
 
-    def __init__(self, request: Request, progress: Callable[[str], None] = lambda text: None):
-        self.request, self.progress = request, progress
+    `start` is a plan of the request's topology and workload that meets its pins. The certified search begins with it, so that
+    its result is not slower. A `punctual` search does nothing after the time limit that only improves the plan or its bound."""
+
+    def __init__(
+        self,
+        request: Request,
+        progress: Callable[[str], None] = lambda text: None,
+        start: Plan | None = None,
+        punctual: bool = False,
+    ):
+        self.request, self.progress, self.start, self.punctual = request, progress, start, punctual
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time

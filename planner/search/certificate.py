@@ -44,7 +44,7 @@ def mixed_lower_bound(incumbent: Incumbent) -> float | None:
     request, context = incumbent.request, incumbent.context
     if incumbent.best is None or len(list(request.clusters())) < 2:
         return None
-    limit = incumbent.limit.at_least(incumbent.budgets.mixed_bound_s)
+    limit = incumbent.limit.at_least(0.0 if context.punctual else incumbent.budgets.mixed_bound_s)
     bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, limit)
     incumbent.limit.reached |= limit.reached
     return work_bound(context) if bound is None else bound

@@ -67,18 +67,21 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     budgets, context = incumbent.budgets, incumbent.context
     estimated: list[Estimate] = []
     for shape in shapes:
-        if estimated and incumbent.limit.is_up():
+        if incumbent.is_over or (estimated and incumbent.limit.is_up()):
             break
         estimated += estimates(context, shape, node_classes(context, shape))[: budgets.first_estimates]
     estimated.sort(key=lambda estimate: estimate.seconds)
     incumbent.report(f"{len(estimated)} estimates")
     evaluated: list[Candidate] = []
     for estimate in estimated[: budgets.first_evaluated]:
+        if incumbent.is_over or (evaluated and incumbent.limit.is_up()):
+            break
         fastest = min((candidate.seconds for candidate in evaluated), default=math.inf)
         if estimate.seconds > fastest * (1 + budgets.estimate_error):
             break
         evaluated.append(estimate.evaluated())
-    incumbent.pool.add(improved(evaluated, budgets.first_improved), incumbent.cutoff * (1 - budgets.optimal_gap))
+    most = 1 if incumbent.limit.is_up() else budgets.first_improved
+    incumbent.pool.add(improved(evaluated, most), incumbent.cutoff * (1 - budgets.optimal_gap))
     incumbent.simulate_pool(budgets.first_tries)
 
 

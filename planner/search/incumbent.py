@@ -50,6 +50,11 @@ class Incumbent:
         """Seconds below which a step must be for its plan to be searched for."""
         return self.cutoff * (1 - self.budgets.target_gap)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up and there is a plan to return."""
+        return self.best is not None and self.limit.is_up()
+
     def report(self, activity: str) -> None:
         """Report the activity and the best step as progress."""
         best = f"best step {step(self.best):.4g} s" if self.best is not None else "no plan yet"
@@ -62,6 +67,13 @@ class Incumbent:
         if better:
             self.best, self.unproved = simulated, 0
         return better
+
+    def begin(self, start: Plan) -> None:
+        """Simulate a given plan and keep it, if it fits memory."""
+        before = self.limit.seconds_left
+        if fits(start):
+            self.keep(self.context.timelines.simulate(start))
+        self._reserve(before - self.limit.seconds_left)
 
     def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
         """Simulate the plans of a pipeline of (cluster, layers) stages, if it is not in `seen`; return whether one is the
@@ -99,6 +111,11 @@ class Incumbent:
             self.limit.reserve(min(following * seconds, most) - min(following * self.longest, most))
             self.longest = seconds
 
+    @property
+    def _late_tries(self) -> int:
+        """Simulations in a row without a faster plan that the time limit still allows once it has passed."""
+        return self.budgets.late_tries if self.longest < self.budgets.long_s else 0
+
     def simulate(self, candidate: Candidate) -> bool:
         """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest."""
         before = len(self.context.simulated)
@@ -109,8 +126,8 @@ class Incumbent:
 
     def simulate_pool(self, tries: int) -> None:
         """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan."""
-        since_improvement, late = 0, self.budgets.late_tries if self.longest < self.budgets.long_s else 0
-        while since_improvement < (min(tries, late) if self.best is not None and self.limit.is_up() else tries):
+        since_improvement = 0
+        while since_improvement < (min(tries, self._late_tries) if self.is_over else tries):
             candidate = self.pool.take(self.cutoff)
             if candidate is None:
                 return

@@ -38,10 +38,12 @@ def _either(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def _descended(candidate: Candidate) -> Candidate:
-    """The candidate after the best single move of a layer has been made as long as it shortens the step."""
+    """The candidate after the best single move of a layer has been made as long as it shortens the step and there is time."""
     evaluation, pipeline, seconds = candidate.evaluation, candidate.pipeline, candidate.seconds
     capacity = evaluation.layer_capacity([i for i, _ in pipeline])
     for _ in range(ROUNDS if len(pipeline) > 1 else 0):
+        if evaluation.context.limit.is_up():
+            break
         neighbours = list(_neighbours(candidate, pipeline, capacity))
         try:
             best = evaluation.evaluated(neighbours)[0] if neighbours else (math.inf, pipeline)

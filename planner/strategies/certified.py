@@ -1,8 +1,9 @@
 """certified: the fastest simulated plan over all shapes and schedules, with a certificate of how far it can be from the best.
 
-It first finds a plan quickly (`planner.search.first_plan`). Then it proves a lower bound by branch and bound, which also finds
-plans (`planner.search.branch_and_bound`). Last come a bound on plans with mixed stages, and the certificate. `planner.search`
-explains the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
+It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Then it proves a
+lower bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`). Last come a bound on plans with
+mixed stages, and the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space
+that the certificate holds for."""
 
 from __future__ import annotations
 
@@ -39,10 +40,12 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bases = list(searched(request))
     open_bounds, mixed = [0.0], None
     try:
+        if context.start is not None:
+            incumbent.begin(context.start)
         find_first_plan(incumbent, bases)
         if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
             open_bounds = proof.run(bases)
-            if context.limit.reached and context.limit.seconds_left > -incumbent.budgets.late_s:
+            if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
                 _compare_with_baselines(incumbent)
             mixed = mixed_lower_bound(incumbent)
     except KeyboardInterrupt:  # return the best plan so far, with its gap

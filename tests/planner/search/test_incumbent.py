@@ -89,6 +89,22 @@ def test_after_the_deadline_few_candidates_are_simulated():
     assert len(kept.context.simulated) == 1, "there is no plan before"
 
 
+def test_a_search_begins_with_a_given_plan_that_fits():
+    kept = incumbent(two_nodes())
+    kept.offer(shape(), SPLITS[0])
+    start, other = kept.best, incumbent(two_nodes())
+    other.begin(start)
+    assert other.cutoff == kept.cutoff
+    assert not other.is_over
+    other.limit = TimeLimit(0.0)
+    assert other.is_over
+    small = incumbent(two_nodes(memory.OUTSIDE))
+    small.begin(replace(start, topology=small.request.topology))
+    assert small.best is None
+    small.limit = TimeLimit(0.0)
+    assert not small.is_over, "there is no plan to return"
+
+
 def test_adding_candidates_simulates_the_most_promising_one():
     kept = incumbent(two_nodes())
     kept.add(candidate(kept.context, shape(), stages) for stages in SPLITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,14 @@ def test_the_fastest_candidates_are_improved_and_the_others_dropped():
     some = [candidate(context, two, (("c", k), ("c", 6 - k))) for k in (1, 2, 3)]
     assert len(improved(some, 2)) == 4
     assert {one.shape.overlap_param_gather for one in improved(some, 1)} == {True, False}
+
+
+def test_after_the_time_limit_a_candidate_stays_as_it_is():
+    context = PlanningContext(replace(on_two_clusters(layers=12, batch=24), time_limit=0.0))
+    bad = candidate(context, shape(), (("a", 1), ("b", 11)))
+    (found,) = improved([bad], 1)
+    assert found.stages == bad.stages
+    assert context.limit.reached
 
 
 @given(drawn_plans(least_stages=2))

@@ -23,6 +23,7 @@ from planner.search.budgets import Budgets
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.mixed import is_mixed
 from planner.space.shapes import overlaps, searched, variants
+from planner.strategies import certified
 from sim.analytic import plan_costs
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.formats.topology import load
@@ -274,6 +275,28 @@ def test_the_bound_of_a_short_search_is_not_above_the_plan_of_a_longer_one(pinne
         assert plan is not None and plan.certificate is not None
         assert plan.certificate.lower_bound_s <= step(longer) * (1 + 1e-6), name
         assert plan.certificate.time_limit_reached == (time_limit == 0.0)
+
+
+@pytest.mark.parametrize("time_limit", [0.0, NO_LIMIT])
+def test_a_search_never_ends_above_the_plan_that_it_begins_with(time_limit):
+    topology = load(TOPOLOGIES / "holmes-hybrid-4.yaml")
+    question = Request(topology, topology.workload, Wishes(tp=2, dp=8, microbatch_size=4), time_limit)
+    for strategy in ("megatron", "holmes"):
+        start = strategies.get(strategy).plan(question, PlanningContext(question))
+        plan = certified.plan(question, PlanningContext(question, start=start, punctual=True), NO_PROOF)
+        assert step(plan) <= step(start)
+        assert plan.certificate.lower_bound_s <= step(plan)
+
+
+def test_a_punctual_search_asks_no_other_strategy_after_the_time_limit(monkeypatch):
+    topology = load(TOPOLOGIES / "holmes-hybrid-4.yaml")
+    question = Request(topology, topology.workload, Wishes(tp=2, dp=8, microbatch_size=4), 0.0)
+    asked: list[PlanningContext] = []
+    monkeypatch.setattr(certified, "_compare_with_baselines", lambda incumbent: asked.append(incumbent.context))
+    for punctual in (False, True):
+        plan = certified.plan(question, PlanningContext(question, punctual=punctual))
+        assert fits(plan) and plan.certificate.time_limit_reached
+    assert [context.punctual for context in asked] == [False]
 
 
 def test_a_plan_that_was_not_found_in_time_is_not_infeasible_for_memory():

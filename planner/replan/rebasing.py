@@ -1,0 +1,34 @@
+"""A plan on a changed topology that still has all its devices: the same degrees, stages and devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.placement import simulation
+from sim.errors import PlanError, TopologyError
+from sim.hardware.topology import Topology
+from sim.plan.groups import with_transport
+from sim.plan.plan import Plan
+from sim.workload.workload import Workload
+
+
+def rebased(plan: Plan, topology: Topology, workload: Workload) -> Plan | None:
+    """The plan on another topology with another workload, simulated; None where it does not exist there or does not fit memory.
+
+    Every group uses the NIC that the new topology gives it, and keeps its collective. The microbatches of each replica grow or
+    shrink with the batch; None where they are not whole.
+
+    More nodes and more memory do not change the step. Faster devices, NICs and links shorten each computation and message, but
+    can lengthen the step: messages that start earlier may meet others on a link (a timing anomaly; R. L. Graham, Bounds on
+    Multiprocessing Timing Anomalies, SIAM Journal on Applied Mathematics 17(2), 1969)."""
+    shares = [divmod(m * workload.global_batch_size, plan.workload.global_batch_size) for m in plan.config.num_microbatches]
+    if any(rest for _, rest in shares):
+        return None
+    config = replace(plan.config, num_microbatches=tuple(count for count, _ in shares))
+    try:
+        ranks = ((group.kind, group.ranks, group.collective) for group in plan.groups)
+        groups = tuple(with_transport(topology.fleet, plan.placement, ranks))
+        placed = Plan(topology, workload, config, plan.stages, plan.placement, groups, plan.made_by)
+        return simulation.simulate_plan(placed) if simulation.fits(placed) else None
+    except (PlanError, TopologyError):  # a device is gone, nothing joins a group, or a device lacks the precision
+        return None
