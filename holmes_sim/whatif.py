@@ -1,92 +1,54 @@
 """What-if analysis: rank changes of a topology or its workload by their gain in tokens/s.
 
-Replanning every change may take longer than the time limit, so changes are replanned in the order of an estimated gain, the
-larger of two numbers. The first is the improvement of the relaxed bound of the planner
-(`planner.bounds.relaxation.relaxed_bound`), which accounts for devices, memory and work, but not for links. The second is the
-improvement of the present plan when it is simulated on the changed topology, which accounts for links, but not for devices that
-the present plan does not use. If the present plan cannot be simulated there, because it does not fit or its replicas cannot
-divide the batch, the change is replanned before the others. If these simulations take half of the time limit (fleets with many
-links), the remaining changes are ordered by the first number only. The result of a change is the faster of its new plan and the
-present plan, by simulated step time.
+First the present plan is made. Then every change gets an estimated gain, the larger of two numbers: the improvement of the
+relaxed bound of the planner (`planner.bounds.relaxation.relaxed_bound`), which accounts for devices, memory and work, but not
+for links; and the improvement of the present plan when it is simulated on the changed topology, which accounts for links, but
+not for devices that the present plan does not use. As far as the time limit allows, changes are replanned, the largest estimate
+first; those for which the present plan does not exist (it does not fit, or its replicas cannot divide the batch) come before
+all others. The search for a change starts from the present plan, so its result is not slower (`PlanningContext.start`).
+`holmes_sim.outcomes` says what the result of a change is.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import changes, commands, frames
+from holmes_sim import change_planning, changes, commands, frames
+from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
-from holmes_sim.sweeping import worker
-from holmes_sim.sweeping.sweep import sweep
-from holmes_sim.sweeping.worker import Row
+from holmes_sim.outcomes import Outcome, added_rent, outcome, with_smaller_sizes
 from planner import api
 from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
-from planner.placement import simulation
+from planner.replan.rebasing import rebased
 from planner.request import Request, Wishes
-from sim import units
 from sim.errors import HolmesError
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
-from sim.results import cost_energy
 from sim.units import Seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PLANNED, PRESENT_PLAN = "planned", "simulated"
-"""Values of `Outcome.how`: the change was replanned, or only the present plan was simulated on it."""
 PRESENT_SHARE = 0.25
-"""Fraction of the time limit for planning the unchanged topology. Guess."""
-SIMULATION_SHARE = 0.5
-"""Fraction of the time limit after which the present plan is not simulated on further changes. Guess. Changes of links that are
-not simulated have no estimated gain, but with so many changes there is no time to replan them either."""
+"""Fraction of the time limit for planning the unchanged topology. Guess; of short limits up to twice as much (`MIN_PLANNING`)."""
+BOUND_SHARE, SIMULATION_SHARE = 0.2, 0.5
+"""Fractions of the time that is left for relaxed bounds, and then for simulations of the present plan. Guesses. A change
+without a bound or simulation has no estimated gain; with so many changes there is hardly time to replan it either."""
 MIN_PLANNING: Seconds = 5.0
-"""Minimum time limit to replan one change. Guess; if time is short, fewer changes are replanned, each with this limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Result of a change: `tokens_per_s` and `step_s` of its plan, and its `gain` in tokens/s (0.1: 10% more than now).
-
-    `usd_per_h` is the rent that the change adds (None if a price is missing). `how` is "planned" if the change was replanned,
-    or "simulated" if only the present plan was simulated on it. `gap` is the proven gap to the best plan of a replanned
-    change, else None. Without a plan the numbers are None and `reason` says why."""
-
-    change: Change
-    step_s: Seconds | None
-    tokens_per_s: float | None
-    gain: float | None
-    usd_per_h: float | None
-    how: str
-    reason: str = ""
-    gap: float | None = None
-
-    @property
-    def per_cost(self) -> float | None:
-        """Gain (a fraction) per added USD/h; None if the change adds no cost or its cost is unknown."""
-        return None if self.gain is None or self.usd_per_h is None or self.usd_per_h <= 0 else self.gain / self.usd_per_h
-
-    def facts(self) -> dict[str, Any]:
-        """The result as plain data."""
-        return {
-            "change": self.change.name,
-            "step_s": self.step_s,
-            "tokens_per_s": self.tokens_per_s,
-            "gain": self.gain,
-            "cost": self.usd_per_h,
-            "gain_per_usd_per_h": self.per_cost,
-            "how": self.how,
-            "gap": self.gap,
-            "reason_if_none": self.reason or None,
-            "edits": dict(self.change.edits),
-        }
+"""Least time to replan one change under a long time limit. Guess; if time is short, fewer changes are replanned."""
+MIN_SHARE = 0.2
+"""Least time to replan one change, as a fraction of a short time limit. Guess; a smaller one starts searches that find
+little."""
+SIMULATIONS = 4
+"""Least time to replan one change, in simulations of the present plan. Guess: a search simulates the present plan and a few
+more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +68,13 @@ class WhatIf:
 
     @property
     def gap(self) -> float:
-        """Proven gap of the present plan; gains smaller than this are uncertain."""
+        """Proven gap of the present plan: a gain smaller than this may be had without a change."""
         return self.plan.certificate.gap if self.plan.certificate else 0.0
 
     @property
     def frame(self) -> pd.DataFrame:
         """Data frame with one row per change, the best first. `cost_usd_per_h` is the added rent; `gain` 0.1 means 10% more."""
-        found = frames.table([outcome.facts() for outcome in self.outcomes])
+        found = frames.table([outcome.facts(self.gap) for outcome in self.outcomes])
         return found.drop(columns="edits").rename(columns={"cost": "cost_usd_per_h"})
 
     def __repr__(self) -> str:
@@ -126,7 +88,7 @@ class WhatIf:
     def facts(self) -> dict[str, Any]:
         """The result as plain data, as `holmes-sim what-if --json` prints it."""
         base = {"step_s": self.base.step_s, "tokens_per_s": self.base.tokens_per_s, "gap": self.gap}
-        return {"base": base, "rows": [outcome.facts() for outcome in self.outcomes], "interrupted": self.interrupted}
+        return {"base": base, "rows": [outcome.facts(self.gap) for outcome in self.outcomes], "interrupted": self.interrupted}
 
 
 def what_if(
@@ -143,59 +105,67 @@ def what_if(
     if menu == ():
         raise HolmesError("menu: at least one change is needed; leave out the menu to use the default one")
     progress("the present plan")
-    request = Request(where, commands.workload_of(where), Wishes(), max(PRESENT_SHARE * time_limit, MIN_PLANNING))
-    now = api.plan(request, api.DEFAULT, PlanningContext(request))
+    first_s = max(PRESENT_SHARE * time_limit, min(MIN_PLANNING, 2 * PRESENT_SHARE * time_limit))
+    request = Request(where, commands.workload_of(where), Wishes(), first_s)
+    context = PlanningContext(request, punctual=True)
+    now = api.plan(request, api.DEFAULT, context)
     assert now.prediction is not None
     candidates = changes.menu(where) if menu is None else menu
-    present = _relaxed(where)
-    bound_gains = [present / _relaxed(change.made(where)) - 1 for change in candidates]
-    simulated = _all_simulated(now, candidates, bound_gains, begun + SIMULATION_SHARE * time_limit)
-    work = max(time_limit - (time.monotonic() - begun), MIN_PLANNING) * (os.cpu_count() or 1)
-    estimates = [
-        _estimate(now, gain, simulated[index]) if index in simulated else now.prediction.tokens_per_s * (1 + gain)
-        for index, gain in enumerate(bound_gains)
+    progress("estimates of the changes")
+    changed, end = [change.made(where) for change in candidates], begun + time_limit
+    costs = [added_rent(change, where, topology) for change, topology in zip(candidates, changed, strict=True)]
+    least = max(min(MIN_PLANNING, MIN_SHARE * time_limit), SIMULATIONS * context.timelines.wall_s)
+    gains = _bound_gains(where, changed, end, least)
+    simulated = _all_simulated(now, changed, gains, end, least, context.timelines.wall_s)
+    estimates = [_estimate(now, gain, simulated.get(index, now)) for index, gain in enumerate(gains)]
+    order = sorted(range(len(changed)), key=lambda index: -estimates[index])
+    tasks = [Task(index, changed[index], simulated.get(index)) for index in order]
+    answers, interrupted = _planned(tasks, end, least, progress)
+    found = [
+        outcome(now.prediction, one, costs[index], _prediction(simulated.get(index)), answers.get(index))
+        for index, one in enumerate(candidates)
     ]
-    chosen = _chosen(estimates, int(work / MIN_PLANNING))
-    found = sweep(
-        where,
-        scenarios=[dict(candidates[index].edits) for index in chosen],
-        plan={"time_limit": max(work / len(chosen), MIN_PLANNING)},
-        progress=lambda done, of: progress(f"{done} of {of} changes"),
-    )
-    answers = dict(zip(chosen, found.results, strict=True))
-    outcomes = [_outcome(now, where, one, simulated.get(index), answers.get(index)) for index, one in enumerate(candidates)]
-    outcomes.sort(key=lambda outcome: -math.inf if outcome.gain is None else outcome.gain, reverse=True)
-    return WhatIf(now, tuple(outcomes), time.monotonic() - begun, found.interrupted)
+    ranked = sorted(with_smaller_sizes(found), key=lambda one: -math.inf if one.gain is None else one.gain, reverse=True)
+    return WhatIf(now, tuple(ranked), time.monotonic() - begun, interrupted)
+
+
+def _is_time(seconds: Seconds, least: Seconds) -> bool:
+    """Whether a change can be replanned in some seconds, if one takes `least`."""
+    return seconds - change_planning.LATE >= least
+
+
+def _bound_gains(where: Topology, changed: Sequence[Topology], end: float, least: Seconds) -> list[float]:
+    """Gain of the relaxed bound of each change; 0 for those that are left when `BOUND_SHARE` of the time until `end` is over,
+    and for all where no change can be replanned."""
+    begun, gains = time.monotonic(), [0.0] * len(changed)
+    if not _is_time((1 - SIMULATION_SHARE) * (end - begun), least):
+        return gains
+    present = _relaxed(where)
+    for index, topology in enumerate(changed):
+        if time.monotonic() >= begun + BOUND_SHARE * (end - begun):
+            break
+        gains[index] = present / _relaxed(topology) - 1
+    return gains
 
 
 def _all_simulated(
-    now: Plan, candidates: tuple[Change, ...], bound_gains: list[float], due: float
-) -> dict[int, Prediction | None]:
-    """Predictions of the present plan on changed topologies, by index of the change.
+    now: Plan, changed: Sequence[Topology], gains: Sequence[float], end: float, least: Seconds, slowest: Seconds
+) -> dict[int, Plan | None]:
+    """The present plan on changed topologies, by index of the change; None where it does not exist.
 
-    The changes with the largest gain of the bound come first; stops when `time.monotonic()` reaches `due`, after at least one.
-    """
-    found: dict[int, Prediction | None] = {}
-    for index in sorted(range(len(candidates)), key=lambda index: -bound_gains[index]):
-        if found and time.monotonic() >= due:
-            break
-        found[index] = _simulated(now, candidates[index], now.topology)
+    `slowest`: seconds of its simulation on the unchanged topology. The changes with the largest gain of the bound come first.
+    Stops when `SIMULATION_SHARE` of the time until `end` is over, or at `end` if the rest is too short to replan; a change
+    whose simulation would end later is left out."""
+    found: dict[int, Plan | None] = {}
+    due = time.monotonic() + SIMULATION_SHARE * (end - time.monotonic())
+    for index in sorted(range(len(changed)), key=lambda index: -gains[index]):
+        begun, workload = time.monotonic(), commands.workload_of(changed[index])
+        share = max(workload.global_batch_size / now.workload.global_batch_size, 1.0)
+        last = due if _is_time(end - begun, least) else end
+        if begun + share * slowest < last:
+            found[index] = rebased(now, changed[index], workload)
+            slowest = max(slowest, (time.monotonic() - begun) / share)
     return found
-
-
-def _simulated(now: Plan, change: Change, where: Topology) -> Prediction | None:
-    """Prediction of the present plan after a change; None if it does not fit or cannot divide the batch."""
-    changed = change.made(where)
-    work = commands.workload_of(changed)
-    counts = [divmod(m * work.global_batch_size, now.workload.global_batch_size) for m in now.config.num_microbatches]
-    if any(rest for _, rest in counts):
-        return None
-    try:
-        config = replace(now.config, num_microbatches=tuple(count for count, _ in counts))
-        plan = replace(now, topology=changed, workload=work, config=config, prediction=None, certificate=None)
-        return simulation.simulate_plan(plan).prediction if simulation.fits(plan) else None
-    except HolmesError:
-        return None
 
 
 def _relaxed(where: Topology) -> Seconds:
@@ -204,40 +174,34 @@ def _relaxed(where: Topology) -> Seconds:
     return relaxed_bound(request, PlanningContext(request), usual=True) / request.workload.tokens
 
 
-def _estimate(now: Plan, bound_gain: float, simulated: Prediction | None) -> float:
+def _estimate(now: Plan, bound_gain: float, simulated: Plan | None) -> float:
     """Estimated tokens/s of a change: the larger of the gain of the bound and the simulated present plan.
 
-    Infinite if the present plan cannot be simulated on it (None).
-    """
+    Infinite if the present plan cannot be simulated on it (None)."""
     assert now.prediction is not None
-    return math.inf if simulated is None else max(now.prediction.tokens_per_s * (1 + bound_gain), simulated.tokens_per_s)
+    if simulated is None:
+        return math.inf
+    assert simulated.prediction is not None
+    return max(now.prediction.tokens_per_s * (1 + bound_gain), simulated.prediction.tokens_per_s)
 
 
-def _chosen(estimates: list[float], most: int) -> tuple[int, ...]:
-    """Indices of the changes that are replanned: at most `most`, the largest estimates first."""
-    return tuple(sorted(range(len(estimates)), key=lambda index: -estimates[index])[:most])
+def _planned(
+    tasks: Sequence[Task], end: float, least: Seconds, progress: Callable[[str], None]
+) -> tuple[dict[int, Answer], bool]:
+    """(answers by index of the change, whether Ctrl-C ended the work)."""
+    found: dict[int, Answer] = {}
+    if not _is_time(end - time.monotonic(), least):
+        return found, False
+    progress(f"0 of {len(tasks)} changes")
+    try:
+        with closing(change_planning.answers(tasks, end, least)) as finished:
+            for answer in finished:
+                found[answer.index] = answer
+                progress(f"{len(found)} of {len(tasks)} changes")
+    except KeyboardInterrupt:
+        return found, True
+    return found, False
 
 
-def _outcome(now: Plan, where: Topology, change: Change, simulated: Prediction | None, row: Row | None) -> Outcome:
-    """Result of a change: the faster of the present plan on it and its new plan, and its cost."""
-    cost = _cost(change, where)
-    assert now.prediction is not None
-    planned = row if row is not None and row["status"] == worker.PLANNED else None
-    known = [(simulated.tokens_per_s, simulated.step_s)] if simulated else []
-    known += [(planned["tokens_per_s"], planned["step_s"])] if planned else []
-    if known:
-        tokens, step = max(known)
-        gap = 1 - planned["step_s"] * (1 - planned["gap"]) / step if planned and planned["gap"] is not None else None
-        how = PLANNED if planned else PRESENT_PLAN
-        return Outcome(change, step, tokens, tokens / now.prediction.tokens_per_s - 1, cost, how, gap=gap)
-    reason = "the time limit was reached" if row is None else str(row["reason_if_none"])
-    return Outcome(change, None, None, None, cost, PLANNED if row else PRESENT_PLAN, reason)
-
-
-def _cost(change: Change, where: Topology) -> float | None:
-    """Rent that a change adds, in USD/h; None if a price is missing, or if a change of hardware does not change the rent."""
-    before, after = cost_energy.rent(where.fleet), cost_energy.rent(change.made(where).fleet)
-    of_machines = any(path.startswith(("clusters.", "links")) for path, _ in change.edits)
-    if before is None or after is None or (of_machines and before == after):
-        return None
-    return (after - before) / units.KINDS["price"][0]["USD/h"]
+def _prediction(plan: Plan | None) -> Prediction | None:
+    return None if plan is None else plan.prediction

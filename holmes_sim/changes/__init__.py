@@ -6,6 +6,7 @@ file, so that a user can make it by hand too. The folder is the registry.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,11 +22,15 @@ from sim.units import UsdPerSecond
 class Change:
     """A change: its name for users, and its edits as (path in the topology file, new value).
 
-    The value None deletes the key (`sim.formats.edits`).
+    The value None deletes the key (`sim.formats.edits`). `adds`: the changed fleet can do all that the fleet of today can, if
+    what was added stays unused or is held back to the speed of today. Changes of equal `family` (not empty) are sizes of one
+    addition, the smaller first.
     """
 
     name: str
     edits: tuple[tuple[str, object], ...]
+    adds: bool = False
+    family: str = ""
 
     def made(self, topology: Topology) -> Topology:
         """The topology after the change. Raises TopologyError if an edit is not possible."""
@@ -34,9 +39,18 @@ class Change:
         return topology
 
 
-def doubled_price(where: str, price: UsdPerSecond | None) -> tuple[tuple[str, object], ...]:
-    """The edit that doubles the price at a path of the topology file; no edit if there is no price."""
-    return () if price is None else ((where, f"{2 * price * 3600:.6g} USD/h"),)
+LARGER = (1.25, 2.0)
+"""Factors of the larger sizes that are tried: a quarter more, and twice as much."""
+
+
+def larger_counts(count: int) -> list[int]:
+    """The larger counts that are tried, in ascending order: one more, two more and the factors `LARGER`."""
+    return sorted({count + 1, count + 2, *(math.ceil(factor * count) for factor in LARGER)})
+
+
+def higher_price(where: str, price: UsdPerSecond | None, factor: float) -> tuple[tuple[str, object], ...]:
+    """The edit that multiplies the price at a path of the topology file; no edit if there is no price."""
+    return () if price is None else ((where, f"{factor * price * 3600:.6g} USD/h"),)
 
 
 class Kind(Protocol):

@@ -7,9 +7,12 @@ for the new ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from holmes_sim.changes import Change
+from sim.errors import TopologyError
 from sim.formats import catalog
+from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 
 
@@ -25,4 +28,21 @@ def of(topology: Topology) -> Iterator[Change]:
         if "price" in topology.facts()["clusters"][cluster.name]["node"]["devices"]:
             unpriced = ((f"{where}.devices.price", None),)
         edits = (*unpriced, (f"{where}.devices.type", successor.device), (f"{where}.intra_node", successor.intra_node))
-        yield Change(f"{cluster.name}: {successor.device}, not {device}", edits)
+        change = Change(f"{cluster.name}: {successor.device}, not {device}", edits)
+        yield replace(change, adds=_adds(change, topology, cluster))
+
+
+def _adds(change: Change, topology: Topology, old: Cluster) -> bool:
+    """Whether the new devices and the interconnect of their nodes are at least as large and as fast as the old ones."""
+    try:
+        new = change.made(topology).fleet.cluster(old.name)
+    except TopologyError:  # the menu leaves it out
+        return False
+    before, after = old.node.device, new.node.device
+    peaks = dict(after.peak)
+    return (
+        all(peaks.get(precision, 0.0) >= peak for precision, peak in before.peak)
+        and after.memory >= before.memory
+        and after.memory_bandwidth >= before.memory_bandwidth
+        and new.node.intra_node.bandwidth >= old.node.intra_node.bandwidth
+    )

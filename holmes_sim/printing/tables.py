@@ -36,5 +36,5 @@ def grid(title: str, *columns: str) -> Table:
             "NICs",
             "interconnect",
         }
-        table.add_column(column, justify="left" if left else "right", no_wrap=column not in ("layout", "why", "plan"))
+        table.add_column(column, justify="left" if left else "right", no_wrap=column not in ("layout", "why", "plan", "change"))
     return table

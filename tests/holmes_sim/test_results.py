@@ -12,8 +12,9 @@ from rich.console import Console
 import holmes_sim as hs
 from holmes_sim import printing
 from holmes_sim.changes import Change
+from holmes_sim.outcomes import Outcome
 from holmes_sim.results import Compared
-from holmes_sim.whatif import Outcome, WhatIf
+from holmes_sim.whatif import WhatIf
 from planner.api import Row
 from planner.request import Request
 from sim.engine.timeline import Span
@@ -69,8 +70,9 @@ def test_the_changes_are_a_frame(plan):
     assert repr(WhatIf(plan, (none,), 1.0)) == "lab-hybrid-nics: 16,384 tokens/s, 1 changes, none with a plan"
     wanted = {
         "change": ["a node", "no memory"], "step_s": [1.0, None], "tokens_per_s": [32_768.0, None], "gain": [1.0, None],
-        "cost_usd_per_h": [4.0, None], "gain_per_usd_per_h": [0.25, None], "how": ["planned", "planned"],
-        "gap": [0.05, None], "reason_if_none": [None, "it does not fit"],
+        "gain_at_most": [2 / 0.95 - 1, None], "gain_known": [True, False], "cost_usd_per_h": [4.0, None],
+        "gain_per_usd_per_h": [0.25, None], "how": ["planned", "planned"], "gap": [0.05, None],
+        "present_plan_step_s": [None, None], "reason_if_none": [None, "it does not fit"],
     }  # fmt: skip
     pd.testing.assert_frame_equal(found.frame, pd.DataFrame(wanted))
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from holmes_sim import commands, whatif
+from holmes_sim import change_planning, commands, whatif
+from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
+from holmes_sim.outcomes import Outcome
 from planner import api
 from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
@@ -82,28 +82,25 @@ def test_costs_need_prices(found):
     assert (rows["half the batch"].usd_per_h, rows["half the batch"].per_cost) == (pytest.approx(0), None)
 
 
-def replanned(
-    monkeypatch: pytest.MonkeyPatch, now: Plan, answer: Callable[[int], dict[str, Any]], cpus: int, now_s: float = 0.0
-) -> list[dict[str, str]]:
-    """Make `now` the present plan and `answer(i)` the row of the i-th change that is planned anew; returns these changes.
+def replanned(monkeypatch: pytest.MonkeyPatch, now: Plan, answer: Callable[[int], Answer]) -> list[Topology]:
+    """Make `now` the present plan and `answer(i)` the answer to the change of index i; returns the replanned topologies.
 
-    The clock of the time limit shows 0 at first and `now_s` ever after."""
-    asked: list[dict[str, str]] = []
-    clock = itertools.chain((0.0,), itertools.repeat(now_s))
+    The clock of the time limit stands still."""
+    asked: list[Topology] = []
 
-    def sweep(where: Topology, scenarios: list[dict[str, str]], **_: object) -> SimpleNamespace:
-        asked.extend(scenarios)
-        return SimpleNamespace(results=[answer(i) for i in range(len(scenarios))], interrupted=False)
+    def answers(tasks: list[Task], *_: float) -> Iterator[Answer]:
+        for task in tasks:
+            asked.append(task.topology)
+            yield answer(task.index)
 
     monkeypatch.setattr(whatif, "api", SimpleNamespace(plan=lambda *_: now, DEFAULT=api.DEFAULT))
-    monkeypatch.setattr(whatif, "sweep", sweep)
-    monkeypatch.setattr(whatif, "os", SimpleNamespace(cpu_count=lambda: cpus))
-    monkeypatch.setattr(whatif, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(change_planning, "answers", answers)
+    monkeypatch.setattr(whatif, "time", SimpleNamespace(monotonic=lambda: 0.0))
     return asked
 
 
-def no_plan(number: int) -> dict[str, Any]:
-    return {"status": "infeasible", "reason_if_none": "no plan"}
+def no_plan(index: int) -> Answer:
+    return Answer(index, reason="no plan")
 
 
 def test_the_present_plan_is_played_for_other_work_too(found, monkeypatch):
@@ -114,10 +111,10 @@ def test_the_present_plan_is_played_for_other_work_too(found, monkeypatch):
         Change("odd", (("workload.global_batch_size", 33),)),
     )
     now = found.plan
-    replanned(monkeypatch, now, no_plan, cpus=1)
+    replanned(monkeypatch, now, no_plan)
     rows = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=menu).outcomes}
-    config = dataclasses.replace(now.config, num_microbatches=tuple(2 * m for m in now.config.num_microbatches))
-    twice = dataclasses.replace(now, workload=dataclasses.replace(now.workload, global_batch_size=64), config=config)
+    config = replace(now.config, num_microbatches=tuple(2 * m for m in now.config.num_microbatches))
+    twice = replace(now, workload=replace(now.workload, global_batch_size=64), config=config)
     assert rows["twice"].step_s == commands.simulate(twice).prediction.step_s
     assert rows["twice"].gain > 0, "the same gradients, twice the work"
     assert rows["short"].step_s < now.prediction.step_s
@@ -134,20 +131,33 @@ def test_a_row_says_how_far_its_plan_can_be_from_the_best(found):
 def test_a_row_is_the_faster_of_the_present_plan_and_the_new_one(found, monkeypatch):
     """The new plan takes 5/4 of the present step, with a proven gap of 1/2: no plan takes less than 5/8 of it."""
     base = found.base
-    slower = {"status": "planned", "step_s": 1.25 * base.step_s, "tokens_per_s": 0.8 * base.tokens_per_s, "gap": 0.5}
-    replanned(monkeypatch, found.plan, lambda _: slower, cpus=1)
-    (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
-    assert (outcome.step_s, outcome.tokens_per_s, outcome.gain) == (base.step_s, base.tokens_per_s, 0.0)
-    assert outcome.how == "planned"
-    assert outcome.gap == pytest.approx(0.375), "the bound is of the change, whichever plan is the better"
-    faster = {"status": "planned", "step_s": 0.5 * base.step_s, "tokens_per_s": 2.0 * base.tokens_per_s, "gap": 0.25}
-    replanned(monkeypatch, found.plan, lambda _: faster, cpus=1)
-    (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
-    assert (outcome.step_s, outcome.gain, outcome.how) == (0.5 * base.step_s, 1.0, "planned")
-    assert outcome.gap == pytest.approx(0.25)
-    replanned(monkeypatch, found.plan, no_plan, cpus=1)
-    (outcome,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
-    assert (outcome.step_s, outcome.gain, outcome.how, outcome.gap) == (base.step_s, 0.0, "simulated", None)
+
+    def outcome(answer: Answer) -> Outcome:
+        replanned(monkeypatch, found.plan, lambda _: answer)
+        (one,) = whatif.what_if(commands.load(NAME), 20.0, menu=MENU[4:]).outcomes
+        return one
+
+    slower = outcome(Answer(0, 1.25 * base.step_s, 0.8 * base.tokens_per_s, 0.5))
+    assert (slower.step_s, slower.tokens_per_s, slower.gain, slower.how) == (base.step_s, base.tokens_per_s, 0.0, "planned")
+    assert slower.gap == pytest.approx(0.375), "the bound is of the change, whichever plan is the better"
+    faster = outcome(Answer(0, 0.5 * base.step_s, 2.0 * base.tokens_per_s, 0.25))
+    assert (faster.step_s, faster.gain, faster.how) == (0.5 * base.step_s, 1.0, "planned")
+    assert faster.gap == pytest.approx(0.25)
+    none = outcome(no_plan(0))
+    assert (none.step_s, none.gain, none.how, none.gap) == (base.step_s, 0.0, "simulated", None)
+
+
+@pytest.mark.parametrize("name", [NAME, "lab/lab-mixed-devices", "lab/lab-hybrid-nics"])
+def test_no_addition_of_the_menu_is_a_loss(name, monkeypatch):
+    """Where there is no time to replan, and where the searches find slow plans only."""
+    where = commands.load(name)
+    slow = Answer(0, 1e3, 1.0, 0.9)
+    monkeypatch.setattr(change_planning, "answers", lambda tasks, *_: (replace(slow, index=task.index) for task in tasks))
+    for time_limit in (0.0, 60.0):
+        additions = [outcome for outcome in whatif.what_if(where, time_limit).outcomes if outcome.change.adds]
+        assert len(additions) > 10
+        assert all(outcome.gain is None or outcome.gain >= 0 for outcome in additions)
+        assert not time_limit or all(outcome.gain is not None for outcome in additions)
 
 
 def test_shadow_prices_know_machines_and_not_links():
@@ -164,34 +174,30 @@ def test_shadow_prices_know_machines_and_not_links():
     }  # fmt: skip
 
 
-def test_changes_that_promise_most_are_planned_anew_where_time_is_short(found, monkeypatch):
+def test_changes_that_promise_most_are_planned_anew_first(found, monkeypatch):
     """First what the present plan does not fit, or is other work; then a machine, of which the present plan makes no use, by
     its shadow price of a quarter; then a link, which has none, by the simulation of the present plan."""
     links = tuple((f"clusters.{name}.node.nics[0].bandwidth", "80 Gbit/s") for name in ("east", "west"))
     menu = (*MENU, Change("faster", links))
-    asked = replanned(monkeypatch, found.plan, no_plan, cpus=1)
+    asked = replanned(monkeypatch, found.plan, no_plan)
     rows = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 30.0, menu=menu).outcomes}
     assert 0.0 < rows["faster"].gain < 0.25, "the present plan is faster on faster NICs"
-    names = ["half the batch", "too small", "a node", "faster", "wider", "nothing"]
-    assert asked == [dict(change.edits) for name in names for change in menu if change.name == name]
-    fewer = replanned(monkeypatch, found.plan, no_plan, cpus=1)
-    whatif.what_if(commands.load(NAME), 10.0, menu=menu)
-    assert fewer == asked[:2], "10 s are enough for two changes of at least 5 s"
+    made = {change.name: change.made(commands.load(NAME)) for change in menu}
+    expected = [made[name] for name in ("half the batch", "too small", "a node", "faster", "wider", "nothing")]
+    assert [topology.facts() for topology in asked] == [topology.facts() for topology in expected]
 
 
 def test_where_time_is_short_the_present_plan_is_played_where_most_is_to_be_gained(found, monkeypatch):
-    """After half of the time one change is simulated, the one with the largest shadow price; the others are ordered by it."""
-    asked = replanned(monkeypatch, found.plan, no_plan, cpus=5, now_s=15.0)
-    outcomes = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=MENU).outcomes}
-    assert asked[0] == dict(MENU[1].edits), "a node"
-    assert asked[-1] == dict(MENU[3].edits), "too small: no time to see that the present plan does not fit"
-    assert {name for name, outcome in outcomes.items() if outcome.step_s is not None} == {"a node"}
-    assert (outcomes["a node"].step_s, outcomes["a node"].how) == (found.base.step_s, "simulated")
-    asked = replanned(monkeypatch, found.plan, no_plan, cpus=5)
-    outcomes = {outcome.change.name: outcome for outcome in whatif.what_if(commands.load(NAME), 20.0, menu=MENU).outcomes}
-    assert len(asked) == 5
-    assert {name for name, outcome in outcomes.items() if outcome.step_s is None} == {"half the batch", "too small"}
-    assert outcomes["nothing"].step_s == found.base.step_s, "the same machines"
+    """Each simulation takes 4 s: in 10 s there is time for two, those with the largest gains of the bound; if changes are
+    replanned, half of the time is theirs."""
+    clock = [0.0]
+    monkeypatch.setattr(whatif, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    monkeypatch.setattr(whatif, "rebased", lambda *_: clock.append(clock[-1] + 4.0))
+    changed = [commands.load(NAME)] * 5
+    gains = [0.0, 0.25, 0.1, -1.0, 0.0]
+    assert list(whatif._all_simulated(found.plan, changed, gains, 10.0, 99.0, 4.0)) == [1, 2]
+    clock.append(0.0)
+    assert list(whatif._all_simulated(found.plan, changed, gains, 10.0, 1.0, 4.0)) == [1]
 
 
 def test_the_command_prints_one_document(run):

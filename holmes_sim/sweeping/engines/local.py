@@ -7,8 +7,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
 
 import joblib
 
@@ -16,6 +17,8 @@ from holmes_sim.sweeping.worker import Row, Task, run_task
 from sim.errors import HolmesError
 from sim.units import Seconds
 
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 WATCH_INTERVAL: Seconds = 1.0
 """Time between two checks of a worker whether its parent process still runs."""
 
@@ -28,20 +31,29 @@ def results(tasks: Iterable[Task], count: int, address: str) -> Generator[tuple[
     """
     if address:
         raise HolmesError(f"engine local takes no address, not {address!r}")
+    try:
+        yield from pooled(run_task, tasks, count)
+    except BrokenProcessPool:  # joblib's error for a killed worker (TerminatedWorkerError) is a subclass
+        text = "a worker process was killed; it may have run out of memory. Run the sweep again to continue"
+        raise HolmesError(text) from None
+
+
+def pooled(work: Callable[[Given], Found], tasks: Iterable[Given], count: int) -> Generator[Found]:
+    """`work` of each of `count` tasks, in the order they finish. Raises BrokenProcessPool if a worker is killed.
+
+    A task is taken from the iterator when a worker is free for it. Workers end as `results` says."""
     processes = min(joblib.cpu_count(), count)
     if processes <= 1:
-        yield from map(run_task, tasks)
+        yield from map(work, tasks)
         return
     setup = {"initializer": _set_up_worker, "initargs": (os.getpid(),)}
     with joblib.parallel_config("loky", inner_max_num_threads=1):
-        pool = joblib.Parallel(n_jobs=processes, batch_size=1, return_as="generator_unordered", **setup)
-        finished = pool(joblib.delayed(run_task)(task) for task in tasks)
+        options = {"batch_size": 1, "pre_dispatch": processes, "return_as": "generator_unordered"}
+        pool = joblib.Parallel(n_jobs=processes, **options, **setup)
+        finished = pool(joblib.delayed(work)(task) for task in tasks)
         try:
             for found in finished:  # noqa: UP028 - `yield from` would close it outside catch_warnings
                 yield found
-        except BrokenProcessPool:  # joblib's error for a killed worker (TerminatedWorkerError) is a subclass
-            text = "a worker process was killed; it may have run out of memory. Run the sweep again to continue"
-            raise HolmesError(text) from None
         finally:
             with warnings.catch_warnings(action="ignore", category=UserWarning):
                 finished.close()

@@ -1,0 +1,83 @@
+"""Plans changed topologies in the processes of this machine, each from a plan to start with, until a common deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+from holmes_sim import commands
+from holmes_sim.sweeping.engines.local import pooled
+from planner import api
+from planner.costs.context import PlanningContext
+from planner.request import Request, Wishes
+from sim.errors import HolmesError
+from sim.hardware.topology import Topology
+from sim.plan.plan import Plan
+from sim.units import Seconds
+
+LATE: Seconds = 2.0
+"""Seconds before the deadline at which searches end, for what follows: a last simulation, bounds, and the end of the processes,
+which took 1.5 s where it was measured. A larger value leaves less time to search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A changed topology to plan. `start` is a plan of it to begin with; the search ends after `share` seconds, and `due`
+    (`time.monotonic`, which all processes of a machine share) at the latest."""
+
+    index: int
+    topology: Topology
+    start: Plan | None
+    share: Seconds = 0.0
+    due: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The plan of a changed topology: seconds of its step, tokens/s and proven gap; or the `reason` why there is none."""
+
+    index: int
+    step_s: Seconds = 0.0
+    tokens_per_s: float = 0.0
+    gap: float | None = None
+    reason: str = ""
+
+
+def answers(tasks: Sequence[Task], deadline: float, least: Seconds) -> Generator[Answer]:
+    """The answers, in the order they finish.
+
+    A search has an equal share of the time that is left when it begins, but no less than `least`; tasks for which the time does
+    not suffice are left out. Closing the generator stops the work. Raises HolmesError if a process is killed."""
+    try:
+        yield from pooled(_answer, _shared(tasks, deadline - LATE, least), len(tasks))
+    except BrokenProcessPool:
+        raise HolmesError("a process that planned a change was killed; it may have run out of memory") from None
+
+
+def _shared(tasks: Sequence[Task], due: float, least: Seconds) -> Iterator[Task]:
+    """The tasks with their share of the time, while there is time. One is taken whenever a process is free for it."""
+    processes = min(os.cpu_count() or 1, len(tasks))
+    for number, task in enumerate(tasks):
+        left = due - time.monotonic()
+        if left < least:
+            return
+        rounds = -(-(len(tasks) - number) // processes)
+        yield Task(task.index, task.topology, task.start, max(left / rounds, least), due)
+
+
+def _answer(task: Task) -> Answer:
+    """The answer to a task; an error becomes its reason."""
+    limit = max(min(task.share, task.due - time.monotonic()), 0.0)
+    request = Request(task.topology, commands.workload_of(task.topology), Wishes(), limit)
+    try:
+        found = api.plan(request, api.DEFAULT, PlanningContext(request, start=task.start, punctual=True))
+    except HolmesError as error:
+        return Answer(task.index, reason="; ".join(str(error).splitlines()))
+    except Exception as error:  # the other changes continue; the row says what happened
+        return Answer(task.index, reason=f"{type(error).__name__}: {error}")
+    assert found.prediction is not None
+    gap = found.certificate.gap if found.certificate else None
+    return Answer(task.index, found.prediction.step_s, found.prediction.tokens_per_s, gap)
