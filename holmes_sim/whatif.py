@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PRESENT_SHARE = 0.25
-"""Fraction of the time limit for planning the unchanged topology. Guess; of short limits up to twice as much (`MIN_PLANNING`)."""
+"""Fraction of the time limit for planning the unchanged topology. Guess; up to twice as much under short limits."""
 BOUND_SHARE, SIMULATION_SHARE = 0.2, 0.5
 """Fractions of the time that is left for relaxed bounds, and then for simulations of the present plan. Guesses. A change
 without a bound or simulation has no estimated gain; with so many changes there is hardly time to replan it either."""
@@ -138,7 +138,7 @@ def _bound_gains(where: Topology, changed: Sequence[Topology], end: float, least
     """Gain of the relaxed bound of each change; 0 for those that are left when `BOUND_SHARE` of the time until `end` is over,
     and for all where no change can be replanned."""
     begun, gains = time.monotonic(), [0.0] * len(changed)
-    if not _is_time((1 - SIMULATION_SHARE) * (end - begun), least):
+    if not _is_time(end - begun, least):
         return gains
     present = _relaxed(where)
     for index, topology in enumerate(changed):
@@ -154,14 +154,15 @@ def _all_simulated(
     """The present plan on changed topologies, by index of the change; None where it does not exist.
 
     `slowest`: seconds of its simulation on the unchanged topology. The changes with the largest gain of the bound come first.
-    Stops when `SIMULATION_SHARE` of the time until `end` is over, or at `end` if the rest is too short to replan; a change
-    whose simulation would end later is left out."""
+    Stops when `SIMULATION_SHARE` of the time until `end` is over, earlier where the rest would be too short to replan, and at
+    `end` where there is no time to replan. A change whose simulation would end later is left out."""
     found: dict[int, Plan | None] = {}
-    due = time.monotonic() + SIMULATION_SHARE * (end - time.monotonic())
+    now_s = time.monotonic()
+    due = min(now_s + SIMULATION_SHARE * (end - now_s), end - change_planning.LATE - least)
+    last = due if due > now_s else end
     for index in sorted(range(len(changed)), key=lambda index: -gains[index]):
         begun, workload = time.monotonic(), commands.workload_of(changed[index])
         share = max(workload.global_batch_size / now.workload.global_batch_size, 1.0)
-        last = due if _is_time(end - begun, least) else end
         if begun + share * slowest < last:
             found[index] = rebased(now, changed[index], workload)
             slowest = max(slowest, (time.monotonic() - begun) / share)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner.placement import simulation
 from sim.errors import PlanError, TopologyError
+from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 from sim.plan.groups import with_transport
 from sim.plan.plan import Plan
@@ -18,9 +19,9 @@ def rebased(plan: Plan, topology: Topology, workload: Workload) -> Plan | None:
     Every group uses the NIC that the new topology gives it, and keeps its collective. The microbatches of each replica grow or
     shrink with the batch; None where they are not whole.
 
-    More nodes and more memory do not change the step. Faster devices, NICs and links shorten each computation and message, but
-    can lengthen the step: messages that start earlier may meet others on a link (a timing anomaly; R. L. Graham, Bounds on
-    Multiprocessing Timing Anomalies, SIAM Journal on Applied Mathematics 17(2), 1969)."""
+    More nodes and more memory do not change the step, which is not simulated again. Faster devices, NICs and links shorten each
+    computation and message, but can lengthen the step: messages that start earlier may meet others on a link (a timing anomaly;
+    R. L. Graham, Bounds on Multiprocessing Timing Anomalies, SIAM Journal on Applied Mathematics 17(2), 1969)."""
     shares = [divmod(m * workload.global_batch_size, plan.workload.global_batch_size) for m in plan.config.num_microbatches]
     if any(rest for _, rest in shares):
         return None
@@ -29,6 +30,24 @@ def rebased(plan: Plan, topology: Topology, workload: Workload) -> Plan | None:
         ranks = ((group.kind, group.ranks, group.collective) for group in plan.groups)
         groups = tuple(with_transport(topology.fleet, plan.placement, ranks))
         placed = Plan(topology, workload, config, plan.stages, plan.placement, groups, plan.made_by)
-        return simulation.simulate_plan(placed) if simulation.fits(placed) else None
+        if not simulation.fits(placed):
+            return None
+        same = plan.prediction if _is_as_fast(plan, placed) else None
+        return placed.annotated(prediction=same) if same else simulation.simulate_plan(placed)
     except (PlanError, TopologyError):  # a device is gone, nothing joins a group, or a device lacks the precision
         return None
+
+
+def _is_as_fast(old: Plan, new: Plan) -> bool:
+    """Whether the topologies of a plan and its copy differ in numbers of nodes, memory, names and prices only."""
+    before, after = old.topology, new.topology
+    parts = (before.fleet.trunks, before.stack, old.workload, old.groups)
+    kept = parts == (after.fleet.trunks, after.stack, new.workload, new.groups)
+    used = {device.cluster for device in new.placement}
+    return kept and all(_speed(before.fleet.cluster(name)) == _speed(after.fleet.cluster(name)) for name in used)
+
+
+def _speed(cluster: Cluster) -> Cluster:
+    """The cluster as one node without memory."""
+    device = replace(cluster.node.device, memory=0.0, price=None)
+    return replace(cluster, nodes=1, hosts=(), node=replace(cluster.node, device=device))

@@ -74,7 +74,7 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     incumbent.report(f"{len(estimated)} estimates")
     evaluated: list[Candidate] = []
     for estimate in estimated[: budgets.first_evaluated]:
-        if incumbent.is_over or (evaluated and incumbent.limit.is_up()):
+        if incumbent.is_over:
             break
         fastest = min((candidate.seconds for candidate in evaluated), default=math.inf)
         if estimate.seconds > fastest * (1 + budgets.estimate_error):

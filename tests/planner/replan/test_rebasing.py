@@ -34,7 +34,18 @@ def test_more_nodes_and_more_memory_leave_the_step_of_the_present_plan_as_it_is(
     for change in more:
         after = rebased(now, change.made(now.topology), now.workload)
         assert after is not None and fits(after)
-        assert step(after) == pytest.approx(step(now), rel=1e-9), change.name
+        assert step(after) == step(now)
+        assert step(simulate_plan(after)) == pytest.approx(step(now), rel=1e-9), change.name
+
+
+def test_what_a_plan_uses_is_simulated_where_it_is_faster():
+    now = plan_on("holmes-hybrid-4")
+    devices = [change for change in changes.menu(now.topology) if "h100-sxm5-80gb, not" in change.name]
+    for change in devices:
+        after = rebased(now, change.made(now.topology), now.workload)
+        uses = change.name.split(":")[0] in {device.cluster for device in now.placement}
+        assert step(after) == step(simulate_plan(after))
+        assert (step(after) < step(now)) is uses
 
 
 def test_on_its_own_topology_a_plan_is_itself():
