@@ -5,6 +5,7 @@ conjunction of necessary conditions. Take a stage of k layers with b layers befo
 
     (1) stage end     max(fill(b), begin(k)) + m cycle(k) + tail(k)                                            <= T
     (2) drain end     max(fill(b), begin(k)) + max(m busy(k) - d weight(k), m lane(k)) + drain(b) + first tail <= T
+    (3) round trips   fill(b) + n trip(k) + other steps of the rank + trip(k) + drain(b) + first tail          <= T
 
 fill(b)      forwards and messages of the first microbatch through the b layers before, on the classes where they take least
 begin(k)     time before which the parameter gathers of the stage do not let its first forward begin
@@ -14,6 +15,8 @@ d weight(k)  seconds of the d weight gradients (W) that a zero-bubble schedule m
 tail(k)      seconds from the end of the stage's last backward to its own end: gradient reduction, optimizer, tied embedding
 first tail   the least tail of the first stage
 drain(b)     gradients of inputs and messages of the last microbatch, back through the b layers before
+trip(k)      forward and gradients of inputs of one microbatch on the stage and on all stages behind it, and the messages there
+             and back
 
 Why (1) is necessary: the stage cannot begin before the first microbatch arrives, its cycles do not overlap, and its tail
 follows them. Why (2) is necessary: after the last backward of this stage, the last microbatch still passes all stages before
@@ -21,6 +24,11 @@ it, and then the first stage runs its tail. Fill and drain pass the same b layer
 least sum: the b layers go to the classes where forward plus gradients of inputs takes least. If begin is later than fill, begin
 + drain is tested, too: then fill does not count, and drain is the least sum of the gradients of inputs alone. Where a rank
 waits for its messages to leave, the send of the last gradient is part of drain, not of busy.
+
+Why (3) is necessary: `sim.plan.round_trips` says which steps of a rank follow one another between its first forward and its
+last one, among them n round trips. The last forward begins another trip, after which the last microbatch drains. Where borders
+are slow, a trip takes longer than the work of the microbatches that the schedule lets in meanwhile. (3) is tested where the
+number of stages of each class is known; with virtual stages, on the first stage only.
 
 Three relaxations of a pipeline are tested: the sum of the layers that all classes can hold (`AnyOrder`), the greedy filling of
 stages with layers (`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the messages on the busiest link

@@ -18,7 +18,11 @@ exact)."""
 
 from __future__ import annotations
 
+import math
+from itertools import accumulate, pairwise
+
 from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.stage_sizes import StageSeconds
 
 Pipeline = tuple[tuple[int, int], ...]
 """(class, layers) of every stage in pipeline order."""
@@ -35,10 +39,14 @@ class Filling:
         self.most = stages.most_by_compute(seconds)
         self._limits: dict[tuple[int, str], int] = {}
         self.exact = sum(counts) == pp
+        self.classes = [i for i, count in enumerate(counts) for _ in range(count)] if self.exact else []
+        hops = [stages.messages[a] if a == b else stages.borders[a] for a, b in pairwise(self.classes)]
+        self.messages_behind = [*accumulate(reversed(hops), initial=0.0)][::-1]
         classes = range(len(counts))
         self.borders = [sum(stages.borders[:i]) for i in classes]
         self.hop = [min(stages.messages[: i + 1]) for i in classes]
         self.longest = [max(1, *self.most[: i + 1]) for i in classes]
+        self.round_rate = [min(rate[1] for rate in stages.rates[i:]) for i in classes]
         self.by_rate = [[sorted((stages.rates[c][which], c) for c in range(i + 1)) for i in classes] for which in (0, 1, 2)]
 
     def succeeds(self) -> bool:
@@ -60,24 +68,26 @@ class Filling:
 
         Depth-first enumeration from the last stage, pruned by the most layers that the stages before can take. It uses the
         exact seconds, not the envelope, so a size may be feasible although a smaller one is not."""
-        classes = [i for i, count in enumerate(self.counts) for _ in range(count)]
+        classes = self.classes
         largest = self._largest(classes)
         found: list[Pipeline] = []
         if largest is None:
             return found
         before = [sum(largest[:stage]) for stage in range(len(classes))]
-        pending: list[tuple[int, Pipeline]] = [(self.stages.layers, ())]
+        pending: list[tuple[int, Pipeline, float]] = [(self.stages.layers, (), 0.0)]
         vpp = self.stages.shape.vpp
         while pending and len(found) < most:
-            left, behind = pending.pop()
+            left, behind, back = pending.pop()
             stage = len(classes) - 1 - len(behind)
             role = "last" if not behind else "middle" if stage else "first"
             least = left - before[stage] if stage else left
             for k in range(max(least, vpp), min(largest[stage], left - stage * vpp) + 1):
-                if self.feasible(classes[stage], role, k, left, len(behind), False):
-                    row = ((classes[stage], k), *behind)
+                i = classes[stage]
+                if self.feasible(i, role, k, left, len(behind), back):
+                    row = ((i, k), *behind)
                     if stage:
-                        pending.append((left - k, row))
+                        size = self.stages.sizes(i, role).exact(k)
+                        pending.append((left - k, row, back + size.trip))
                     else:
                         found.append(row)
         return found
@@ -120,17 +130,20 @@ class Filling:
         most = min(self.most[i], self.stages.most_by_memory(i, role, after, self.pp))
         return k <= most and self.feasible(i, role, k, left, after)
 
-    def feasible(self, i: int, role: str, k: int, left: int, after: int, monotone: bool = True) -> bool:
+    def feasible(self, i: int, role: str, k: int, left: int, after: int, behind: float | None = None) -> bool:
         """Whether a stage of k layers of class i, with `left` - k layers before it, may meet the deadline.
 
-        The two inequalities of `planner.bounds.deadline_test`; by the envelope where `monotone`, else by the exact seconds."""
+        The inequalities of `planner.bounds.deadline_test`. behind: seconds of forward and gradients of inputs of a microbatch
+        on the stages behind. If they are given, the stage has its exact seconds, else those of the envelope."""
         stages, before = self.stages, left - k
         sizes = stages.sizes(i, role)
-        size = sizes.envelope(k) if monotone else sizes.exact(k)
+        size = sizes.envelope(k) if behind is None else sizes.exact(k)
         forward, both, hops = self._before(i, before, after)
         messages = self.borders[i] + max(hops - i, 0) * self.hop[i]
         fill = forward + messages
         if max(fill + size.own, size.both) > self.seconds:
+            return False
+        if self.exact and not self._round_trips(i, size, both + 2 * messages, stages.layers - left, after, behind):
             return False
         if not before:
             return True
@@ -141,6 +154,25 @@ class Filling:
         if size.begin > fill:
             back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
         return back <= self.seconds and back + stages.first_tail <= self.seconds  # the tail takes long to compute
+
+    def _round_trips(
+        self, i: int, size: StageSeconds, to_and_fro: float, layers: int, after: int, behind: float | None
+    ) -> bool:
+        """Whether a stage meets inequality (3): the round trips of its microbatches, with `layers` layers behind it."""
+        stages, pp = self.stages, len(self.classes)
+        vpp, stage = stages.shape.vpp, pp - 1 - after
+        if vpp > 1 and stage:
+            return True
+        hops = self.messages_behind[stage] * vpp
+        trip = size.trip + (layers * self.round_rate[i] if behind is None else behind) + 2 * hops
+        longest = max(
+            (
+                one.trips * trip + one.forwards * size.forward + one.backwards * size.inputs + one.weights * size.weight
+                for one in stages.round_trips(stage, pp)
+            ),
+            default=-math.inf,
+        )
+        return to_and_fro + trip + longest + stages.first_tail <= self.seconds
 
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""

@@ -15,6 +15,7 @@ from sim.analytic.stage_costs import StageCost
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
+from sim.plan.round_trips import RoundTrips, round_trips
 
 
 def most_by_compute(option: NodeClass, seconds: float) -> int:
@@ -105,6 +106,10 @@ class OrderedStages:
     def _deferred(self, schedule: str, stage: int, stages: int) -> int:
         return schedules.weights_behind(schedule, stage, stages, self.shape.representative(self.m, stages), self.shape.vpp)
 
+    def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
+        """Sequences of steps that every pipeline of `stages` stages passes on a stage (`sim.plan.round_trips`)."""
+        return round_trips(self.shape.schedule, stage, stages, self.m, self.shape.vpp)
+
     def sizes(self, i: int, role: str) -> StageSizes:
         """Seconds of the stages of class i in a role by layers; shared by all orders in which its messages are equal."""
         if (i, role) not in self._sizes:
@@ -122,7 +127,9 @@ class OrderedStages:
         begin = cost.begin(-math.inf, self.config) if not self.either else -math.inf
         tail = self.tail(cost, role)
         own = m * cost.cycle + tail
-        return StageSeconds(begin, own, max(begin, 0.0) + own, m * cost.busy, m * cost.lane, cost.weight, tail)
+        busy, lane = m * cost.busy, m * cost.lane
+        rank = cost.weight, tail, cost.forward + cost.send_forward, cost.inputs + cost.send_backward
+        return StageSeconds(begin, own, max(begin, 0.0) + own, busy, lane, *rank, cost.forward + cost.inputs)
 
     @functools.cached_property
     def first_tail(self) -> float:

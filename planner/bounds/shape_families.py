@@ -12,6 +12,7 @@ from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from sim.analytic.stage_costs import StageCost
+from sim.plan.round_trips import RoundTrips
 
 
 class AnyZeroStage(OrderedStages):
@@ -46,6 +47,10 @@ class AnyChunks(AnyZeroStage):
     def most_by_memory(self, i: int, role: str, after: int, pp: int | None) -> int:
         """Most layers that fit beside the activations of one microbatch."""
         return self.holders[i].memory.most_layers(role, ((self.shape.vpp, 0),))
+
+    def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
+        """None: every vpp has its own."""
+        return ()
 
 
 class AnySchedule(AnyZeroStage):
@@ -82,3 +87,7 @@ class AnySchedule(AnyZeroStage):
         if (stage, stages) not in self._most:
             self._most[stage, stages] = max(self._deferred(name, stage, stages) for name in self._names)
         return self._most[stage, stages]
+
+    def round_trips(self, stage: int, stages: int) -> tuple[RoundTrips, ...]:
+        """None: every schedule has its own."""
+        return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,9 @@ class StageSeconds:
 
     begin: earliest begin of the first forward by its parameter gathers, -inf if they do not count; own: m cycles plus the
     tail; both: `begin` (at least 0) plus `own`; busy: rank time of m microbatches; lane: m microbatches on the message lane;
-    weight: one weight gradient (W); tail: what follows the last backward (gradient reduction, optimizer, tied embedding)."""
+    weight: one weight gradient (W); tail: what follows the last backward (gradient reduction, optimizer, tied embedding).
+    Of one microbatch: forward and inputs (gradients of inputs), each with the wait for its message to leave; trip: both without
+    messages."""
 
     begin: float
     own: float
@@ -21,6 +23,9 @@ class StageSeconds:
     lane: float
     weight: float
     tail: float
+    forward: float
+    inputs: float
+    trip: float
 
 
 class StageSizes:
@@ -28,8 +33,8 @@ class StageSizes:
 
     A larger stage can have a smaller `begin` or `own`, because more gradient buckets hide more of the reduction. The envelope
     of a size replaces `begin`, `own` and `both` by the least value over this size and all larger ones. So the envelope never
-    exceeds the exact value, and never falls as layers are added. `busy`, `lane` and `weight` never fall as layers are added
-    anyway. Sizes are computed on demand, from the largest down."""
+    exceeds the exact value, and never falls as layers are added. The other seconds never fall as layers are added anyway,
+    and `tail` is not part of the envelope. Sizes are computed on demand, from the largest down."""
 
     def __init__(self, seconds: Callable[[int], StageSeconds], largest: int):
         self._seconds, self._largest = seconds, largest
@@ -54,7 +59,7 @@ class StageSizes:
             above = self._envelope[-1] if self._envelope else size
             least = min(size.begin, above.begin), min(size.own, above.own), min(size.both, above.both)
             self._exact.append(size)
-            self._envelope.append(StageSeconds(*least, size.busy, size.lane, size.weight, size.tail))
+            self._envelope.append(replace(size, begin=least[0], own=least[1], both=least[2]))
 
     def least_tail(self) -> float:
         """The least tail of all sizes."""

@@ -116,6 +116,11 @@ def most_in_flight(name: str, ranks: int, microbatches: int, chunks: int) -> tup
     return most, most if get(name).SPLITS_BACKWARD else 0
 
 
+def has_bounded_warm_up(name: str) -> bool:
+    """Whether the schedule says how long its warm-up is at most (`WARM_UP`)."""
+    return _warm_up(name) is not None
+
+
 def _warm_up(name: str) -> int | None:
     declared = getattr(get(name), "WARM_UP", None)
     return None if declared is None else int(declared)

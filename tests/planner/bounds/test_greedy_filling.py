@@ -8,18 +8,22 @@ import pytest
 
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.stage_sizes import StageSeconds
+from sim.plan.round_trips import RoundTrips
 
 
-def filling(begin: float, deadline: float) -> Filling:
+def filling(begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), border: float = 0.0) -> Filling:
     """Eight layers over three classes, the last of which holds a stage of four and may begin at `begin`.
 
-    A layer takes (forward, gradients of inputs) = (1, 2) on the first class and (2, 0.5) on the second, without messages."""
-    size = StageSeconds(begin=begin, own=8.0, both=begin + 8.0, busy=7.0, lane=0.0, weight=0.0, tail=1.0)
+    A layer takes (forward, gradients of inputs) = (1, 2) on the first class and (2, 0.5) on the second. A message takes
+    `border` seconds."""
+    rank = {"forward": 1.0, "inputs": 1.0, "weight": 0.0, "trip": 2.0}
+    size = StageSeconds(begin=begin, own=8.0, both=begin + 8.0, busy=7.0, lane=0.0, tail=1.0, **rank)
     sizes = SimpleNamespace(envelope=lambda layers: size, exact=lambda layers: size)
     stages = SimpleNamespace(
-        layers=8, shape=SimpleNamespace(vpp=1), borders=[0.0, 0.0], messages=[0.0, 0.0, 0.0], waits=False, splits=False,
+        layers=8, shape=SimpleNamespace(vpp=1), borders=[border, border], messages=[0.0, 0.0, 0.0], waits=False, splits=False,
         rates=[(1.0, 3.0, 2.0), (2.0, 2.5, 0.5), (9.0, 18.0, 9.0)], first_tail=0.0, whole_chunks=True,
         most_by_compute=lambda seconds: [4, 4, 4], sizes=lambda i, role: sizes, back=lambda i: 0.0,
+        round_trips=lambda stage, stages: trips,
     )  # fmt: skip
     return Filling(stages, deadline, [1, 1, 1], 3)
 
@@ -29,3 +33,18 @@ def test_the_way_back_takes_the_least_gradients_of_inputs(begin, least):
     """Behind late gathers, all layers before may be on the class with the least gradients of inputs and slow forwards."""
     assert filling(begin, max(least, begin + 8.0) * (1 + 1e-9)).feasible(2, "last", 4, 8, 0)
     assert not filling(begin, max(least, begin + 8.0) * (1 - 1e-9)).feasible(2, "last", 4, 8, 0)
+
+
+def test_a_rank_waits_for_the_round_trips_of_its_microbatches():
+    """The first of three stages, with a trip of 2 (own) + 4 (stages behind) + 4 x 5 (messages) = 26 seconds."""
+    trips = RoundTrips(0, 3, 3, 0), RoundTrips(2, 1, 0, 0)
+    least = 26 + 2 * 26 + 1
+    assert filling(0.0, least, trips, 5.0).feasible(0, "first", 4, 4, 2, behind=4.0)
+    assert not filling(0.0, least * (1 - 1e-9), trips, 5.0).feasible(0, "first", 4, 4, 2, behind=4.0)
+
+
+def test_without_the_stages_behind_a_trip_takes_the_least_rate_of_their_layers():
+    """Four layers behind the first stage take at least 2.5 seconds each, on the second class."""
+    least = (2 + 4 * 2.5 + 4 * 5) * 3 + 1
+    assert filling(0.0, least, (RoundTrips(2, 1, 0, 0),), 5.0).feasible(0, "first", 4, 4, 2)
+    assert not filling(0.0, least * (1 - 1e-9), (RoundTrips(2, 1, 0, 0),), 5.0).feasible(0, "first", 4, 4, 2)

@@ -17,7 +17,7 @@ def test_the_envelope_is_the_least_of_a_size_and_all_larger_ones(rows, data):
     def size(layers: int) -> StageSeconds:
         computed.append(layers)
         begin, own, both, tail = rows[layers - 1]
-        return StageSeconds(begin, own, both, float(layers), 2.0 * layers, 3.0 * layers, tail)
+        return StageSeconds(begin, own, both, float(layers), 2.0 * layers, 3.0 * layers, tail, *[4.0 * layers] * 3)
 
     sizes = StageSizes(size, len(rows))
     for layers in data.draw(st.permutations(range(1, len(rows) + 1))):
@@ -26,5 +26,6 @@ def test_the_envelope_is_the_least_of_a_size_and_all_larger_ones(rows, data):
         larger = rows[layers - 1 :]
         assert (least.begin, least.own, least.both) == tuple(min(row[i] for row in larger) for i in range(3))
         assert (least.busy, least.lane, least.weight, least.tail) == (layers, 2 * layers, 3 * layers, exact.tail)
+        assert (least.forward, least.inputs, least.trip) == (4 * layers, 4 * layers, 4 * layers)
     assert sizes.least_tail() == min(row[3] for row in rows)
     assert sorted(computed) == list(range(1, len(rows) + 1)), "each size is computed once"

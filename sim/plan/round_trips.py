@@ -1,0 +1,74 @@
+"""Round trips of microbatches: how long a pipeline rank waits for gradients before its schedule lets it go on.
+
+A rank of a schedule begins forward j + w only after backward j, for a fixed w (in 1F1B, the number of ranks from this one to
+the last). Between the two, microbatch j travels to the last stage and back. So a rank whose round trip takes L seconds begins
+no more than w forwards in L seconds, however fast its stage is: the law of J. D. C. Little (A Proof for the Queuing Formula,
+Operations Research 9(3), 1961) with w microbatches in the system."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from sim.plan import schedules
+from sim.plan.program import Program
+
+
+class RoundTrips(NamedTuple):
+    """Steps that follow one another on a rank, from its first forward to its last forward, both of its first virtual stage.
+
+    First `trips` round trips of a microbatch: forward of this stage, the stages behind and back, and the backward of this
+    stage. Then at least `forwards`, `backwards` and `weights` (W) of this rank, each for all its virtual stages. Of a backward
+    that is split, `backwards` are its gradients of inputs (B)."""
+
+    trips: int
+    forwards: int
+    backwards: int
+    weights: int
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def round_trips(name: str, rank: int, ranks: int, microbatches: int, chunks: int = 1) -> tuple[RoundTrips, ...]:
+    """Sequences of steps on a pipeline rank; the seconds of each are a lower bound from its first to its last forward.
+
+    Without, with one, and with as many round trips as possible. Where the warm-up of the schedule is bounded (`WARM_UP` of
+    `sim.plan.schedules`), they come from a program of few microbatches that repeats in the same way. Raises NotDefined as
+    `schedules.actions`."""
+    if not schedules.has_bounded_warm_up(name):
+        return of_program(schedules.actions(name, rank, ranks, microbatches, chunks), rank, ranks, chunks)
+    some = min(microbatches, 4 * chunks * ranks)
+    window = _window(schedules.actions(name, rank, ranks, some, chunks), rank)
+    repeated = math.lcm(window, ranks) if chunks > 1 else window
+    cut = max(0, (microbatches - max(some, 2 * window + 1)) // repeated) * repeated
+    few = of_program(schedules.actions(name, rank, ranks, microbatches - cut, chunks), rank, ranks, chunks)
+    if not cut:
+        return few
+    least, most = few[:-1], few[-1]
+    split = cut if schedules.get(name).SPLITS_BACKWARD else 0
+    more = (RoundTrips(one.trips, one.forwards + cut, one.backwards + cut, one.weights + split) for one in least)
+    return *more, most._replace(trips=most.trips + cut // window)
+
+
+def of_program(program: Program, rank: int, ranks: int, chunks: int) -> tuple[RoundTrips, ...]:
+    """The sequences of `round_trips` by all actions of a program."""
+    forwards = [place for place, action in enumerate(program) if (action.kind, action.stage) == ("F", rank)]
+    last, window = len(forwards) - 1, _window(program, rank)
+    found = []
+    for trips in sorted({0, min(1, last // window), last // window}):
+        between = program[forwards[trips * window] : forwards[last]]
+        counts = {(kind, chunk): 0 for kind in "FBW" for chunk in range(chunks)}
+        for action in between:
+            counts[action.kind, (action.stage - rank) // ranks] += 1
+        found.append(RoundTrips(trips, *(min(counts[kind, chunk] for chunk in range(chunks)) for kind in "FBW")))
+    return tuple(found)
+
+
+def _window(program: Program, rank: int) -> int:
+    """The least w so that backward j precedes forward j + w, for all j, on the first virtual stage of a rank."""
+    window, begun, ended = 1, 0, 0
+    for action in program:
+        if action.stage == rank:
+            begun, ended = begun + (action.kind == "F"), ended + (action.kind == "B")
+            window = max(window, begun - ended)
+    return window

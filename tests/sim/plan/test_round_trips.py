@@ -1,0 +1,34 @@
+"""Round trips: literal counts, the repeated program against the whole one, and the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.plan import schedules
+from sim.plan.round_trips import RoundTrips, of_program, round_trips
+
+
+def test_the_first_rank_of_1f1b_waits_for_every_fourth_backward():
+    """Between the first of 32 forwards and the last: 31 forwards and 28 backwards, or seven trips and three of each."""
+    assert round_trips("1f1b", 0, 4, 32) == (RoundTrips(0, 31, 28, 0), RoundTrips(1, 27, 27, 0), RoundTrips(7, 3, 3, 0))
+    assert round_trips("1f1b", 3, 4, 32) == (RoundTrips(0, 31, 31, 0), RoundTrips(1, 30, 30, 0), RoundTrips(31, 0, 0, 0))
+
+
+def test_a_longer_warm_up_has_fewer_round_trips():
+    assert round_trips("zb-h2", 0, 4, 32)[-1] == RoundTrips(4, 3, 3, 3)
+
+
+def test_a_schedule_of_all_forwards_first_has_no_round_trip():
+    assert round_trips("gpipe", 0, 4, 32) == (RoundTrips(0, 31, 0, 0),)
+
+
+@pytest.mark.parametrize("name", schedules.names())
+def test_few_microbatches_repeat_as_many_do(name):
+    """The counts of a program of few microbatches, continued, are those of the whole program."""
+    for ranks in range(1, 7):
+        for chunks in (2, 3) if schedules.get(name).CHUNKED else (1,):
+            for microbatches in (1, 2, 3, 5, 8, 13, 24, 30, 60, 61, 96, 100):
+                if schedules.is_defined(name, ranks, microbatches, chunks):
+                    for rank in range(ranks):
+                        whole = schedules.actions(name, rank, ranks, microbatches, chunks)
+                        assert round_trips(name, rank, ranks, microbatches, chunks) == of_program(whole, rank, ranks, chunks)
