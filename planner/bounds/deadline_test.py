@@ -41,9 +41,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice, permutations, product
 
+from planner.bounds.any_order import AnyOrder
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
 from planner.bounds.ordered_stages import OrderedStages, most_by_compute
+from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.placement.leaves import oversubscribed
@@ -56,6 +58,9 @@ COUNTS = 200
 """Maximum number of splits of pp stages over the classes that are tested one by one (a guess), for a schedule that is not
 defined for every pp. If there are more splits, one test takes the most stages of each class, which is quicker and weaker."""
 
+ENUMERATED = 200_000
+"""Most pipelines with given numbers of stages that are enumerated (a guess): a tenth of a second for ten stages."""
+
 Orders = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None means all of them."""
 
@@ -64,17 +69,18 @@ def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutof
     """A lower bound in seconds on the step of all pipelines of the tests.
 
     `least`: a known lower bound. The result is at least `least`, and at most the larger of `least` and `cutoff`. Bisection on a
-    logarithmic scale; invariant: `low` is `least` or no test passes at it, and some test passes at `high`."""
-    low, high = least, cutoff
-    if low >= high or not any(test.within(high) for test in tests):
-        return max(low, high)
-    while math.isfinite(high) and high > low * (1 + PRECISE):
-        middle = math.sqrt(low * high) if low > 0 else high / 2
-        if any(test.within(middle) for test in tests):
-            high = middle
-        else:
-            low = middle
-    return low
+    logarithmic scale, test by test; a test that does not pass at the least bound of the tests before it is done. Invariant: no
+    test so far passes at `bound`, or `bound` is `least`."""
+    bound = max(least, cutoff)
+    for test in tests:
+        if bound <= least or not test.within(bound):
+            continue
+        low, high = least, bound
+        while math.isfinite(high) and high > low * (1 + PRECISE):
+            middle = math.sqrt(low * high) if low > 0 else high / 2
+            low, high = (low, middle) if test.within(middle) else (middle, high)
+        bound = low
+    return bound
 
 
 def deadline_tests(
@@ -86,6 +92,9 @@ def deadline_tests(
     orders of classes that are not ruled out already."""
     whole = AnyOrder(classes)
     if not whole.within(seconds):
+        return []
+    whole = AnyOrder(classes, OrderedStages(context, classes, seconds, either).in_any_order())
+    if len(classes) > 1 and not whole.within(seconds):
         return []
     if len(classes) > CLASSES:
         return [whole]
@@ -107,6 +116,8 @@ def orders_within(
     classes under the ZeRO stage that needs least memory. among: the orders that are not ruled out already."""
     if not AnyOrder(holders).within(seconds):
         return frozenset()
+    if len(classes) > 1 and not AnyOrder(holders, family(context, classes, holders, seconds).in_any_order()).within(seconds):
+        return frozenset()
     if len(classes) > CLASSES:
         return None
     every = _ordered(classes, seconds, among)
@@ -125,35 +136,6 @@ def _ordered(classes: Sequence[NodeClass], seconds: float, among: Orders) -> Ite
 
 def _names(order: Sequence[NodeClass]) -> tuple[str, ...]:
     return tuple(option.cluster.name for option in order)
-
-
-class AnyOrder:
-    """The deadline test of all pipelines on some classes in any order: by compute and memory, without fill and drain.
-
-    A stage has at most the layers that it computes for all m microbatches within T and that fit beside the activations of one
-    microbatch. All stages together must hold the model's layers."""
-
-    exact = False
-
-    def __init__(self, classes: Sequence[NodeClass]):
-        self.order = tuple(classes)
-
-    def within(self, seconds: float) -> bool:
-        """Whether some pipeline might finish within `seconds` (False is a proof that none does)."""
-        return sum(option.max_stages * self._most(option, seconds) for option in self.order) >= self._layers
-
-    @property
-    def _layers(self) -> int:
-        return self.order[0].workload.model.layers if self.order else 1
-
-    def _most(self, option: NodeClass, seconds: float) -> int:
-        """Most layers of one stage beside the fewest microbatches in flight, by the compute of its layers alone."""
-        one = ((option.shape.vpp, 0),)
-        return min(option.memory.most_layers("middle", one), most_by_compute(option, seconds))
-
-    def pipelines(self, seconds: float, most: int) -> list[Pipeline] | None:
-        """None, because pipelines in any order are too many to list."""
-        return None
 
 
 class DeadlineTest:
@@ -201,9 +183,14 @@ class DeadlineTest:
             if not able or not stages.shape.is_defined(stages.m, pp):
                 continue
             if self._computable(some, seconds) and self._links.carries(some, pp, seconds):
-                found += Filling(stages, seconds, list(some), pp).pipelines(most + 1 - len(found))
-            if len(found) > most:
-                return None
+                filling = Filling(stages, seconds, list(some), pp)
+                layers = filling.pipelines(ENUMERATED)
+                if layers is None:
+                    return None
+                layers = layers[least_steps(stages, filling.classes, layers) <= seconds] if len(layers) else layers
+                if len(found) + len(layers) > most:
+                    return None
+                found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
         return found
 
     def _lengths(self, most: list[int], seconds: float) -> Iterator[tuple[int, list[int]]]:

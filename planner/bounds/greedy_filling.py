@@ -21,11 +21,15 @@ from __future__ import annotations
 import math
 from itertools import accumulate, pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds
 
 Pipeline = tuple[tuple[int, int], ...]
 """(class, layers) of every stage in pipeline order."""
+Layers = NDArray[np.int64]
 
 
 class Filling:
@@ -43,7 +47,9 @@ class Filling:
         hops = [stages.messages[a] if a == b else stages.borders[a] for a, b in pairwise(self.classes)]
         self.messages_behind = [*accumulate(reversed(hops), initial=0.0)][::-1]
         classes = range(len(counts))
-        self.borders = [sum(stages.borders[:i]) for i in classes]
+        self.earlier = list(classes)
+        self.stages_before = [*accumulate(counts)]
+        self.borders = [0.0, *accumulate(stages.borders)]
         self.hop = [min(stages.messages[: i + 1]) for i in classes]
         self.longest = [max(1, *self.most[: i + 1]) for i in classes]
         self.round_rate = [min(rate[1] for rate in stages.rates[i:]) for i in classes]
@@ -63,34 +69,35 @@ class Filling:
                 left -= k
         return False
 
-    def pipelines(self, most: int) -> list[Pipeline]:
-        """All pipelines with exactly `counts` stages that may finish in time; once there are `most`, it returns.
+    def pipelines(self, most: int) -> Layers | None:
+        """Layers of all pipelines with exactly `counts` stages that may finish in time, shape (pipelines, stages).
 
-        Depth-first enumeration from the last stage, pruned by the most layers that the stages before can take. It uses the
-        exact seconds, not the envelope, so a size may be feasible although a smaller one is not."""
-        classes = self.classes
-        largest = self._largest(classes)
-        found: list[Pipeline] = []
+        None where they, or their parts from some stage on, are more than `most`. Enumeration from the last stage to the first,
+        of all pipelines at once, pruned by the most layers that the stages before can take. It uses the exact seconds, not the
+        envelope, so a size may be feasible although a smaller one is not."""
+        pp, vpp = len(self.classes), self.stages.shape.vpp
+        largest = self._largest(self.classes)
         if largest is None:
-            return found
-        before = [sum(largest[:stage]) for stage in range(len(classes))]
-        pending: list[tuple[int, Pipeline, float]] = [(self.stages.layers, (), 0.0)]
-        vpp = self.stages.shape.vpp
-        while pending and len(found) < most:
-            left, behind, back = pending.pop()
-            stage = len(classes) - 1 - len(behind)
-            role = "last" if not behind else "middle" if stage else "first"
-            least = left - before[stage] if stage else left
-            for k in range(max(least, vpp), min(largest[stage], left - stage * vpp) + 1):
-                i = classes[stage]
-                if self.feasible(i, role, k, left, len(behind), back):
-                    row = ((i, k), *behind)
-                    if stage:
-                        size = self.stages.sizes(i, role).exact(k)
-                        pending.append((left - k, row, back + size.trip))
-                    else:
-                        found.append(row)
-        return found
+            return np.empty((0, pp), np.int64)
+        layers, left, behind = np.empty((1, 0), np.int64), np.array([self.stages.layers]), np.zeros(1)
+        for stage, i in reversed([*enumerate(self.classes)]):
+            if not len(left):
+                return np.empty((0, pp), np.int64)
+            role, before = "last" if stage == pp - 1 else "middle" if stage else "first", sum(largest[:stage])
+            parts = []
+            for total in np.unique(left).tolist():
+                least, rows = total - before if stage else total, np.flatnonzero(left == total)
+                ks = np.arange(max(least, vpp), min(largest[stage], total - stage * vpp) + 1)
+                room = np.array([self.room(i, role, k, total, pp - 1 - stage, True) for k in ks.tolist()])
+                row, column = np.nonzero(behind[rows, None] <= room) if len(ks) else (rows[:0], rows[:0])
+                parts.append((rows[row], ks[column]))
+            rows, added = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
+            if len(rows) > most:
+                return None
+            trips = {k: self.stages.sizes(i, role).exact(k).trip for k in np.unique(added).tolist()}
+            layers, left = np.column_stack([added, layers[rows]]), left[rows] - added
+            behind = behind[rows] + np.array([trips[k] for k in added.tolist()])
+        return layers
 
     def _largest(self, classes: list[int]) -> list[int] | None:
         """Most layers of every stage, whatever the others hold; None where the stages cannot hold all layers."""
@@ -111,7 +118,7 @@ class Filling:
         """Most layers of a stage of class i, with `left` layers in it and before it and `after` stages behind it.
 
         At least one layer is left for each earlier class, and for the first stage."""
-        k = min(self._limit(i, role), left - max(i, 1), self.stages.most_by_memory(i, role, after, self.pp))
+        k = min(self._limit(i, role), left - max(self.earlier[i], 1), self.stages.most_by_memory(i, role, after, self.pp))
         while k > 0 and not self.feasible(i, role, k, left, after):
             k -= 1
         return k
@@ -130,53 +137,49 @@ class Filling:
         most = min(self.most[i], self.stages.most_by_memory(i, role, after, self.pp))
         return k <= most and self.feasible(i, role, k, left, after)
 
-    def feasible(self, i: int, role: str, k: int, left: int, after: int, behind: float | None = None) -> bool:
+    def feasible(self, i: int, role: str, k: int, left: int, after: int) -> bool:
         """Whether a stage of k layers of class i, with `left` - k layers before it, may meet the deadline.
 
-        The inequalities of `planner.bounds.deadline_test`. behind: seconds of forward and gradients of inputs of a microbatch
-        on the stages behind. If they are given, the stage has its exact seconds, else those of the envelope."""
+        The inequalities of `planner.bounds.deadline_test`, by the envelope of the stage's seconds."""
+        return self.room(i, role, k, left, after) >= (self.stages.layers - left) * self.round_rate[i]
+
+    def room(self, i: int, role: str, k: int, left: int, after: int, exactly: bool = False) -> float:
+        """Most seconds of forward and gradients of inputs of a microbatch on the stages behind such a stage.
+
+        Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
         stages, before = self.stages, left - k
         sizes = stages.sizes(i, role)
-        size = sizes.envelope(k) if behind is None else sizes.exact(k)
+        size = sizes.exact(k) if exactly else sizes.envelope(k)
         forward, both, hops = self._before(i, before, after)
-        messages = self.borders[i] + max(hops - i, 0) * self.hop[i]
+        messages = self.borders[i] + max(hops - self.earlier[i], 0) * self.hop[i]
         fill = forward + messages
         if max(fill + size.own, size.both) > self.seconds:
-            return False
-        if self.exact and not self._round_trips(i, size, both + 2 * messages, stages.layers - left, after, behind):
-            return False
-        if not before:
-            return True
-        send = stages.back(i) if stages.waits else 0.0  # the last gradient's message counts in drain, not in busy
-        deferred = self._deferred(i, before, after) * size.weight if stages.splits else 0.0
-        work = max(size.busy - deferred - send, size.lane)
-        back = fill + work + both - forward + messages
-        if size.begin > fill:
-            back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
-        return back <= self.seconds and back + stages.first_tail <= self.seconds  # the tail takes long to compute
+            return -math.inf
+        if before:
+            send = stages.back(i) if stages.waits else 0.0  # the last gradient's message counts in drain, not in busy
+            deferred = self._deferred(i, before, after) * size.weight if stages.splits else 0.0
+            work = max(size.busy - deferred - send, size.lane)
+            back = fill + work + both - forward + messages
+            if size.begin > fill:
+                back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
+            if back > self.seconds or back + stages.first_tail > self.seconds:  # the tail takes long to compute
+                return -math.inf
+        return self._round_trips(size, both + 2 * messages, after) if self.exact else math.inf
 
-    def _round_trips(
-        self, i: int, size: StageSeconds, to_and_fro: float, layers: int, after: int, behind: float | None
-    ) -> bool:
-        """Whether a stage meets inequality (3): the round trips of its microbatches, with `layers` layers behind it."""
+    def _round_trips(self, size: StageSeconds, to_and_fro: float, after: int) -> float:
+        """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches."""
         stages, pp = self.stages, len(self.classes)
-        vpp, stage = stages.shape.vpp, pp - 1 - after
+        vpp, stage, room = stages.shape.vpp, pp - 1 - after, math.inf
         if vpp > 1 and stage:
-            return True
-        hops = self.messages_behind[stage] * vpp
-        trip = size.trip + (layers * self.round_rate[i] if behind is None else behind) + 2 * hops
-        longest = max(
-            (
-                one.trips * trip + one.forwards * size.forward + one.backwards * size.inputs + one.weights * size.weight
-                for one in stages.round_trips(stage, pp)
-            ),
-            default=-math.inf,
-        )
-        return to_and_fro + trip + longest + stages.first_tail <= self.seconds
+            return room
+        for trips, forwards, backwards, weights in stages.round_trips(stage, pp):
+            steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
+            room = min(room, (self.seconds - stages.first_tail - to_and_fro - steps) / (trips + 1))
+        return room - size.trip - 2 * self.messages_behind[stage] * vpp
 
     def _deferred(self, i: int, before: int, after: int) -> int:
         """Most weight gradients that a stage with `before` layers before it may run after its last backward."""
-        stage = min(before, sum(self.counts[: i + 1]) - 1)
+        stage = min(before, self.stages_before[i] - 1)
         return self.stages.deferred(stage, stage + 1 + after)
 
     def _before(self, i: int, layers: int, after: int) -> tuple[float, float, int]:
@@ -189,7 +192,7 @@ class Filling:
             return 0.0, 0.0, 0
         vpp = self.stages.shape.vpp
         most = layers // vpp if self.pp is None else self.pp - 1 - after
-        fewest = most if self.exact else max(i, -(-layers // self.longest[i]))
+        fewest = most if self.exact else max(self.earlier[i], -(-layers // self.longest[i]))
         if vpp == 1:
             return self._least(i, layers, 0), self._least(i, layers, 1), fewest
         chunks = max((layers - most * (vpp - 1)) / vpp, fewest) if self.stages.whole_chunks else fewest

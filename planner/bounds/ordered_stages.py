@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
+from typing import Self
 
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
@@ -54,6 +55,16 @@ class OrderedStages:
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
+        self.may_be_first: Sequence[int] = (0,)
+
+    def in_any_order(self) -> Self:
+        """The same stages with numbers that hold for every order of every subset of the classes."""
+        pairs = [(a, b) for a in self.order for b in self.order if a is not b or a.max_stages > 1]
+        every = [self.context.messages.least(a.cluster, b.cluster, self.shape) for a, b in pairs]
+        least = min(filter(math.isfinite, every), default=0.0)
+        self.messages, self.borders = [least] * len(self.order), [least] * (len(self.order) - 1)
+        self.tied, self.possible, self.may_be_first = 0.0, True, range(len(self.order))
+        return self
 
     def _message(self, source: Cluster, target: Cluster) -> float:
         """Least seconds of a message between neighbouring stages on two clusters of these pipelines."""
@@ -134,7 +145,7 @@ class OrderedStages:
     @functools.cached_property
     def first_tail(self) -> float:
         """Least tail of the first stage over all sizes: buckets of more layers may hide more of the reduction."""
-        return self.sizes(0, "first").least_tail()
+        return min(self.sizes(i, "first").least_tail() for i in self.may_be_first)
 
     @functools.cached_property
     def rates(self) -> list[tuple[float, float, float]]:

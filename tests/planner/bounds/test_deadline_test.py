@@ -50,12 +50,12 @@ def test_every_size_that_holds_is_listed_where_a_smaller_one_does_not(monkeypatc
     )
     context = PlanningContext(question)
     (option,) = node_classes(context, Shape(1, 4, 1, "none", "1f1b", 1, 1))
-    holds = Filling.feasible
+    room = Filling.room
 
     def but_three(self, i, role, k, *more):
-        return k != 3 and holds(self, i, role, k, *more)
+        return room(self, i, role, k, *more) if k != 3 else -math.inf
 
-    monkeypatch.setattr(Filling, "feasible", but_three)
+    monkeypatch.setattr(Filling, "room", but_three)
     listed = DeadlineTest(OrderedStages(context, (option,))).pipelines(1e9, 100)
     assert sorted(row[1][1] for row in listed) == [1, 2, 4, 5]
 

@@ -39,8 +39,8 @@ def test_a_rank_waits_for_the_round_trips_of_its_microbatches():
     """The first of three stages, with a trip of 2 (own) + 4 (stages behind) + 4 x 5 (messages) = 26 seconds."""
     trips = RoundTrips(0, 3, 3, 0), RoundTrips(2, 1, 0, 0)
     least = 26 + 2 * 26 + 1
-    assert filling(0.0, least, trips, 5.0).feasible(0, "first", 4, 4, 2, behind=4.0)
-    assert not filling(0.0, least * (1 - 1e-9), trips, 5.0).feasible(0, "first", 4, 4, 2, behind=4.0)
+    assert filling(0.0, least, trips, 5.0).room(0, "first", 4, 4, 2, True) >= 4.0
+    assert filling(0.0, least * (1 - 1e-9), trips, 5.0).room(0, "first", 4, 4, 2, True) < 4.0
 
 
 def test_without_the_stages_behind_a_trip_takes_the_least_rate_of_their_layers():

@@ -1,0 +1,68 @@
+"""Lower bounds on the steps of many given pipelines at once, in closed form.
+
+The inequalities of `planner.bounds.deadline_test` for pipelines whose stages are all known. There, the layers before a stage
+count with the least seconds on any class; here, with those of their own stages. So these bounds rule out most of the pipelines
+that the deadline test leaves, far quicker than the evaluator finds their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.bounds.greedy_filling import Layers
+from planner.bounds.ordered_stages import OrderedStages
+from sim.analytic.candidates import Floats
+
+
+def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -> Floats:
+    """A lower bound in seconds on the step of each pipeline, shape (pipelines,).
+
+    classes: the class of each stage, an index in the order of `stages`; layers: shape (pipelines, stages)."""
+    pp, vpp = len(classes), stages.shape.vpp
+    begin, own, busy, lane, weight, tail, ahead, back, trip, fill, drain = np.array(
+        [_seconds(stages, stage, classes, layers[:, stage]) for stage in range(pp)]
+    ).transpose(1, 0, 2)
+    hops = np.array([_hop(stages, *pair) for pair in zip(classes, classes[1:], strict=False)])[:, None]
+    filled, drained = (_before(one[:-1] + hops) for one in (fill, drain))
+    begun = np.maximum(filled, begin)
+    sends = np.array([stages.back(i) if stages.waits and stage else 0.0 for stage, i in enumerate(classes)])[:, None]
+    deferred = np.array([stages.deferred(stage, pp) if stages.splits else 0 for stage in range(pp)])[:, None]
+    work = np.maximum(busy - deferred * weight - sends, lane)
+    steps = np.maximum((begun + own).max(axis=0), (begun + work + drained)[1:].max(axis=0) + tail[0])
+    trips = np.flip(np.cumsum(np.flip(trip, 0), axis=0), 0)
+    trips[:-1] += 2 * vpp * np.flip(np.cumsum(np.flip(hops, 0), axis=0), 0)
+    for stage in range(pp if vpp == 1 else 1):
+        whole = filled[stage] + drained[stage] + trips[stage] + tail[0]
+        for count, forwards, backwards, weights in stages.round_trips(stage, pp):
+            rest = forwards * ahead[stage] + backwards * back[stage] + weights * weight[stage]
+            steps = np.maximum(steps, whole + count * trips[stage] + rest)
+    return np.asarray(steps, dtype=np.float64)
+
+
+def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: Layers) -> Floats:
+    """Seconds of a stage in each pipeline, one row for each kind. The last two rows: forward and gradients of inputs of the
+    first virtual stage, which fill and drain pass."""
+    i, role = classes[stage], "first" if not stage else "last" if stage == len(classes) - 1 else "middle"
+    sizes, (ahead, back), vpp = stages.sizes(i, role), stages.sends(i, role), stages.shape.vpp
+    rows = []
+    for k in (every := np.unique(layers)).tolist():
+        size = sizes.exact(k)
+        passes = size.forward - ahead * stages.waits, size.inputs - back * stages.waits
+        if vpp > 1:
+            forward, _, inputs = stages.rates[i]
+            passes = forward * (k // vpp), inputs * (k // vpp)
+        both = size.busy, size.lane, size.weight, size.tail, size.forward, size.inputs, size.trip
+        rows.append((size.begin, size.own, *both, *passes))
+    return np.array(rows)[np.searchsorted(every, layers)].T
+
+
+def _hop(stages: OrderedStages, i: int, j: int) -> float:
+    """Least seconds of a message between stages of classes i and j, which are neighbours."""
+    return stages.messages[i] if i == j else stages.borders[i]
+
+
+def _before(seconds: Floats) -> Floats:
+    """Of each stage, the sum over the stages before it."""
+    sums: Floats = np.vstack([np.zeros((1, seconds.shape[1])), np.cumsum(seconds, axis=0)])
+    return sums
