@@ -6,12 +6,12 @@ and the step of the fastest evaluated pipeline: every other pipeline takes longe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from planner.bounds.deadline_test import AnyOrder, DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
-from planner.costs.node_classes import under
+from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, priced
 from planner.search.dominance import undominated
 from planner.search.improvement import Improvement
@@ -24,10 +24,10 @@ from sim.errors import NotModelled
 class OpenVariant:
     """A variant with the deadline tests, one per order of its classes, that do not rule out the target.
 
-    `evaluated` holds the pipelines evaluated so far and the fastest candidates among them, by shape and index of the test."""
+    `evaluated` holds the pipelines evaluated so far and the fastest candidates among them, by shape and classes."""
 
     tests: tuple[DeadlineTest | AnyOrder, ...]
-    evaluated: dict[tuple[Shape, int], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
+    evaluated: dict[tuple[Shape, tuple[NodeClass, ...]], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
 
 
 Listing = tuple[float, list[list[Pipeline]]]
@@ -110,14 +110,30 @@ class Exhaust:
         return result
 
     def _evaluated(self, shape: Shape, variant: OpenVariant, pipelines: list[list[Pipeline]]) -> Iterator[Candidate]:
-        """The fastest pipelines of each test, under both choices of `overlaps`. Raises NotModelled."""
+        """The fastest pipelines over each set of classes, under both choices of `overlaps`. Raises NotModelled.
+
+        Pipelines over the same classes are evaluated together, whatever the order of their classes."""
         context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
-        for index, (test, listed) in enumerate(zip(variant.tests, pipelines, strict=True)):
-            for one in overlaps(shape) if listed else ():
-                known, fastest = variant.evaluated.get((one, index), (set(), []))
+        for classes, listed in _by_classes(variant.tests, pipelines).items():
+            for one in overlaps(shape):
+                known, fastest = variant.evaluated.get((one, classes), (set(), []))
                 fresh = [pipeline for pipeline in listed if pipeline not in known]
                 if fresh:
                     self.pipelines += len(fresh)
-                    fastest += priced(context, one, under(context, one, test.order), fresh, most)
-                    variant.evaluated[one, index] = known.union(fresh), fastest
+                    fastest += priced(context, one, under(context, one, classes), fresh, most)
+                    variant.evaluated[one, classes] = known.union(fresh), fastest
                 yield from fastest
+
+
+def _by_classes(
+    tests: Sequence[DeadlineTest | AnyOrder], pipelines: list[list[Pipeline]]
+) -> dict[tuple[NodeClass, ...], list[Pipeline]]:
+    """The pipelines of all tests by their classes; each pipeline holds indices into these classes."""
+    classes: dict[frozenset[NodeClass], tuple[NodeClass, ...]] = {}
+    found: dict[tuple[NodeClass, ...], list[Pipeline]] = {}
+    for test, listed in zip(tests, pipelines, strict=True):
+        if listed:
+            order = classes.setdefault(frozenset(test.order), test.order)
+            index = [order.index(option) for option in test.order]
+            found.setdefault(order, []).extend(tuple((index[i], layers) for i, layers in one) for one in listed)
+    return found
