@@ -54,14 +54,14 @@ class Budgets:
     """Number of pipelines evaluated for the proof, after which only variants with `few_pipelines` or fewer are evaluated."""
     kept_pipelines: int = 4
     """Fastest pipelines of each evaluated list that become candidates for simulation."""
-    unproved_variants: int = 100
+    unproved_variants: int = 40
     """Number of variants, since the last faster plan, whose bounds are too high to change the certificate, or that come after
     `all_pipelines`; then the search ends."""
     round_variants: int = 20
     """Number of such variants after which candidates of the pool are simulated."""
-    round_tries: int = 2
+    round_tries: int = 1
     """Simulations in a row without a faster plan, after which such a round ends."""
-    last_tries: int = 20
+    last_tries: int = 8
     """Simulations in a row without a faster plan, after which the search ends."""
 
     # faster plans of a variant, without a proof
