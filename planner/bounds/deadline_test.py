@@ -30,9 +30,10 @@ last one, among them n round trips. The last forward begins another trip, after 
 are slow, a trip takes longer than the work of the microbatches that the schedule lets in meanwhile. (3) is tested where the
 number of stages of each class is known; with virtual stages, on the first stage only.
 
-Three relaxations of a pipeline are tested: the sum of the layers that all classes can hold (`AnyOrder`), the greedy filling of
-stages with layers (`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the messages on the busiest link
-(`planner.bounds.link_load`). The test passes (True) where none of them excludes T.
+Relaxations of a pipeline are tested one after the other: all orders of the classes at once (`planner.bounds.any_order`), the
+greedy filling of stages in one order (`planner.bounds.greedy_filling`, which proves that greedy is optimal), and the messages
+on the busiest link (`planner.bounds.link_load`). The test passes (True) where none of them excludes T. The pipelines that are
+left are listed, and bounded by the same inequalities with all stages known (`planner.bounds.whole_pipelines`).
 """
 
 from __future__ import annotations

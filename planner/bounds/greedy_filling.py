@@ -56,9 +56,10 @@ class Filling:
         self.by_rate = [[sorted((stages.rates[c][which], c) for c in range(i + 1)) for i in classes] for which in (0, 1, 2)]
 
     def succeeds(self) -> bool:
-        """Whether the stages can hold all layers."""
+        """Whether the stages can hold all layers, with a stage of each class."""
         left = self.stages.layers
         for i in reversed(range(len(self.counts))):
+            here = left
             behind = sum(self.counts[i + 1 :]) if self.exact else len(self.counts) - 1 - i
             for after in range(behind, behind + self.counts[i]):
                 if i == 0 and after and self._fits(0, "first", left, left, after):
@@ -67,6 +68,8 @@ class Filling:
                 if k <= 0:
                     break
                 left -= k
+            if left == here:
+                return False
         return False
 
     def pipelines(self, most: int) -> Layers | None:

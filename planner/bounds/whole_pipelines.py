@@ -7,6 +7,7 @@ that the deadline test leaves, far quicker than the evaluator finds their steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
     begin, own, busy, lane, weight, tail, ahead, back, trip, fill, drain = np.array(
         [_seconds(stages, stage, classes, layers[:, stage]) for stage in range(pp)]
     ).transpose(1, 0, 2)
-    hops = np.array([_hop(stages, *pair) for pair in zip(classes, classes[1:], strict=False)])[:, None]
+    hops = np.array([_hop(stages, *pair) for pair in pairwise(classes)])[:, None]
     filled, drained = (_before(one[:-1] + hops) for one in (fill, drain))
     begun = np.maximum(filled, begin)
     sends = np.array([stages.back(i) if stages.waits and stage else 0.0 for stage, i in enumerate(classes)])[:, None]

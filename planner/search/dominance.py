@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.bounds.deadline_test import AnyOrder, DeadlineTest
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.deadline_test import DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from planner.bounds.deadline_test import AnyOrder, DeadlineTest
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.deadline_test import DeadlineTest
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import NodeClass, under
 from planner.search.candidates import Candidate, priced

@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.certificates.fleets import draw
 from planner import strategies
-from planner.bounds.deadline_test import AnyOrder, DeadlineTest, deadline_bound, deadline_tests
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.deadline_test import DeadlineTest, deadline_bound, deadline_tests
 from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext

@@ -14,7 +14,8 @@ import pulp
 import pytest
 
 from planner import strategies
-from planner.bounds.deadline_test import AnyOrder, DeadlineTest
+from planner.bounds.any_order import AnyOrder
+from planner.bounds.deadline_test import DeadlineTest
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step

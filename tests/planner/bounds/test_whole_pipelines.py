@@ -1,0 +1,61 @@
+"""Bounds of whole pipelines: never above the evaluator's steps, and in agreement with the listing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.bounds.deadline_test import deadline_tests
+from planner.bounds.ordered_stages import OrderedStages
+from planner.bounds.whole_pipelines import least_steps
+from planner.costs.context import PlanningContext
+from planner.costs.node_classes import node_classes
+from planner.search.evaluation import PipelineEvaluation
+from planner.space.shapes import Shape
+from sim.plan.schedules import is_defined
+from tests.more import after
+from tests.planner.builders import random_request
+
+SCHEDULES = (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("gpipe", 1), ("interleaved", 2))
+
+
+@pytest.mark.parametrize("seed", after(8, range(500, 530)))
+def test_no_bound_is_above_the_step_of_its_pipeline(seed):
+    """Under every schedule, of every pipeline that the deadline test leaves within twice the fastest step."""
+    question = random_request(seed)
+    context, tested = PlanningContext(question), 0
+    for schedule, vpp in SCHEDULES:
+        shape = Shape(1, 1, 1, "none", schedule, vpp, 1)
+        classes = node_classes(context, shape)
+        for test in deadline_tests(context, classes, math.inf) if classes else ():
+            stages, evaluation = OrderedStages(context, test.order), PipelineEvaluation(context, shape, test.order)
+            for pipeline in test.pipelines(1e9, 2_000) or ():
+                order, layers = zip(*pipeline, strict=True)
+                assert is_defined(schedule, len(order), shape.microbatches(question.workload), vpp)
+                bound = least_steps(stages, order, np.array([layers]))[0]
+                (seconds, _), *_ = evaluation.evaluated([pipeline])
+                assert 0 < bound <= seconds * (1 + 1e-9)
+                tested += 1
+    assert tested or len(classes) == 1
+
+
+def test_pipelines_are_those_whose_bound_is_not_longer():
+    """The listing and the bound agree: each listed pipeline has a bound within the seconds, and none is listed twice."""
+    question = random_request(3)
+    context = PlanningContext(question)
+    shape = Shape(1, 1, 1, "none", "1f1b", 1, 1)
+    for test in deadline_tests(context, node_classes(context, shape), math.inf):
+        every = test.pipelines(1e9, 2_000)
+        assert every and len(every) == len(set(every))
+        bounds = {one: least_steps(test.stages, *_columns(one))[0] for one in every}
+        middle = sorted(bounds.values())[len(bounds) // 2]
+        listed = set(test.pipelines(middle, 2_000) or ())
+        assert listed <= {one for one, bound in bounds.items() if bound <= middle}
+        assert min(bounds, key=lambda one: bounds[one]) in listed
+
+
+def _columns(pipeline):
+    order, layers = zip(*pipeline, strict=True)
+    return order, np.array([layers])
