@@ -167,16 +167,18 @@ class Filling:
                 back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
             if back > self.seconds or back + stages.first_tail > self.seconds:  # the tail takes long to compute
                 return -math.inf
-        return self._round_trips(size, both + 2 * messages, after) if self.exact else math.inf
+        return self._round_trips(i, k, size, both + 2 * messages, after) if self.exact else math.inf
 
-    def _round_trips(self, size: StageSeconds, to_and_fro: float, after: int) -> float:
+    def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, after: int) -> float:
         """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches."""
         stages, pp = self.stages, len(self.classes)
         vpp, stage, room = stages.shape.vpp, pp - 1 - after, math.inf
         if vpp > 1 and stage:
             return room
-        for trips, forwards, backwards, weights in stages.round_trips(stage, pp):
+        forward, _, backward = stages.rates[i]
+        for trips, forwards, backwards, weights, *more in stages.round_trips(stage, pp):
             steps = forwards * size.forward + backwards * size.inputs + weights * size.weight
+            steps += (more[0] * forward + more[1] * backward) * (k // vpp)
             room = min(room, (self.seconds - stages.first_tail - to_and_fro - steps) / (trips + 1))
         return room - size.trip - 2 * self.messages_behind[stage] * vpp
 

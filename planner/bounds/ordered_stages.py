@@ -54,6 +54,8 @@ class OrderedStages:
         self._sizes: dict[tuple[int, str], StageSizes] = {}
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
+        self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
+        """Least seconds of a message from the last stage to the first one, between virtual stages."""
         self.possible = bool(self.nic) and all(map(math.isfinite, (*self.borders, self.tied)))
         self.may_be_first: Sequence[int] = (0,)
 

@@ -31,13 +31,15 @@ def least_steps(stages: OrderedStages, classes: Sequence[int], layers: Layers) -
     deferred = np.array([stages.deferred(stage, pp) if stages.splits else 0 for stage in range(pp)])[:, None]
     work = np.maximum(busy - deferred * weight - sends, lane)
     steps = np.maximum((begun + own).max(axis=0), (begun + work + drained)[1:].max(axis=0) + tail[0])
-    trips = np.flip(np.cumsum(np.flip(trip, 0), axis=0), 0)
-    trips[:-1] += 2 * vpp * np.flip(np.cumsum(np.flip(hops, 0), axis=0), 0)
-    for stage in range(pp if vpp == 1 else 1):
-        whole = filled[stage] + drained[stage] + trips[stage] + tail[0]
-        for count, forwards, backwards, weights in stages.round_trips(stage, pp):
+    once = trip.sum(axis=0) + 2 * (vpp * hops.sum() + (vpp - 1) * stages.wrap)  # a microbatch there and back
+    for stage in range(pp):
+        before = filled[stage] + drained[stage]
+        longest = once - before
+        forward, _, backward = stages.rates[classes[stage]]
+        for count, forwards, backwards, weights, *more in stages.round_trips(stage, pp):
             rest = forwards * ahead[stage] + backwards * back[stage] + weights * weight[stage]
-            steps = np.maximum(steps, whole + count * trips[stage] + rest)
+            rest += (more[0] * forward + more[1] * backward) * (layers[:, stage] // vpp)
+            steps = np.maximum(steps, once + count * longest + rest + tail[0])
     return np.asarray(steps, dtype=np.float64)
 
 

@@ -19,13 +19,15 @@ class RoundTrips(NamedTuple):
     """Steps that follow one another on a rank, from its first forward to its last forward, both of its first virtual stage.
 
     First `trips` round trips of a microbatch: forward of this stage, the stages behind and back, and the backward of this
-    stage. Then at least `forwards`, `backwards` and `weights` (W) of this rank, each for all its virtual stages. Of a backward
-    that is split, `backwards` are its gradients of inputs (B)."""
+    stage. Then `forwards`, `backwards` and `weights` (W) of this rank, each for all its virtual stages, and `more_forwards` and
+    `more_backwards`, each for one of them. Of a backward that is split, `backwards` are its gradients of inputs (B)."""
 
     trips: int
     forwards: int
     backwards: int
     weights: int
+    more_forwards: int = 0
+    more_backwards: int = 0
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -46,8 +48,8 @@ def round_trips(name: str, rank: int, ranks: int, microbatches: int, chunks: int
         return few
     least, most = few[:-1], few[-1]
     split = cut if schedules.get(name).SPLITS_BACKWARD else 0
-    more = (RoundTrips(one.trips, one.forwards + cut, one.backwards + cut, one.weights + split) for one in least)
-    return *more, most._replace(trips=most.trips + cut // window)
+    longer = (RoundTrips(one.trips, one[1] + cut, one[2] + cut, one.weights + split, *one[4:]) for one in least)
+    return *longer, most._replace(trips=most.trips + cut // window)
 
 
 def of_program(program: Program, rank: int, ranks: int, chunks: int) -> tuple[RoundTrips, ...]:
@@ -60,7 +62,9 @@ def of_program(program: Program, rank: int, ranks: int, chunks: int) -> tuple[Ro
         counts = {(kind, chunk): 0 for kind in "FBW" for chunk in range(chunks)}
         for action in between:
             counts[action.kind, (action.stage - rank) // ranks] += 1
-        found.append(RoundTrips(trips, *(min(counts[kind, chunk] for chunk in range(chunks)) for kind in "FBW")))
+        by_kind = [[counts[kind, chunk] for chunk in range(chunks)] for kind in "FBW"]
+        more = (sum(of_chunks) - chunks * min(of_chunks) for of_chunks in by_kind[:2])
+        found.append(RoundTrips(trips, *map(min, by_kind), *more))
     return tuple(found)
 
 
