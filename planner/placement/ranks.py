@@ -12,6 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.placement import leaves
 from planner.request import Request
 from planner.space.shapes import Shape, slot, spread
@@ -92,6 +95,12 @@ def _stages(layers: tuple[int, ...], config: ParallelConfig) -> tuple[Stage, ...
 def virtual(layers: tuple[int, ...], vpp: int) -> tuple[int, ...]:
     """Layers of every virtual stage in pipeline order, where stage i holds layers[i] in all."""
     return tuple(count * (chunk + 1) // vpp - count * chunk // vpp for chunk in range(vpp) for count in layers)
+
+
+def virtual_stages(layers: NDArray[np.int64], vpp: int) -> NDArray[np.int64]:
+    """`virtual` of many pipelines: shape (pipelines, stages) becomes (pipelines, vpp x stages)."""
+    ends = layers[:, None, :] * np.arange(vpp + 1)[:, None] // vpp
+    return np.diff(ends, axis=1).reshape(len(layers), -1)
 
 
 def _with_collectives(plan: Plan) -> Plan:

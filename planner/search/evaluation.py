@@ -15,7 +15,7 @@ import numpy as np
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
-from planner.placement.ranks import virtual
+from planner.placement.ranks import virtual_stages
 from planner.space.shapes import Shape
 from sim.analytic.candidates import STAGE, UNTIED, Floats
 from sim.analytic.evaluator import Ints, Table
@@ -49,13 +49,12 @@ class PipelineEvaluation:
 
     def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:
         """Seconds of a step of pipelines with equally many stages, evaluated as one batch."""
-        classes = [tuple(i for i, _ in pipeline) for pipeline in pipelines]
-        distinct = {one: number for number, one in enumerate(dict.fromkeys(classes))}
-        which = np.array([distinct[one] for one in classes])
+        every: Ints = np.array(pipelines)
+        unlike, which = np.unique(every[:, :, 0], axis=0, return_inverse=True)
+        which, distinct = which.reshape(-1), [tuple(row) for row in unlike.tolist()]
         alone = len(pipelines[0]) == 1
         table_rows: Ints = np.array([one if alone else self._table_rows(one) for one in distinct])[which]
-        stages = np.array([virtual(tuple(layers for _, layers in pipeline), self.shape.vpp) for pipeline in pipelines])
-        candidates = self._table(alone).candidates(table_rows, stages)
+        candidates = self._table(alone).candidates(table_rows, virtual_stages(every[:, :, 1], self.shape.vpp))
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.placement.ranks import assemble, build
+from planner.placement.ranks import assemble, build, virtual, virtual_stages
 from planner.space.shapes import Shape, slot, spread, uneven
 from sim.analytic import plan_costs
 from sim.errors import NotDefined
@@ -157,3 +158,8 @@ def test_devices_may_be_given_one_by_one(question):
     assert plan.placement == devices
     assert plan.made_by.strategy == "by hand"
     assert {(g.kind, g.nic) for g in plan.groups} == {("dp", "intra_node"), ("pp", "ethernet")}
+
+
+@given(st.integers(1, 6), st.lists(st.lists(st.integers(6, 30), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_virtual_stages_of_many_pipelines_are_those_of_each(vpp, layers):
+    assert virtual_stages(np.array(layers), vpp).tolist() == [list(virtual(tuple(row), vpp)) for row in layers]
