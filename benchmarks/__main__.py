@@ -17,6 +17,7 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 - `orders`: share of pairs of layouts that the simulator orders as measured; some seconds.
 - `shortlist`: regret after measuring the layouts that `plan --shortlist` proposes; four minutes. Options in
   `benchmarks.shortlist`.
+- `pins [FLEETS [PINS]]`: whether random pins give faster plans than the search without them; some minutes.
 - `checkouts OLD NEW`: plans and timelines of two checkouts compared. Options in `benchmarks.checkouts`.
 """
 
@@ -32,6 +33,7 @@ from benchmarks import (
     evaluator,
     lab,
     orders,
+    pins,
     planning,
     ranges,
     residuals,
@@ -105,7 +107,7 @@ PARTS = UNASKED | {
     "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
     "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show,
 }  # fmt: skip
-WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show, "shortlist": shortlist.show}
+WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show, "shortlist": shortlist.show, "pins": pins.show}
 
 
 def main(names: list[str]) -> None:
