@@ -15,6 +15,10 @@ from planner.search.candidates import Candidate
 from planner.space.shapes import Shape
 from sim.units import Seconds
 
+LIKELY = 0.02
+"""Fraction by which an expected step may be above the best one and still be simulated (a guess): candidates of one kind have
+unlike contention. A larger one simulates more."""
+
 Kind: TypeAlias = tuple[object, ...]
 """Degrees, ZeRO stage, whether parameter gathers overlap with the forwards, and number of stages."""
 Key: TypeAlias = tuple[Shape, tuple[tuple[str, int], ...]]
@@ -39,10 +43,14 @@ class Pool:
         return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.link_seconds
 
     def take(self, cutoff: Seconds) -> Candidate | None:
-        """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network."""
+        """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network.
+
+        None where the least estimate is above `cutoff` by more than `LIKELY`."""
         self.candidates = {key: candidate for key, candidate in self.candidates.items() if candidate.seconds < cutoff}
         least = min(self.candidates, key=lambda key: self.expected(self.candidates[key]), default=None)
-        return self.candidates.pop(least) if least is not None else None
+        if least is None or self.expected(self.candidates[least]) > cutoff * (1 + LIKELY):
+            return None
+        return self.candidates.pop(least)
 
     def learn(self, candidate: Candidate, seconds: Seconds) -> None:
         """Record the seconds of a candidate's simulated step."""
