@@ -21,8 +21,12 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
         return list(permutations(classes))
     shape = classes[0].shape
 
+    borders = {
+        (a.cluster.name, b.cluster.name): context.messages.least(a.cluster, b.cluster, shape) for a, b in permutations(classes, 2)
+    }
+
     def price(order: tuple[NodeClass, ...]) -> float:
-        return sum(context.messages.least(a.cluster, b.cluster, shape) for a, b in pairwise(order))
+        return sum(borders[a.cluster.name, b.cluster.name] for a, b in pairwise(order))
 
     best = min(permutations(classes), key=price) if len(classes) <= EXACT_PATH else _greedy_order(classes, price)
     return [best, best[::-1]]
