@@ -12,6 +12,7 @@ from planner import api, strategies
 from planner.api import Row
 from planner.costs.context import PlanningContext
 from planner.diagnosis.reasons import verdicts
+from planner.progress import Progress
 from planner.request import Request, Wishes
 from sim.engine import symmetry
 from sim.engine.engine import simulate as simulate_step
@@ -128,23 +129,40 @@ def plan(
     progress: Callable[[str], None] = lambda text: None,
     explain: bool = False,
     objective: str = "step-time",
+    watch: Callable[[Progress], None] = lambda state: None,
 ) -> Planned:
     """Plan a topology, and plan it with the published strategies `BASELINES` for comparison.
 
     `objective` is step-time, cost (USD per token; every device needs a price) or energy (joules per token; every device needs
-    watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit.
+    watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit. `progress`
+    receives status lines, and `watch` the states of a search of strategy certified for the step time.
 
-    Raises Infeasible, OptionError, TopologyError.
+    Ctrl-C ends the search with the best plan so far. Raises Infeasible, OptionError, TopologyError; KeyboardInterrupt if Ctrl-C
+    was pressed before a plan was found.
     """
     started = time.perf_counter()
     request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
-    context = PlanningContext(request, progress)
-    found, beside = api.plan_for(objective, request, strategy, context)
-    rows = beside + tuple(api.row(request, name, context) for name in BASELINES if name != strategy)
+    context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
+    found, others = api.plan_for(objective, request, strategy, context)
+    rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
     timeline = context.timelines.of(found)
     seconds = time.perf_counter() - started
     reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain else ()
     return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, reasons)
+
+
+def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
+    """The result of a strategy that a plan is compared with; it is not planned once the search is interrupted or out of time."""
+    if not context.answers(name):
+        if context.interrupted:
+            return Row(name, None, "not planned: interrupted")
+        if context.limit.is_up():
+            return Row(name, None, "not planned: the time limit ended the search")
+    try:
+        return api.row(request, name, context)
+    except KeyboardInterrupt:
+        context.interrupted = True
+        return Row(name, None, "not planned: interrupted")
 
 
 def compare(

@@ -11,19 +11,22 @@ from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
 from planner.placement.simulation import FastestTimeline
+from planner.progress import Progress
 from planner.request import Request
 from planner.space.shapes import Shape
-from planner.time_limit import TimeLimit
+from planner.time_limit import SOON, TimeLimit
 from sim.analytic.evaluator import StageRows
 from sim.errors import HolmesError, Infeasible
 from sim.plan.plan import Plan
 
 
 class PlanningContext:
-    """Costs, plans of strategies and progress of one request, shared by its strategies. `progress` receives status lines.
+    """Costs, plans of strategies and progress of one request, shared by its strategies.
 
-    `start` is a plan of the request's topology and workload that meets its pins. The certified search begins with it, so that
-    its result is not slower. A `punctual` search does nothing after the time limit that only improves the plan or its bound."""
+    `progress` receives status lines, `watch` the states of the certified search. `start` is a plan of the request's topology
+    and workload that meets its pins. The certified search begins with it, so that its result is not slower. A `punctual` search
+    does nothing after the time limit that only improves the plan or its bound. `beside`: quick strategies whose plans are
+    wanted as well; the certified search asks them early, so that they too are planned within the time limit."""
 
     def __init__(
         self,
@@ -31,8 +34,11 @@ class PlanningContext:
         progress: Callable[[str], None] = lambda text: None,
         start: Plan | None = None,
         punctual: bool = False,
+        watch: Callable[[Progress], None] = lambda state: None,
+        beside: tuple[str, ...] = (),
     ):
         self.request, self.progress, self.start, self.punctual = request, progress, start, punctual
+        self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time
@@ -49,6 +55,19 @@ class PlanningContext:
         self.passes: dict[tuple[str, Shape, str], tuple[tuple[float, float], tuple[float, float]]] = {}
         self.bytes: dict[tuple[Shape, int, str], tuple[tuple[float, float], ...]] = {}
         self.deferred: dict[tuple[Shape, int, str], tuple[float, ...]] = {}
+
+    def report(self, state: Progress) -> None:
+        """Report the state of the search as a status line and to `watch`."""
+        self.progress(str(state))
+        self.watch(state)
+
+    def answers(self, strategy: str) -> bool:
+        """Whether the plan of a strategy, or the reason why there is none, is known."""
+        return strategy in self._answers
+
+    def quick_limit(self) -> TimeLimit:
+        """The time limit of a quick strategy: the seconds that are left; `SOON` at least, unless it is planned beside another."""
+        return self.limit.at_least(0.0 if self.beside else SOON)
 
     def answer(self, strategy: str, compute: Callable[[], Plan]) -> Plan:
         """The plan of a strategy, cached. `compute` computes it; an Infeasible that it raises is cached, too, and raised

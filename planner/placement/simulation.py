@@ -19,6 +19,11 @@ from sim.results.report import predict
 from sim.units import Seconds
 
 
+RANKS = 200_000
+"""Number of ranks of all plans that `fastest` builds, after the first plan that fits (a guess). More take longer: building and
+evaluating 100,000 ranks takes seconds."""
+
+
 def fits(plan: Plan) -> bool:
     """Whether the peak memory of every rank fits its device, beside the head-room."""
     free = 1.0 - plan.topology.memory_headroom
@@ -66,13 +71,14 @@ def step(plan: Plan) -> float:
 def fastest(candidates: Iterable[Callable[[], Plan | None]], ranked: int, simulated: int, limit: TimeLimit) -> Plan | None:
     """The fastest of candidate plans that are roughly sorted, the best first; None where none fits.
 
-    A builder may return None. The first `ranked` candidates that can be built and fit the memory are sorted by their closed
-    form; the engine simulates the first `simulated` of these, until the closed form of the next is not below the best simulated
+    A builder may return None. The first `ranked` candidates that can be built and fit the memory, of `RANKS` ranks in all, are
+    sorted by their closed form; the engine simulates the first `simulated` of these, until the closed form of the next is not below the best simulated
     step. After the time limit, at most one candidate is built and one is simulated."""
-    found: list[tuple[float, Plan]] = []
+    found, ranks = list[tuple[float, Plan]](), 0
     for pair in islice(_built(candidates), ranked):
         found.append(pair)
-        if limit.is_up():
+        ranks += pair[1].config.world_size
+        if ranks >= RANKS or limit.is_up():
             break
     best: Plan | None = None
     for seconds, plan in sorted(found, key=lambda pair: pair[0])[:simulated]:

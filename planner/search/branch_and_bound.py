@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 
 from planner.bounds.deadline_test import Orders, deadline_bound, deadline_tests
 from planner.bounds.relaxation import quick_bound
@@ -47,6 +48,7 @@ class Proof:
         self._exhaust = Exhaust(incumbent, improvement, self.settled)
         self._heap: list[tuple[float, int, Shape, Family | OpenVariant]] = []
         self._numbers = itertools.count()
+        self._least_settled, self._counted = math.inf, 0
 
     def run(self, bases: list[Shape]) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open."""
@@ -56,13 +58,24 @@ class Proof:
         while self._heap and self._heap[0][0] < incumbent.target:
             if incumbent.unproved >= budgets.unproved_variants or incumbent.limit.is_up():
                 break
+            self._raise_bound()
             bound, _, shape, node = heapq.heappop(self._heap)
             if isinstance(node, OpenVariant):
                 self._evaluate(bound, shape, node)
             else:
                 self._branch(bound, shape, node)
+            incumbent.report(f"{len(self.settled)} layouts settled")
+        self._raise_bound()
         incumbent.simulate_pool(budgets.last_tries)
         return [bound for bound, *_ in self._heap]
+
+    def _raise_bound(self) -> None:
+        """Give the incumbent the bound that is proved: the least of all open and settled ones.
+
+        It holds while the first open node is replaced by its children, whose bounds are not below the node's."""
+        self._least_settled = min([self._least_settled, *self.settled[self._counted :]])
+        self._counted = len(self.settled)
+        self.incumbent.lower_bound = min(self._least_settled, self._heap[0][0] if self._heap else math.inf)
 
     def _push(self, bound: float, shape: Shape, node: Family | OpenVariant) -> None:
         """Add an open node; of equal bounds the oldest is opened first."""
@@ -102,4 +115,3 @@ class Proof:
             self.settled.append(closer)
         else:
             self._push(closer, shape, variant)
-        self.incumbent.report(f"{len(self.settled)} layouts settled")

@@ -89,5 +89,7 @@ class Budgets:
     late_s: float = 30.0
     """Seconds after the time limit up to which other strategies are still asked for a plan."""
     mixed_bound_s: float = 3.0
-    """Seconds granted to the bound of plans with mixed stages even after the time limit; if they do not suffice, the bound by
+    """Seconds of the time limit that are left for the bound of plans with mixed stages; if they do not suffice, the bound by
     total work replaces it."""
+    mixed_share: float = 0.1
+    """Largest fraction of the time limit that is left for it."""

@@ -12,6 +12,7 @@ from planner.search.mixed import is_mixed, mixed_placements
 from planner.search.searched_space import axes, outside
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
+from sim.units import Seconds
 
 
 def certificate(
@@ -44,7 +45,12 @@ def mixed_lower_bound(incumbent: Incumbent) -> float | None:
     request, context = incumbent.request, incumbent.context
     if incumbent.best is None or len(list(request.clusters())) < 2:
         return None
-    limit = incumbent.limit.at_least(0.0 if context.punctual else incumbent.budgets.mixed_bound_s)
-    bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, limit)
-    incumbent.limit.reached |= limit.reached
+    bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, incumbent.limit)
     return work_bound(context) if bound is None else bound
+
+
+def mixed_seconds(incumbent: Incumbent) -> Seconds:
+    """Seconds of the time limit that the proof leaves for `mixed_lower_bound`; none where the search is `punctual`."""
+    if incumbent.context.punctual or len(list(incumbent.request.clusters())) < 2:
+        return 0.0
+    return min(incumbent.budgets.mixed_bound_s, incumbent.budgets.mixed_share * incumbent.request.time_limit)

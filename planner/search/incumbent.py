@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from planner.costs.context import PlanningContext
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, step
+from planner.progress import Progress
 from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate
+from planner.search.mixed import is_mixed
 from planner.search.pool import Pool
 from planner.space.shapes import Shape, uneven
 from planner.time_limit import TimeLimit
@@ -28,7 +30,9 @@ class Incumbent:
     """The best plan and the means to replace it. `limit` is the time limit of the search.
 
     `seen` holds the pipelines already offered; `unproved` counts variants as `Budgets.unproved_variants` says; `longest` is the
-    largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0."""
+    largest number of seconds that the plans of one pipeline took to build and simulate, if above `long_s`, else 0. `draft` is a
+    plan that was found before the first plan; it is kept once that is known, and until then has no part in the search.
+    `lower_bound` is proved for all pipelines of whole stages, `work_bound` for all plans."""
 
     request: Request
     context: PlanningContext
@@ -39,6 +43,10 @@ class Incumbent:
     seen: set[tuple[Shape, tuple[tuple[str, int], ...]]] = field(default_factory=set)
     unproved: int = 0
     longest: float = 0.0
+    draft: Plan | None = None
+    lower_bound: float = 0.0
+    work_bound: float = 0.0
+    is_best_mixed: bool = False
 
     @property
     def cutoff(self) -> float:
@@ -53,20 +61,35 @@ class Incumbent:
     @property
     def is_over(self) -> bool:
         """Whether the time is up and there is a plan to return."""
-        return self.best is not None and self.limit.is_up()
+        return self.plan is not None and self.limit.is_up()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The best plan, or the draft where there is none yet."""
+        return self.best if self.best is not None else self.draft
 
     def report(self, activity: str) -> None:
-        """Report the activity and the best step as progress."""
-        best = f"best step {step(self.best):.4g} s" if self.best is not None else "no plan yet"
-        self.context.progress(f"{activity}, {best}")
+        """Report the activity, the best step so far and the bound that is proved for it."""
+        plan = self.plan
+        bound = self.work_bound if self.is_best_mixed else max(self.lower_bound, self.work_bound)
+        self.context.report(Progress(activity, None if plan is None else step(plan), bound))
 
     def keep(self, simulated: Plan) -> bool:
         """Keep a simulated plan if it is the fastest so far; return whether it is."""
         self.context.simulated.append(simulated)
         better = step(simulated) < self.cutoff
         if better:
-            self.best, self.unproved = simulated, 0
+            self.best, self.unproved, self.is_best_mixed = simulated, 0, is_mixed(simulated)
         return better
+
+    def sketch(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> None:
+        """Simulate a plan of a pipeline as the draft, where it can be built and fits memory."""
+        before = self.limit.seconds_left
+        with suppress(NoRoute, NotDefined):
+            plan = build(self.request, shape, stages, "certified")
+            if fits(plan):
+                self.draft = self.context.timelines.simulate(plan)
+        self._reserve(before - self.limit.seconds_left)
 
     def begin(self, start: Plan) -> None:
         """Simulate a given plan and keep it, if it fits memory."""

@@ -1,8 +1,8 @@
 """certified: the fastest simulated plan over all shapes and schedules, with a certificate of how far it can be from the best.
 
-It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Then it proves a
-lower bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`). Last come a bound on plans with
-mixed stages, and the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space
+It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Quick strategies
+that are wanted beside it plan next. Then it proves a lower bound by branch and bound, which also finds plans
+(`planner.search.branch_and_bound`). Last come a bound on plans with mixed stages, and the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space
 that the certificate holds for."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from contextlib import suppress
 
-from planner.bounds.relaxation import relaxed_bound
 from planner.bounds.total_work import work_bound
 from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
@@ -18,7 +17,7 @@ from planner.placement.simulation import simulate_plan
 from planner.request import Request
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
-from planner.search.certificate import certificate, mixed_lower_bound
+from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds
 from planner.search.first_plan import find_first_plan
 from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
@@ -40,33 +39,57 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bases = list(searched(request))
     open_bounds, mixed = [0.0], None
     try:
+        incumbent.work_bound = work_bound(context)
         if context.start is not None:
             incumbent.begin(context.start)
         find_first_plan(incumbent, bases)
         if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
+            _plan_beside(incumbent)
+            reserved = mixed_seconds(incumbent)
+            context.limit.reserve(reserved)
             open_bounds = proof.run(bases)
+            context.limit.reserve(-reserved)
             if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
                 _compare_with_baselines(incumbent)
+            incumbent.report("bounding plans with mixed stages")
             mixed = mixed_lower_bound(incumbent)
-    except KeyboardInterrupt:  # return the best plan so far, with its gap
-        if incumbent.best is None:
+    except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
+        if incumbent.plan is None:
             raise
         context.interrupted = True
-        open_bounds = [relaxed_bound(request, context)]
-    best = incumbent.best if incumbent.best is not None else _any_plan(request)
+        open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
+    best = incumbent.plan if incumbent.plan is not None else _any_plan(request)
     if is_mixed(best) and mixed is None:
-        mixed = work_bound(context)
+        mixed = incumbent.work_bound
     bounds = [*proof.settled, *open_bounds]
     certified = certificate(incumbent, best, bounds, mixed, improvement.solvers)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 
 
+def _plan_beside(incumbent: Incumbent) -> None:
+    """Plan with the strategies that are wanted as well, as long as there is time."""
+    for name in incumbent.context.beside:
+        if not incumbent.limit.is_up():
+            incumbent.report(f"planning with strategy {name}")
+            _planned_by(incumbent, name)
+
+
 def _compare_with_baselines(incumbent: Incumbent) -> None:
-    """Compare with the plans of two quick strategies after the time limit, so that the result is not slower than theirs."""
+    """Compare with the plans of two quick strategies once the time limit has ended the search, so that the result is not slower
+    than theirs: with those that were planned beside it, if any were wanted, else with those that they now make."""
     for name in ("holmes", "megatron"):
-        with suppress(Infeasible):
-            compute = functools.partial(get(name).plan, incumbent.request, incumbent.context)
-            incumbent.keep(incumbent.context.answer(name, compute))
+        if not incumbent.context.beside or incumbent.context.answers(name):
+            plan = _planned_by(incumbent, name)
+            if plan is not None:
+                incumbent.keep(plan)
+
+
+def _planned_by(incumbent: Incumbent, name: str) -> Plan | None:
+    """The plan of a strategy for the same request; None where it has none."""
+    with suppress(Infeasible):
+        compute = functools.partial(get(name).plan, incumbent.request, incumbent.context)
+        return incumbent.context.answer(name, compute)
+    return None
 
 
 def _any_plan(request: Request) -> Plan:

@@ -19,7 +19,6 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.shapes import Shape, shapes
-from planner.time_limit import SOON
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 
@@ -33,7 +32,7 @@ SIMULATED = 3
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest layout that the rule gives. Raises Infeasible where none fits."""
     ranked: list[tuple[float, Shape, tuple[tuple[str, int], ...]]] = []
-    limit = context.limit.at_least(SOON)
+    limit = context.quick_limit()
     for shape in shapes(request):
         if ranked and limit.is_up():
             break

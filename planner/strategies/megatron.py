@@ -17,7 +17,6 @@ from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.device_slots import cut
 from planner.space.shapes import Shape, searched, slot, slots
-from planner.time_limit import SOON
 from sim.errors import Infeasible
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
@@ -29,7 +28,7 @@ SIMULATED = 2
 
 def plan(request: Request, context: PlanningContext) -> Plan:
     """The fastest even layout of this rank order. Raises Infeasible where none fits."""
-    limit, costs = context.limit.at_least(SOON), MixedStageCosts(context)
+    limit, costs = context.quick_limit(), MixedStageCosts(context)
     ranked = sorted(_ranked(request, context), key=lambda item: item[0])
     builders = (functools.partial(_build, request, costs, shape, pp) for _, shape, pp in ranked)
     best = fastest(builders, RANKED, SIMULATED, limit)
