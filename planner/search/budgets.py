@@ -20,6 +20,8 @@ class Budgets:
     first_shapes: int = 24
     """Shapes from which the first plan is taken, the best by a quick estimate; each under every schedule, with vpp up to
     `first_vpp` and the first ZeRO stage, and under all of them where none of these fits."""
+    draft_shapes: int = 6
+    """Shapes, the best by the quick estimate, of which one pipeline is simulated as a draft before all others."""
     first_vpp: int = 4
     """Largest vpp (virtual stages per pipeline rank) of the first plan; plans with a larger one take longer to simulate."""
     first_variants: int = 32
@@ -82,8 +84,9 @@ class Budgets:
     # the time limit
     long_s: float = 1.0
     """Seconds of building and simulating one plan from which time is reserved for the plans that follow the search."""
-    plans_after: int = 3
-    """Plans built or simulated after the search, for which time is reserved: two other strategies' and the reported one."""
+    plans_after: int = 1
+    """Number of times that building and simulating the slowest plan took for which time is reserved after the search, for the
+    certificate and the output."""
     late_tries: int = 4
     """Simulations in a row without a faster plan once the time limit has passed; none where one takes `long_s`."""
     late_s: float = 30.0

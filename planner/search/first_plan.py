@@ -2,7 +2,7 @@
 
 Shapes are ranked by a quick estimate; pipelines of the best are estimated, evaluated, improved by local search, and simulated.
 Each step is slower per pipeline than the one before, and is applied to fewer pipelines. Only usual microbatch sizes are tried.
-Plans with mixed stages (`planner.search.mixed`) are simulated last. Before all that, one pipeline of the best shape by the quick
+Plans with mixed stages (`planner.search.mixed`) are simulated last. Before all that, one pipeline of the best shapes by the quick
 estimate is simulated as a draft, so that some plan is known at once.
 """
 
@@ -27,7 +27,7 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
     usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
     base_of = {split_backward(base): base for base in usual or bases}
     promising = _ranked(incumbent, base_of, budgets.first_shapes, tails=False)
-    _sketch(incumbent, [base_of[shape] for shape in promising])
+    _sketch(incumbent, [base_of[shape] for shape in promising[: budgets.draft_shapes]])
     every = [(variant, base_of[shape]) for shape in promising for variant in variants(request, base_of[shape])]
     quick = (
         variant
@@ -43,14 +43,13 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
 
 
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
-    """Simulate the best estimated pipeline of the first shape that has one."""
-    for shape in shapes if incumbent.best is None else ():
-        found = estimates(incumbent.context, shape, node_classes(incumbent.context, shape))
-        if found:
-            incumbent.sketch(shape, found[0].evaluated().stages)
-        if incumbent.draft is not None:
-            incumbent.report("simulated a draft")
-            return
+    """Simulate the best estimated pipeline of shapes."""
+    context = incumbent.context
+    estimated = [estimate for shape in shapes for estimate in estimates(context, shape, node_classes(context, shape))[:1]]
+    if estimated and incumbent.best is None:
+        best = min(estimated, key=lambda estimate: estimate.seconds)
+        incumbent.sketch(best.shape, best.evaluated().stages)
+        incumbent.report("simulated a draft")
 
 
 def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
