@@ -147,12 +147,15 @@ def plan(
     rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
     timeline = context.timelines.of(found)
     seconds = time.perf_counter() - started
-    reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain else ()
+    try:
+        reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
+    except KeyboardInterrupt:
+        context.interrupted, reasons = True, ()
     return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, reasons)
 
 
 def _baseline(request: Request, name: str, context: PlanningContext) -> Row:
-    """The result of a strategy that a plan is compared with; it is not planned once the search is interrupted or out of time."""
+    """The result of a strategy that a plan is compared with; not planned once the search is interrupted or out of time."""
     if not context.answers(name):
         if context.interrupted:
             return Row(name, None, "not planned: interrupted")

@@ -18,6 +18,7 @@ from planner.placement import simulation
 from planner.replan import moves, staying
 from planner.replan.moves import Moves
 from planner.request import Request, Wishes
+from planner.strategies import certified
 from sim.errors import Infeasible
 from sim.formats import lost_nodes, planfile
 from sim.formats.lost_nodes import Place, Surviving, place_text
@@ -126,7 +127,7 @@ def replan(
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
     request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit)
-    context = PlanningContext(request, progress)
+    context = PlanningContext(request, progress, beside=certified.QUICK)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
     found, _ = api.plan_for(objective, request, strategy, context)

@@ -12,6 +12,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import in_words
 from planner.request import Request
 from planner.search.fitting import fitting
+from planner.strategies import certified
 from sim.errors import Infeasible, OptionError
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -93,8 +94,9 @@ def compare(request: Request, names: tuple[str, ...], progress: Callable[[str], 
     rows: list[Row] = []
     for index, name in enumerate(names, 1):
         report = functools.partial(_report, progress, f"{name} ({index} of {len(names)})", name)
+        context = PlanningContext(request, report, beside=certified.QUICK if name == DEFAULT else ())
         try:
-            rows.append(row(request, name, PlanningContext(request, report)))
+            rows.append(row(request, name, context))
         except KeyboardInterrupt:
             break
         if rows[-1].interrupted:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +23,48 @@ MIN_WIDTH = 140
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """A status line on stderr, shown only if stderr is a terminal; yields the function that updates its text."""
+def progress(what: str, seconds: float | None = None) -> Iterator[Callable[[str], None]]:
+    """A status line on stderr, shown only if stderr is a terminal; yields the function that updates its text.
+
+    `seconds`: how long the work may take from now on; the line then says how much of it is left."""
     from holmes_sim import printing
 
     screen = printing.console(stderr=True)
     if not screen.is_terminal:
         yield lambda text: None
         return
-    with screen.status(f"{what} ...") as status:
-        yield lambda text: status.update(f"{what}: {text}")
+    line = _Line(f"{what} ...", None if seconds is None else time.monotonic() + seconds)
+    with screen.status(line):
+        yield functools.partial(line.show, what)
+
+
+class _Line:
+    """The text of a status line, with the seconds left until `end`, which rich renders anew several times a second."""
+
+    def __init__(self, text: str, end: float | None):
+        self._text, self._end = text, end
+
+    def show(self, what: str, text: str) -> None:
+        """Change the text."""
+        self._text = f"{what}: {text}"
+
+    def __rich__(self) -> str:
+        from rich.markup import escape
+
+        if self._end is None:
+            return escape(self._text)
+        left = self._end - time.monotonic()
+        return escape(f"{self._text}, " + (f"{left:.0f} s left" if left > 0 else "time is up"))
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C has no effect in this block, in which finished results are written and printed."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -73,6 +108,12 @@ def show(content: RenderableType) -> None:
 def show_json(value: Any) -> None:
     """Print one JSON document on stdout."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def show_json_line(value: Any) -> None:
+    """Print a JSON document on one line of stdout, at once."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def note(text: str) -> None:

@@ -66,7 +66,7 @@ class PlanningContext:
         return strategy in self._answers
 
     def quick_limit(self) -> TimeLimit:
-        """The time limit of a quick strategy: the seconds that are left; `SOON` at least, unless it is planned beside another."""
+        """The time limit of a quick strategy: the seconds left, and at least `SOON` unless it is planned beside another."""
         return self.limit.at_least(0.0 if self.beside else SOON)
 
     def answer(self, strategy: str, compute: Callable[[], Plan]) -> Plan:

@@ -21,9 +21,8 @@ def orders(context: PlanningContext, classes: list[NodeClass]) -> list[tuple[Nod
         return list(permutations(classes))
     shape = classes[0].shape
 
-    borders = {
-        (a.cluster.name, b.cluster.name): context.messages.least(a.cluster, b.cluster, shape) for a, b in permutations(classes, 2)
-    }
+    pairs = [(a.cluster, b.cluster) for a, b in permutations(classes, 2)]
+    borders = {(a.name, b.name): context.messages.least(a, b, shape) for a, b in pairs}
 
     def price(order: tuple[NodeClass, ...]) -> float:
         return sum(borders[a.cluster.name, b.cluster.name] for a, b in pairwise(order))

@@ -18,7 +18,6 @@ from sim.plan.plan import Plan
 from sim.results.report import predict
 from sim.units import Seconds
 
-
 RANKS = 200_000
 """Number of ranks of all plans that `fastest` builds, after the first plan that fits (a guess). More take longer: building and
 evaluating 100,000 ranks takes seconds."""
@@ -72,8 +71,8 @@ def fastest(candidates: Iterable[Callable[[], Plan | None]], ranked: int, simula
     """The fastest of candidate plans that are roughly sorted, the best first; None where none fits.
 
     A builder may return None. The first `ranked` candidates that can be built and fit the memory, of `RANKS` ranks in all, are
-    sorted by their closed form; the engine simulates the first `simulated` of these, until the closed form of the next is not below the best simulated
-    step. After the time limit, at most one candidate is built and one is simulated."""
+    sorted by their closed form; the engine simulates the first `simulated` of these, until the closed form of the next is not
+    below the best simulated step. After the time limit, at most one candidate is built and one is simulated."""
     found, ranks = list[tuple[float, Plan]](), 0
     for pair in islice(_built(candidates), ranked):
         found.append(pair)

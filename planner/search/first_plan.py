@@ -2,8 +2,8 @@
 
 Shapes are ranked by a quick estimate; pipelines of the best are estimated, evaluated, improved by local search, and simulated.
 Each step is slower per pipeline than the one before, and is applied to fewer pipelines. Only usual microbatch sizes are tried.
-Plans with mixed stages (`planner.search.mixed`) are simulated last. Before all that, one pipeline of the best shapes by the quick
-estimate is simulated as a draft, so that some plan is known at once.
+Plans with mixed stages (`planner.search.mixed`) are simulated last. Before all that, one pipeline of the best shapes by the
+quick estimate is simulated as a draft, so that some plan is known at once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Quick strategies
 that are wanted beside it plan next. Then it proves a lower bound by branch and bound, which also finds plans
-(`planner.search.branch_and_bound`). Last come a bound on plans with mixed stages, and the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space
-that the certificate holds for."""
+(`planner.search.branch_and_bound`). Last come a bound on plans with mixed stages, and the certificate. `planner.search`
+explains the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ from planner.space.shapes import searched
 from planner.strategies import get
 from sim.errors import Infeasible
 from sim.plan.plan import MadeBy, Plan
+
+QUICK = ("holmes", "megatron")
+"""Strategies that plan quickly; a search that the time limit ends is not slower than their plans."""
 
 
 def plan(request: Request, context: PlanningContext, budgets: Budgets | None = None) -> Plan:
@@ -77,7 +80,7 @@ def _plan_beside(incumbent: Incumbent) -> None:
 def _compare_with_baselines(incumbent: Incumbent) -> None:
     """Compare with the plans of two quick strategies once the time limit has ended the search, so that the result is not slower
     than theirs: with those that were planned beside it, if any were wanted, else with those that they now make."""
-    for name in ("holmes", "megatron"):
+    for name in QUICK:
         if not incumbent.context.beside or incumbent.context.answers(name):
             plan = _planned_by(incumbent, name)
             if plan is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 NAME = "plan"
 ORDER = 10
 EXAMPLE = "holmes-sim plan holmes-hybrid-4 -o plan.json"
+INTERRUPTED = "Interrupted: this is the best plan found so far."
 
 
 @pinned
@@ -98,14 +101,24 @@ def command(
     ] = None,
     runs: Runs = None,
     as_json: Json = False,
+    as_json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines", help="Print JSON on stdout: a line for each improvement while searching, last a line with the plan."
+        ),
+    ] = False,
 ) -> None:
     """Find the best layout and placement for a topology, with a bound on how far the plan can be from the best one."""
+    begun = time.monotonic()
     from holmes_sim import commands
+    from holmes_sim.improvements import Improvements
     from holmes_sim.intervals import plan_facts
     from planner.request import Request
     from sim.errors import HolmesError
     from sim.formats import planfile
 
+    if as_json_lines and (as_json or explain or pareto or shortlisted is not None):
+        raise HolmesError("--json-lines prints the search for one plan; leave out --json, --explain, --pareto and --shortlist")
     if explain and as_json:
         raise HolmesError("--explain prints text only; leave out --json, or use `holmes-sim simulate PLAN --explain --json`")
     where = edited(commands.load(topo, profile), [*(edits or []), *([f"stack={stack}"] if stack else [])])
@@ -139,21 +152,33 @@ def command(
     if chart is not None:
         raise HolmesError("--chart needs --pareto; `holmes-sim simulate PLAN --chart FILE` draws a plan")
     out.can_be_written(output)
-    with out.progress("planning") as progress:
-        answer = commands.plan(where, workload, strategy, wishes, time_limit, progress, explain and not as_json, objective)
-    text = planfile.to_json(answer.plan, plan_facts(answer.plan))
-    out.write(output, text)
-    if as_json:
-        sys.stdout.write(text)
-        return
-    from holmes_sim import printing
+    left = max(time_limit - (time.monotonic() - begun), 0.0)
+    watch = Improvements(out.show_json_line, begun) if as_json_lines else lambda state: None
+    with out.progress("planning", left) as progress:
+        try:
+            answer = commands.plan(where, workload, strategy, wishes, left, progress, explain, objective, watch)
+        except KeyboardInterrupt:
+            answer = None
+    if answer is None:
+        out.note("interrupted before a plan was found")
+        raise typer.Exit(130)
+    with out.uninterrupted():
+        text = planfile.to_json(answer.plan, plan_facts(answer.plan))
+        out.write(output, text)
+        if as_json:
+            sys.stdout.write(text)
+        elif as_json_lines:
+            out.show_json_line(json.loads(text))
+        else:
+            from holmes_sim import printing
 
-    out.show(printing.planned(answer))
+            out.show(printing.planned(answer))
+        out.note(INTERRUPTED if answer.interrupted else "")
+    if as_json or as_json_lines:
+        return
     if explain:
         out.show(printing.verdicts(answer.plan, answer.verdicts))
         out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))
-    if answer.interrupted:
-        out.note("Interrupted: this is the best plan found so far.")
     out.note_rests_on(answer.plan, profile)
     out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
 
