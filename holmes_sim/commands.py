@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -145,13 +146,13 @@ def plan(
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     found, others = api.plan_for(objective, request, strategy, context)
     rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
-    timeline = context.timelines.of(found)
+    timeline, effort = context.timelines.of(found), copy.deepcopy(context.effort)  # reasons below price pipelines, too
     seconds = time.perf_counter() - started
     try:
         reasons = tuple(verdicts(context, EXPLAINED_LAYOUTS)) if explain and not context.interrupted else ()
     except KeyboardInterrupt:
         context.interrupted, reasons = True, ()
-    return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, reasons)
+    return Planned(found, timeline, pipeline_ranks(found, timeline), rows, seconds, context.interrupted, reasons, effort)
 
 
 def _baseline(request: Request, name: str, context: PlanningContext) -> Row:

@@ -10,6 +10,7 @@ from holmes_sim.intervals import step_range
 from holmes_sim.resolution import is_close, why_close
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
+from planner.effort import Effort
 from planner.request import Request
 from sim.engine.timeline import Timeline
 from sim.plan.plan import Plan
@@ -25,7 +26,8 @@ REPORT_FORMAT = "holmes-sim/report/1"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, the timeline of its simulated step, and the plans of the published strategies (`baselines`)."""
+    """A plan, the timeline of its simulated step, the plans of the published strategies (`baselines`), and the work of the
+    search."""
 
     plan: Plan
     timeline: Timeline
@@ -34,6 +36,7 @@ class Planned:
     seconds: float
     interrupted: bool = False
     verdicts: tuple[Verdict, ...] = ()
+    effort: Effort | None = None
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holmes_sim.printing.catalogue import catalogue, modules, topologies, topology
 from holmes_sim.printing.comparisons import compared
 from holmes_sim.printing.distributions import step_distribution
+from holmes_sim.printing.efforts import effort as search_effort
 from holmes_sim.printing.explanations import explained
 from holmes_sim.printing.fronts import front
 from holmes_sim.printing.launches import launched
@@ -38,6 +39,7 @@ __all__ = [
     "proposed",
     "replanned",
     "runs",
+    "search_effort",
     "simulated",
     "step_distribution",
     "studies",

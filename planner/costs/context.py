@@ -10,6 +10,7 @@ from planner.costs.fleet_views import FleetViews
 from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
+from planner.effort import Effort
 from planner.placement.simulation import FastestTimeline
 from planner.progress import Progress
 from planner.request import Request
@@ -43,6 +44,7 @@ class PlanningContext:
         self.interrupted = False
         self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time
         self.timelines = FastestTimeline()
+        self.effort = Effort()
         self._answers: dict[str, Plan | HolmesError] = {}
         self.fleets = FleetViews(request.topology.fleet)
         self.cluster_costs = ClusterCosts(request.workload, self.fleets)

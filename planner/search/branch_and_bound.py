@@ -29,6 +29,7 @@ import math
 from planner.bounds.deadline_test import Orders, deadline_bound, deadline_tests
 from planner.bounds.relaxation import quick_bound
 from planner.costs.node_classes import node_classes
+from planner.effort import Level, Outcome
 from planner.search.dominance import is_dominated
 from planner.search.exhaust import Exhaust, OpenVariant
 from planner.search.families import Branching, Family
@@ -66,8 +67,17 @@ class Proof:
                 self._branch(bound, shape, node)
             incumbent.report(f"{len(self.settled)} layouts settled")
         self._raise_bound()
+        for bound, _, _, node in self._heap:
+            self._count_left(bound, node)
         incumbent.simulate_pool(budgets.last_tries)
         return [bound for bound, *_ in self._heap]
+
+    def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
+        """Count what the bound of an open node says about it when the search ends."""
+        level: Level = "variant" if isinstance(node, OpenVariant) else node.kind
+        by_bound: Outcome = "deadline test" if isinstance(node, OpenVariant) else "quick bound"
+        outcome: Outcome = "left open" if bound < self.incumbent.target else "no memory" if math.isinf(bound) else by_bound
+        self.context.effort.layouts[level, outcome] += 1
 
     def _raise_bound(self) -> None:
         """Give the incumbent the bound that is proved: the least of all open and settled ones.
@@ -83,6 +93,9 @@ class Proof:
 
     def _branch(self, bound: float, shape: Shape, family: Family) -> None:
         """Replace a family by its children, each with a bound of at least the family's."""
+        layouts = self.context.effort.layouts
+        if family.kind != "variant":
+            layouts[family.kind, "opened"] += 1
         if family.kind == "base":
             for child, orders in self._branching.schedules(shape):
                 child_bound = max(bound, quick_bound(self.context, child, node_classes(self.context, child)))
@@ -90,19 +103,21 @@ class Proof:
         elif family.kind == "schedule":
             for child, orders in self._branching.zero_stages(shape, family.orders):
                 self._push(bound, child, Family("variant", orders))
+        elif is_dominated(self.incumbent, shape):
+            self.settled.append(self.incumbent.target)
+            layouts["variant", "dominated"] += 1
         else:
             reached, variant = self._tested(shape, family.orders, bound)
             if reached < self.incumbent.target:
                 self._push(reached, shape, variant)
             else:
                 self.settled.append(reached)
+                layouts["variant", "deadline test"] += 1
 
     def _tested(self, shape: Shape, among: Orders, bound: float) -> tuple[float, OpenVariant]:
         """(lower bound on a variant's pipelines of two or more stages, its deadline tests, one for each order that is left).
 
         Settles the bounds of its pipelines of one stage."""
-        if is_dominated(self.incumbent, shape):
-            return self.incumbent.target, OpenVariant(())
         self.settled += single_stage_bounds(self.incumbent, shape)
         classes, either = node_classes(self.context, shape), len(overlaps(shape)) > 1
         tests = deadline_tests(self.context, classes, self.incumbent.target, either, among)
@@ -113,5 +128,6 @@ class Proof:
         closer, is_final = self._exhaust.closer(shape, variant, bound)
         if is_final or closer >= self.incumbent.target:
             self.settled.append(closer)
+            self.context.effort.layouts["variant", "evaluated"] += 1
         else:
             self._push(closer, shape, variant)

@@ -42,9 +42,10 @@ class PipelineEvaluation:
     def evaluated(self, pipelines: Sequence[Pipeline]) -> list[tuple[float, Pipeline]]:
         """(seconds of a step, pipeline) of each pipeline, the fastest first. Raises NotModelled."""
         result: list[tuple[float, Pipeline]] = []
-        for pp in sorted({len(pipeline) for pipeline in pipelines}):
-            of_length = [pipeline for pipeline in pipelines if len(pipeline) == pp]
-            result += zip(self._seconds(of_length), of_length, strict=True)
+        with self.context.effort.spent("pipelines priced", len(pipelines)):
+            for pp in sorted({len(pipeline) for pipeline in pipelines}):
+                of_length = [pipeline for pipeline in pipelines if len(pipeline) == pp]
+                result += zip(self._seconds(of_length), of_length, strict=True)
         return sorted(result)
 
     def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from planner.bounds.deadline_test import Orders, orders_within
 from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.node_classes import node_classes
+from planner.effort import Level
 from planner.search.incumbent import Incumbent
 from planner.search.single_stage import may_beat_cutoff
 from planner.space.shapes import Shape, split_backward, variants, zero_stages
@@ -27,7 +27,7 @@ class Family:
 
     It stands for its pipelines of one stage, and for longer ones in `orders`: the orders of classes that are not ruled out."""
 
-    kind: Literal["base", "schedule", "variant"]
+    kind: Level
     orders: Orders = None
 
 
@@ -48,13 +48,13 @@ class Branching:
         chunked = [variant for variant in first if variant.vpp > 1]
         if len(unchunked) > 1:
             test = functools.partial(AnySchedule, names=tuple(variant.schedule for variant in unchunked))
-            yield from self._members(unchunked, split_backward(base), every, test)
+            yield from self._members("schedule", unchunked, split_backward(base), every, test)
         else:
             yield from ((shape, None) for shape in unchunked)
         for name in dict.fromkeys(variant.schedule for variant in chunked):
             members = [variant for variant in chunked if variant.schedule == name]
             if len(members) > 1:
-                yield from self._members(members, min(members, key=lambda one: one.vpp), every, AnyChunks)
+                yield from self._members("schedule", members, min(members, key=lambda one: one.vpp), every, AnyChunks)
             else:
                 yield from ((shape, None) for shape in members)
 
@@ -62,12 +62,13 @@ class Branching:
         """A shape under a schedule with each ZeRO stage, unless all are pruned; `among` are the orders that are left."""
         every = tuple(replace(shape, zero_stage=stage) for stage in zero_stages(self.incumbent.request, shape))
         if len(every) > 1:
-            yield from self._members(every, shape, every, AnyZeroStage, among)
+            yield from self._members("variant", every, shape, every, AnyZeroStage, among)
         else:
             yield from ((variant, among) for variant in every)
 
     def _members(
         self,
+        level: Level,
         members: Sequence[Shape],
         shape: Shape,
         every: Sequence[Shape],
@@ -84,5 +85,6 @@ class Branching:
         orders = orders_within(test, incumbent.context, classes, holders, incumbent.target, among)
         if orders == frozenset() and not may_beat_cutoff(incumbent, shape):
             self.settled.append(incumbent.target)
+            incumbent.context.effort.layouts[level, "deadline test"] += len(members)
         else:
             yield from ((member, orders) for member in members)

@@ -39,7 +39,8 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.draft is not None:
         incumbent.keep(incumbent.draft)
-    _simulate_mixed(incumbent)
+    with incumbent.context.effort.spent("mixed stages"):
+        _simulate_mixed(incumbent)
 
 
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
@@ -108,5 +109,5 @@ def _simulate_mixed(incumbent: Incumbent) -> None:
         over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.limit.is_up()
         if seconds >= incumbent.cutoff or over:
             break
-        since_improvement = 0 if incumbent.keep(incumbent.context.timelines.simulate(plan)) else since_improvement + 1
+        since_improvement = 0 if incumbent.keep(incumbent.simulated(plan)) else since_improvement + 1
         incumbent.report("simulating mixed stages")

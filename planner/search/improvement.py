@@ -46,7 +46,8 @@ class Improvement:
         self._programmes_since += 1
         nodes, limit = incumbent.budgets.programme_nodes, incumbent.limit
         try:
-            assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, nodes, limit)
+            with incumbent.context.effort.spent("programmes solved", 1):
+                assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, nodes, limit)
         except NothingFound:
             return
         if assignment is not None:

@@ -88,15 +88,20 @@ class Incumbent:
         with suppress(NoRoute, NotDefined):
             plan = build(self.request, shape, stages, "certified")
             if fits(plan):
-                self.draft = self.context.timelines.simulate(plan)
+                self.draft = self.simulated(plan)
         self._reserve(before - self.limit.seconds_left)
 
     def begin(self, start: Plan) -> None:
         """Simulate a given plan and keep it, if it fits memory."""
         before = self.limit.seconds_left
         if fits(start):
-            self.keep(self.context.timelines.simulate(start))
+            self.keep(self.simulated(start))
         self._reserve(before - self.limit.seconds_left)
+
+    def simulated(self, plan: Plan) -> Plan:
+        """The plan with the prediction of its simulation."""
+        with self.context.effort.spent("plans simulated", 1):
+            return self.context.timelines.simulate(plan)
 
     def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
         """Simulate the plans of a pipeline of (cluster, layers) stages, if it is not in `seen`; return whether one is the
@@ -105,7 +110,7 @@ class Incumbent:
             return False
         self.seen.add((shape, stages))
         before = self.limit.seconds_left
-        better = [self.keep(self.context.timelines.simulate(plan)) for plan in self._placed(shape, stages)]
+        better = [self.keep(self.simulated(plan)) for plan in self._placed(shape, stages)]
         self._reserve(before - self.limit.seconds_left)
         return any(better)
 

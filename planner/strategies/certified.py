@@ -39,23 +39,28 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     incumbent = Incumbent(request, context, budgets or Budgets(), context.limit)
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)
-    bases = list(searched(request))
+    bases, spent = list(searched(request)), context.effort.spent
     open_bounds, mixed = [0.0], None
     try:
         incumbent.work_bound = work_bound(context)
         if context.start is not None:
             incumbent.begin(context.start)
-        find_first_plan(incumbent, bases)
+        with spent("estimates"):
+            find_first_plan(incumbent, bases)
         if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
-            _plan_beside(incumbent)
+            with spent("other strategies"):
+                _plan_beside(incumbent)
             reserved = mixed_seconds(incumbent)
             context.limit.reserve(reserved)
-            open_bounds = proof.run(bases)
+            with spent("bounds"):
+                open_bounds = proof.run(bases)
             context.limit.reserve(-reserved)
             if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
-                _compare_with_baselines(incumbent)
+                with spent("other strategies"):
+                    _compare_with_baselines(incumbent)
             incumbent.report("bounding plans with mixed stages")
-            mixed = mixed_lower_bound(incumbent)
+            with spent("mixed stages"):
+                mixed = mixed_lower_bound(incumbent)
     except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
         if incumbent.plan is None:
             raise

@@ -178,6 +178,8 @@ def command(
         return
     if explain:
         out.show(printing.verdicts(answer.plan, answer.verdicts))
+        if answer.effort is not None:
+            out.show(printing.search_effort(answer.effort))
         out.show(printing.explained(commands.explain(commands.simulate(answer.plan))))
     out.note_rests_on(answer.plan, profile)
     out.note(f"Planned in {answer.seconds:.1f} s." + (f" Written to {output}." if output else ""))
