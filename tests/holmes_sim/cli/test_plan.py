@@ -147,3 +147,17 @@ def test_a_plan_says_that_it_rests_on_guessed_rates(run, tmp_path):
     assert json.loads(run("simulate", tmp_path / "plan.json", "--json").out)["guessed_rates"] == guessed
     run("report", tmp_path / "plan.json", "-o", tmp_path / "report.html", "--strategies", "none")
     assert "<dd>rests on guessed rates of t4, v100-sxm2-16gb</dd>" in (tmp_path / "report.html").read_text()
+
+
+def test_explain_prints_the_work_of_the_search(run):
+    """The pins leave one layout of degrees."""
+    seen = run(*HYBRID, "--explain")
+    assert seen.code == 0
+    assert re.search(r"layout +all +opened +no memory +quick bound +deadline test +dominated +evaluated +left open\n", seen.out)
+    assert re.search(r"degrees and recomputation +1 ", seen.out)
+    assert re.search(r"plans simulated +\d+ +\d+\.\d\d\n", seen.out)
+
+
+def test_a_strategy_without_a_proof_prints_no_work(run):
+    seen = run(*HYBRID, "--strategy", "megatron", "--explain")
+    assert seen.code == 0 and "Work of the search" not in seen.out
