@@ -5,7 +5,8 @@ simulations) and `evaluator` (candidates per second). The others run by name onl
 
 - `peers`: plans evaluated under the cost models of other planners; four minutes.
 - `strategies`: every shipped topology planned by every strategy; a minute or more for each topology.
-- `planning`: fleets of up to a hundred thousand devices planned.
+- `planning [FLEET ...]`: seconds, gap and step of plans on all shipped topologies and on generated fleets of up to 102,400
+  devices, beside four other strategies; up to three minutes for each fleet.
 - `lab`: links of the lab compared with the model; one minute. Needs torch, and root or user namespaces.
 - `scenarios`: plans executed in the lab; fourteen minutes. Same needs.
 - `certificates`: certified plans and their bounds checked by brute force; 50 minutes on one core. Options in
@@ -80,14 +81,6 @@ def show_strategies() -> None:
         print(line, flush=True)
 
 
-def show_planning() -> None:
-    """Print seconds, gap and memory of planning by fleet."""
-    print(f"{'plan: devices':<14}{'types':>6}{'seconds':>10}{'CPU':>11}{'gap':>9}{'memory':>10}{'step':>10}")
-    for row in planning.measure():
-        times = f"{row.seconds:>8.1f} s{row.cpu_seconds:>9.1f} s"
-        print(f"{row.devices:<14,}{row.kinds:>6}{times}{row.gap:>9.2%}{row.peak_bytes / 2**20:>6.0f} MiB{row.step_s:>8.2f} s")
-
-
 def show_lab() -> None:
     """Print seconds of gloo in the lab, modelled and measured."""
     print(f"{'lab, 1/' + format(lab.SCALE, 'g') + ' of the rates':<32}{'modelled':>10}{'measured':>10}{'diff.':>8}")
@@ -103,11 +96,17 @@ def show_scenarios() -> None:
 
 UNASKED = {"engine": show_engine, "scale": show_scale, "evaluator": show_evaluator}
 PARTS = UNASKED | {
-    "peers": tables.show, "planning": show_planning, "strategies": show_strategies,
+    "peers": tables.show, "strategies": show_strategies,
     "lab": show_lab, "scenarios": show_scenarios, "residuals": residuals.show, "ranges": ranges.show,
     "orders": orders.show, "collectives": collectives.show, "sweep": sweep.show,
 }  # fmt: skip
-WITH_OPTIONS = {"certificates": run.show, "checkouts": checkouts.show, "shortlist": shortlist.show, "pins": pins.show}
+WITH_OPTIONS = {
+    "certificates": run.show,
+    "checkouts": checkouts.show,
+    "planning": planning.show,
+    "shortlist": shortlist.show,
+    "pins": pins.show,
+}
 
 
 def main(names: list[str]) -> None:

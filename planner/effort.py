@@ -17,7 +17,7 @@ Activity: TypeAlias = Literal[
 Level: TypeAlias = Literal["base", "schedule", "variant"]
 """Kinds of layouts, as `planner.search.branch_and_bound` branches on them."""
 Outcome: TypeAlias = Literal["opened", "no memory", "quick bound", "deadline test", "dominated", "evaluated", "left open"]
-"""What became of a layout: opened, dismissed by its memory or by a bound, settled by evaluation, or left when the search ended."""
+"""What became of a layout: opened, dismissed by its memory or a bound, settled by evaluation, or left when the search ended."""
 
 
 @dataclass(slots=True)

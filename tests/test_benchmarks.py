@@ -59,21 +59,29 @@ def test_a_simulation_is_measured_in_a_process_of_its_own() -> None:
     assert uniform.peak_bytes > 2**20
 
 
+@more
 def test_planning_is_measured_in_a_process_of_its_own() -> None:
-    """Sixteen A100s, whose plan is proven."""
-    (row,) = planning.measure(((16, scale.UNIFORM, "gpt-1.7b", 64),))
-    assert (row.devices, row.kinds) == (16, 1)
-    assert row.seconds > 0 and row.cpu_seconds > 0 and row.step_s > 0
+    (row,) = planning.measure(["holmes-infiniband-4"], ("megatron", "metis"))
+    assert row.fleet == "holmes-infiniband-4"
+    assert 0 < row.first_s < row.seconds and row.cpu_seconds > 0 and row.step_s > 0
     assert 0 <= row.gap < 0.03
     assert row.peak_bytes > 2**20
+    assert all(ratio is not None and ratio >= 1 for ratio in row.ratios) and len(row.ratios) == 2
 
 
-def test_fleets_that_are_planned_have_eight_devices_a_node(tmp_path: Path) -> None:
-    for devices, kinds, _, _ in planning.FLEETS:
-        path = tmp_path / "topology.yaml"
-        path.write_text(scale.topology(kinds, devices), encoding="utf-8")
+def test_fleets_that_are_planned_have_the_devices_of_their_names(tmp_path: Path) -> None:
+    sizes = {}
+    for name, text in planning.fleets().items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text, encoding="utf-8")
         fleet = load(path).fleet
-        assert (fleet.devices, len({cluster.node.device.name for cluster in fleet.clusters})) == (devices, len(kinds))
+        sizes[name] = fleet.devices, len(fleet.clusters), len({cluster.node.device.name for cluster in fleet.clusters})
+    assert sizes == {"mixed-age": (136, 3, 3), "1024-devices": (1024, 4, 4), "102400-devices": (102_400, 8, 4)}
+
+
+def test_planning_takes_names_of_fleets() -> None:
+    with pytest.raises(SystemExit, match="unknown: mars; known: dgx-a100-128, "):
+        main(["planning", "mars"])
 
 
 def test_candidates_are_splits_of_all_layers() -> None:
@@ -107,7 +115,7 @@ def test_strategies_are_measured_topology_by_topology() -> None:
 
 
 def test_an_unknown_part_is_one_line() -> None:
-    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, planning, strategies"):
+    with pytest.raises(SystemExit, match="unknown: speed; known: engine, scale, evaluator, peers, strategies"):
         main(["speed"])
 
 

@@ -98,12 +98,12 @@ def test_an_interrupt_while_the_result_is_written_changes_nothing(run, monkeypat
 def test_the_status_line_says_how_much_time_is_left(monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
     monkeypatch.setattr(printing, "console", lambda stderr=False: screen)
-    now = 100.0
-    monkeypatch.setattr("holmes_sim.cli.output.time.monotonic", lambda: now)
+    now = [100.0]
+    monkeypatch.setattr("holmes_sim.cli.output.time.monotonic", lambda: now[0])
     line = output._Line("planning ...", 130.0)
     texts = [line.__rich__()]
     line.show("planning", "7 layouts [settled], gap 1.0%")
-    for now in (110.2, 129.9, 131.0):
+    for now[0] in (110.2, 129.9, 131.0):
         texts.append(line.__rich__())
     assert texts == [
         "planning ..., 30 s left",
