@@ -140,6 +140,7 @@ def show(names: list[str]) -> None:
     head = f"{'fleet':<30}{'first':>8}{'seconds':>10}{'CPU':>10}{'step':>11}{'gap':>8}{'memory':>10}"
     print(head + "".join(f"{name:>8}" for name in OTHERS), flush=True)
     for row in measure(names):
-        times = f"{row.first_s:>6.1f} s{row.seconds:>8.1f} s{row.cpu_seconds:>8.1f} s{row.step_s:>9.4g} s{row.gap:>8.1%}"
+        times = f"{row.first_s:>6.1f} s{row.seconds:>8.1f} s{row.cpu_seconds:>8.1f} s"
+        found = f"{row.step_s:>9.4g} s{row.gap:>8.1%}{row.peak_bytes / 2**20:>6.0f} MiB"
         ratios = "".join("       -" if ratio is None else f"{ratio:>8.2f}" for ratio in row.ratios)
-        print(f"{row.fleet:<30}{times}{row.peak_bytes / 2**20:>6.0f} MiB{ratios}", flush=True)
+        print(f"{row.fleet:<30}{times}{found}{ratios}", flush=True)
