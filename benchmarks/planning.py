@@ -132,7 +132,7 @@ def _ran(command: Iterable[str], folder: Path) -> tuple[list[dict[str, Any]], An
 
 
 def show(names: list[str]) -> None:
-    """Print a row for each fleet when it is known: seconds, gap and memory, and steps of other strategies by the plan's step."""
+    """Print a row for each fleet when it is known: seconds, step, gap, memory, and steps of other strategies by the plan's."""
     unknown = sorted(set(names) - {*shipped_topologies(), *fleets()})
     if unknown:
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join((*shipped_topologies(), *fleets()))}")
