@@ -1,4 +1,5 @@
-"""The command line: parses arguments and prints tables or JSON. Exit codes: 0 done, 2 wrong input, 3 no feasible plan.
+"""The command line: parses arguments and prints tables or JSON. Exit codes: 0 done, 2 wrong input, 3 no feasible plan,
+130 interrupted without a result.
 
 `commands/` has one file per command. Slow imports are inside the functions, so that --help prints at once.
 """

@@ -7,7 +7,7 @@ stages. An *order* of classes is the order of their clusters along the pipeline.
 stage has replicas on several. *Parameter gathers* of ZeRO 1 and 2 run before the forwards of the next step or after the
 optimizer; the search tries both (`planner.space.shapes.overlaps`).
 
-1. `first_plan` finds plans. It ranks shapes by a quick estimate. `generation` lists promising pipelines of the best shapes;
+1. `first_plan` finds plans. It ranks shapes by a quick estimate, and simulates a draft. `generation` lists promising pipelines of the best shapes;
    `evaluation` and `rough_estimate` give their step times on an idle network (`candidates`); `local_search` moves single
    layers; `pool` orders candidates by the step time expected with contention; `incumbent` simulates them. The prediction of a
    plan is the simulated step time. `mixed` adds plans with mixed stages.
