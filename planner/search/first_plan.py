@@ -50,7 +50,7 @@ def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     if estimated and incumbent.best is None:
         best = min(estimated, key=lambda estimate: estimate.seconds)
         incumbent.sketch(best.shape, best.evaluated().stages)
-        incumbent.report("simulated a draft")
+        incumbent.report("estimating layouts")
 
 
 def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: bool = True) -> list[Shape]:
@@ -86,7 +86,7 @@ def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
             break
         estimated += estimates(context, shape, node_classes(context, shape))[: budgets.first_estimates]
     estimated.sort(key=lambda estimate: estimate.seconds)
-    incumbent.report(f"{len(estimated)} estimates")
+    incumbent.report(f"evaluating {len(estimated)} estimates")
     evaluated: list[Candidate] = []
     for estimate in estimated[: budgets.first_evaluated]:
         if incumbent.is_over:

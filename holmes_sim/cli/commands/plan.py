@@ -202,7 +202,7 @@ def _pareto(
     out.can_be_drawn(chart)
     if output is not None:
         files.folder(output)
-    with out.progress("planning") as progress:
+    with out.progress("planning", time_limit) as progress:
         found = front.pareto(where, workload, wishes, time_limit, progress)
     for number, plan in enumerate(found.plans, 1):
         out.write(output / f"{number}.json" if output is not None else None, planfile.to_json(plan, plan_facts(plan)))

@@ -49,7 +49,7 @@ def command(
         raise HolmesError(f"--stay keeps the layout of the plan; leave out either {wishes} or --stay")
     given = commands.read_plan(plan)
     out.can_be_written(output)
-    with out.progress("planning") as progress:
+    with out.progress("planning", None if stay else time_limit) as progress:
         found = replan(given, lost, wishes, time_limit, progress, stay)
     out.write(output, planfile.to_json(found.plan, plan_facts(found.plan)))
     if as_json:

@@ -28,8 +28,9 @@ def command(
 
     where = edited(commands.load(topo, profile), edits)
     commands.workload_of(where)
-    with out.progress("what if") as progress:
-        found = whatif.what_if(where, max(time_limit - (time.monotonic() - begun), 0.0), progress)
+    left = max(time_limit - (time.monotonic() - begun), 0.0)
+    with out.progress("what if", left) as progress:
+        found = whatif.what_if(where, left, progress)
     if as_json:
         out.show_json(found.facts())
         return
