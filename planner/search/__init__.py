@@ -7,10 +7,10 @@ stages. An *order* of classes is the order of their clusters along the pipeline.
 stage has replicas on several. *Parameter gathers* of ZeRO 1 and 2 run before the forwards of the next step or after the
 optimizer; the search tries both (`planner.space.shapes.overlaps`).
 
-1. `first_plan` finds plans. It ranks shapes by a quick estimate, and simulates a draft. `generation` lists promising pipelines of the best shapes;
-   `evaluation` and `rough_estimate` give their step times on an idle network (`candidates`); `local_search` moves single
-   layers; `pool` orders candidates by the step time expected with contention; `incumbent` simulates them. The prediction of a
-   plan is the simulated step time. `mixed` adds plans with mixed stages.
+1. `first_plan` finds plans. It ranks shapes by a quick estimate, and simulates a draft of the best ones. `generation` lists
+   promising pipelines of the best shapes; `evaluation` and `rough_estimate` give their step times on an idle network
+   (`candidates`); `local_search` moves single layers; `pool` orders candidates by the step time expected with contention;
+   `incumbent` simulates them. The prediction of a plan is the simulated step time. `mixed` adds plans with mixed stages.
 2. `branch_and_bound` proves. It is a best-first branch and bound over families of shapes (`families`). The deadline test
    (`planner.bounds.deadline_test`) proves that no pipeline of a family beats the target, which is slightly below the step of
    the incumbent (the fastest plan so far). `exhaust` evaluates the pipelines that the test does not rule out, `single_stage`
