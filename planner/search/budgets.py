@@ -82,7 +82,7 @@ class Budgets:
     """Nodes of the branch-and-bound tree of one stage programme, after which its best solution so far is taken."""
 
     # the time limit
-    long_s: float = 1.0
+    long_s: float = 0.25
     """Seconds of building and simulating one plan from which time is reserved for the plans that follow the search."""
     plans_after: int = 1
     """Number of times that building and simulating the slowest plan took for which time is reserved after the search, for the
