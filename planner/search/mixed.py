@@ -62,8 +62,8 @@ class MixedCandidate:
 def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: float = math.inf) -> list[tuple[float, Plan]]:
     """(step on an idle network, plan) of plans with mixed stages that fit memory and might take less than `below` seconds.
 
-    The fastest is first; of plans with equal placement, only the fastest is returned. Once the time limit is
-    reached, no more placements are estimated, and at most one plan is evaluated."""
+    The fastest is first; of plans with equal placement, only the fastest is returned. Once the time limit is reached, no more
+    placements are estimated, and no plan is evaluated, except one if `below` is infinite, because there is none yet."""
     request = context.request
     costs, work = MixedStageCosts(context), Work(context)
     able = (pair for pair in mixed_placements(request, every_size=False) if work.bound(pair[0]) < below)
@@ -71,28 +71,33 @@ def mixed(context: PlanningContext, strategy: str, limit: TimeLimit, below: floa
     by_compute = ((_candidate(costs, split_backward(shape), stages, False), (shape, stages)) for shape, stages in in_time)
     rough = ((layout.seconds, pair) for layout, pair in by_compute if layout is not None and layout.seconds < below)
     best = shortlist(rough, lambda pair: _with_whole_step(costs, *pair), ESTIMATED, limit)
-    found = [
-        layout
-        for one in best
-        for variant in _schedules(request, replace(one.shape, schedule=request.wishes.schedule or "1f1b"))
-        if (layout := _candidate(costs, variant, one.stages, True)) is not None and layout.seconds < below
-    ]
+    found: list[MixedCandidate] = []
+    for one in best:
+        if (found or below < math.inf) and limit.is_up():
+            break
+        for variant in _schedules(request, replace(one.shape, schedule=request.wishes.schedule or "1f1b")):
+            layout = _candidate(costs, variant, one.stages, True)
+            if layout is not None and layout.seconds < below:
+                found.append(layout)
     found.sort(key=lambda layout: layout.seconds)
     plans: dict[tuple[Device, ...], tuple[float, Plan]] = {}
-    for seconds, plan in sorted(_evaluated(request, found, strategy, limit), key=lambda pair: pair[0]):
+    for seconds, plan in sorted(_evaluated(request, found, strategy, limit, below == math.inf), key=lambda pair: pair[0]):
         plans.setdefault(plan.placement, (seconds, plan))
     return list(plans.values())
 
 
-def _evaluated(request: Request, found: Iterable[MixedCandidate], strategy: str, limit: TimeLimit) -> list[tuple[float, Plan]]:
-    """(seconds by the evaluator, plan) of the first candidates that can be built and fit, up to `RANKS` ranks in all."""
+def _evaluated(
+    request: Request, found: Iterable[MixedCandidate], strategy: str, limit: TimeLimit, one: bool
+) -> list[tuple[float, Plan]]:
+    """(seconds by the evaluator, plan) of the first candidates that can be built and fit, up to `RANKS` ranks in all, and until
+    the time limit; `one`: one at least."""
     evaluated: list[tuple[float, Plan]] = []
     ranks = 0
     for layout in found:
         size = layout.shape.tp * layout.shape.slots * len(layout.stages)
         if len(layout.stages) * max(layout.microbatches) > SIMULATED_WORK:
             continue
-        if (ranks + size > RANKS and len(evaluated) >= 2) or (evaluated and limit.is_up()):
+        if (ranks + size > RANKS and len(evaluated) >= 2) or ((evaluated or not one) and limit.is_up()):
             break
         ranks += size
         with suppress(NoRoute, NotDefined, NotModelled):
