@@ -7,16 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from planner.bounds.deadline_test import deadline_tests
+from planner.bounds.deadline_test import deadline_bound, deadline_tests
 from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.whole_pipelines import least_steps
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
+from planner.request import Request, Wishes
 from planner.search.evaluation import PipelineEvaluation
 from planner.space.shapes import Shape
+from sim.formats.topology import load
 from sim.plan.schedules import is_defined
 from tests.more import after
-from tests.planner.builders import random_request
+from tests.planner.builders import NO_LIMIT, random_request
 
 SCHEDULES = (("1f1b", 1), ("zb-h1", 1), ("zb-h2", 1), ("gpipe", 1), ("interleaved", 2))
 
@@ -39,6 +41,31 @@ def test_no_bound_is_above_the_step_of_its_pipeline(seed):
                 assert 0 < bound <= seconds * (1 + 1e-9)
                 tested += 1
     assert tested or len(classes) == 1
+
+
+@pytest.mark.parametrize(
+    ("topology", "shape"),
+    [
+        ("holmes-hybrid-4", Shape(2, 4, 4, "none", "interleaved", 3, 1)),
+        ("holmes-three-environments-12", Shape(1, 32, 2, "none", "interleaved", 2, 1)),
+        ("mixed-h100-a100-v100", Shape(2, 4, 1, "none", "zb-h2", 1, 1)),
+        ("mixed-h100-a100-v100", Shape(2, 4, 1, "full", "interleaved", 5, 1)),
+        ("hethub-768", Shape(4, 16, 1, "none", "interleaved", 5, 1)),
+    ],
+)
+def test_no_bound_is_above_the_step_on_a_shipped_topology(topology, shape):
+    """Virtual stages of unlike sizes and messages between clusters included; some bound is within a tenth of the step."""
+    read = load(f"topologies/{topology}.yaml")
+    context = PlanningContext(Request(read, read.workload, Wishes(), NO_LIMIT))
+    tests, ratios = deadline_tests(context, node_classes(context, shape), 1e4), []
+    least = deadline_bound(tests, 0.0, 1e4)
+    for test in tests:
+        stages, evaluation = OrderedStages(context, test.order), PipelineEvaluation(context, shape, test.order)
+        found = next(filter(None, (test.pipelines(least * (1 + part / 20), 50_000) for part in range(1, 9))), [])
+        for seconds, pipeline in evaluation.evaluated(found[:: len(found) // 200 + 1]):
+            ratios.append(least_steps(stages, *_columns(pipeline))[0] / seconds)
+    assert ratios
+    assert 0.9 < max(ratios) <= 1 + 1e-9
 
 
 def test_pipelines_are_those_whose_bound_is_not_longer():
