@@ -6,6 +6,7 @@ This is independent of the planner's search: only the class `Shape` is taken fro
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ ZERO_STAGES = (1, 2, 3)
 GATHERS_BEHIND = (1, 2)
 """ZeRO stages under which the weights may also be gathered after the optimizer."""
 CHUNKS_ALWAYS = (2, 4, 8)
+FILLING = 4
+"""Number of stages up to which dp is chosen so that they fill a cluster, where it does not divide the batch."""
 MOST_CHUNKS = 12
 """vpp is one of `CHUNKS_ALWAYS`, or a divisor of the model's layers from 2 to this."""
 
@@ -36,11 +39,14 @@ def slots(cluster: Cluster, tp: int) -> int:
 
 def shapes(request: Request) -> Iterator[Shape]:
     """All shapes: all degrees but pp, under every schedule, ZeRO stage and overlap that the pins allow."""
-    for tp, dp, size in degrees(request):
+    batch = request.workload.global_batch_size
+    for tp, dp, size in itertools.chain(degrees(request), unequal_degrees(request)):
         wishes, facts = request.wishes, software_facts(request.topology.stack, request.topology.fleet, tp)
         for recompute in [wishes.recompute] if wishes.recompute else RECOMPUTE:
             for schedule, vpp in _schedules(request):
                 for zero_stage, overlap in _sharing(request, dp):
+                    if batch % (dp * size) and (vpp > 1 or zero_stage > 1):
+                        continue
                     shape = Shape(tp, dp, size, recompute, schedule, vpp, zero_stage, **facts)
                     yield shape if overlap else replace(shape, overlap_param_gather=False)
 
@@ -57,6 +63,28 @@ def degrees(request: Request) -> Iterator[tuple[int, int, int]]:
         for dp in _divisors(batch, wishes.dp, room):
             for size in _divisors(batch // dp, wishes.microbatch_size, batch):
                 yield tp, dp, size
+
+
+def unequal_degrees(request: Request) -> Iterator[tuple[int, int, int]]:
+    """(tp, dp, microbatch size) where dp does not divide the batch: some replicas have one microbatch more than others.
+
+    Of all dp of which 1 to `FILLING` stages fill a cluster, the least with the same number of sequences on the fullest replica
+    at microbatch size 1; only sizes with which it has fewer sequences than with any smaller dp that divides the batch."""
+    wishes, batch = request.wishes, request.workload.global_batch_size
+    for tp in dict.fromkeys(
+        tp for tp, _, _ in degrees(replace(request, wishes=replace(wishes, dp=None, microbatch_size=None)))
+    ):
+        capacities = [slots(cluster, tp) for cluster in request.clusters()]
+        filling = {capacity // stages for capacity in capacities for stages in range(1, FILLING + 1)} - {0}
+        fullest = {math.ceil(batch / dp) for dp in filling if dp < batch}
+        for dp in [wishes.dp] if wishes.dp else sorted({math.ceil(batch / most) for most in fullest}):
+            smaller = [one for one in range(1, dp + 1) if batch % one == 0]
+            for size in range(1, batch + 1) if batch % dp and dp <= min(max(capacities), batch) else ():
+                total = batch / size
+                if wishes.microbatch_size not in (None, size) or total % 1 or total < dp:
+                    continue
+                if wishes.dp or math.ceil(total / dp) * size < batch / max(smaller):
+                    yield tp, dp, size
 
 
 def pipelines(request: Request, shape: Shape) -> Iterator[Stages]:

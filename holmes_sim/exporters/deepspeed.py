@@ -142,8 +142,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
     yield from head.unsupported(plan)
     config = plan.config
     if len(set(config.num_microbatches)) > 1:
-        numbers = ", ".join(map(str, config.num_microbatches))
-        yield f"num_microbatches {numbers}: gradient_accumulation_steps is one number; --strategy holmes keeps them equal"
+        numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
+        yield f"num_microbatches {numbers}: gradient_accumulation_steps is one number; they are equal with a --dp that divides the batch and with --strategy holmes"
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:

@@ -189,8 +189,8 @@ def unsupported(plan: Plan) -> Iterator[str]:
     """What neither Megatron-LM nor its forks can express."""
     config, workload, model = plan.config, plan.workload, plan.workload.model
     if len(set(config.num_microbatches)) > 1:
-        counts = ", ".join(map(str, config.num_microbatches))
-        yield f"num_microbatches {counts}: all replicas have the same number; --strategy holmes keeps them equal"
+        counts = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
+        yield f"num_microbatches {counts}: all replicas have the same number; they are equal with a --dp that divides the batch and with --strategy holmes"
     if config.schedule not in SCHEDULES:
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:

@@ -17,7 +17,8 @@ class LinkLoad:
     """Load of the busiest link by the point-to-point messages of pipelines over classes in an order."""
 
     def __init__(self, stages: OrderedStages):
-        self.order, self.m, self._capacities = stages.order, stages.m, stages.max_stages
+        self.order, self._capacities = stages.order, stages.max_stages
+        self.m = stages.shape.least_microbatches(stages.context.request.workload)
         self._open = stages.context.fleets.open
         self._load = functools.partial(stages.context.loads.load, shape=stages.shape, nic=stages.nic, fleet=self._open)
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from planner.request import Request, Wishes
 from planner.search.fitting import fitting, nearest
-from planner.space.shapes import LEAST_TOKENS, searched, slots
+from planner.space.sequences_and_experts import LEAST_TOKENS
+from planner.space.shapes import searched, slots
 from sim.hardware.cluster import Cluster
 from sim.hardware.device_spec import DeviceSpec
 from sim.plan import schedules

@@ -54,7 +54,7 @@ def assemble(
 ) -> Plan:
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
-    `microbatches` are those of each replica; empty if all replicas have the same number. Raises NoRoute, NotDefined."""
+    `microbatches` are those of each replica; empty for those of the shape. Raises NoRoute, NotDefined."""
     return _with_collectives(_with_rings(request, shape, layers, devices, strategy, microbatches))
 
 
@@ -68,8 +68,8 @@ def _with_rings(
 ) -> Plan:
     """The plan with ring collectives everywhere."""
     config = shape.config(request.workload, len(layers))
-    if microbatches:
-        config = replace(config, num_microbatches=microbatches)
+    if microbatches or not shape.divides(request.workload):
+        config = replace(config, num_microbatches=microbatches or shape.microbatches_of_replicas(request.workload))
     return Plan(
         topology=request.topology,
         workload=request.workload,

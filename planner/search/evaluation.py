@@ -109,7 +109,8 @@ class PipelineEvaluation:
     def link_seconds(self, pipeline: Pipeline) -> float:
         """Seconds that all messages of a step, in both directions, take on the busiest link: a lower bound of the step."""
         runs = tuple((self.classes[i].cluster, len(list(stages))) for i, stages in groupby(i for i, _ in pipeline))
-        return self.microbatches * self.context.loads.whole_pipeline(runs, self.shape, self._nic)
+        least = self.shape.least_microbatches(self.context.request.workload)
+        return least * self.context.loads.whole_pipeline(runs, self.shape, self._nic)
 
     def layer_capacity(self, classes: Sequence[int]) -> list[int]:
         """Maximum number of layers that the memory of each stage holds, beside its microbatches in flight."""

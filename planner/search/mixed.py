@@ -28,7 +28,7 @@ from planner.space.shapes import Shape, searched, slots, split_backward, variant
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
-from sim.errors import NoRoute, NotDefined, NotModelled
+from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled
 from sim.hardware.cluster import Cluster, Device
 from sim.plan import schedules
 from sim.plan.plan import Plan
@@ -118,11 +118,15 @@ def is_mixed(plan: Plan) -> bool:
 
 
 def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
-    """(shape, slots of each stage) of plans with mixed stages: by slot order, then by replica; nothing for one cluster.
+    """(shape, slots of each stage) of plans with mixed stages: by slot order, then by replica.
+
+    Nothing for one cluster, or where a pinned dp does not divide the batch.
 
     every_size: every microbatch size that divides a replica's batch, else the usual sizes."""
+    shapes: tuple[Shape, ...] = ()
     if len(list(request.clusters())) > 1:
-        shapes = tuple(searched(request, across=True, every_size=every_size))
+        with suppress(Infeasible):
+            shapes = tuple(searched(request, True, every_size, unequal=False))
         yield from itertools.chain(_by_slot_order(request, shapes), _by_replica(request, shapes))
 
 

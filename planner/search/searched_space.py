@@ -24,6 +24,8 @@ from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
 
 ACROSS = "stages across clusters"
 """Name of the axis of plans with mixed stages, which have a bound of their own."""
+UNEQUAL = "unequal replicas"
+"""Name of the axis of dp that does not divide the batch."""
 RUNS = 6
 """Runs of consecutive numbers that are listed; of more runs, only the least and the largest number and how many there are."""
 
@@ -36,6 +38,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         Axis("tp", _values(shapes, "tp")),
         Axis("pp", (_lengths(request, shapes),)),
         *(Axis(name, _values(shapes, name)) for name in ("dp", "cp", "ep", "microbatch_size")),
+        *_unequal(request, shapes),
         *(Axis(name, _values(sampled, name)) for name in ("schedule", "vpp", "zero_stage")),
         *((Axis("zero_shard_size", (size,)),) if (size := request.wishes.zero_shard_size) else ()),
         Axis("recompute", _values(shapes, "recompute")),
@@ -53,6 +56,16 @@ def outside(request: Request) -> tuple[str, ...]:
     return (*_other_values(request, shapes, sampled), *_partly(sampled), *_other_rules(request, shapes, sampled))
 
 
+def _unequal(request: Request, shapes: Iterable[Shape]) -> Iterator[Axis]:
+    """The axis of dp that does not divide the batch, if one is searched."""
+    unequal = [shape for shape in shapes if not shape.divides(request.workload)]
+    if unequal:
+        found = list(variants(request, unequal[0]))
+        names = [", ".join(map(str, _values(found, name))) for name in ("schedule", "zero_stage")]
+        degrees = listed(sorted({shape.dp for shape in unequal}))
+        yield Axis(UNEQUAL, (f"dp {degrees}: some replicas have one microbatch more; under {names[0]} with ZeRO {names[1]}",))
+
+
 def listed(values: Sequence[int]) -> str:
     """Ascending numbers as text, with consecutive ones as a run: `3, 5 to 7`."""
     by_run = groupby(enumerate(values), lambda pair: pair[1] - pair[0])
@@ -67,7 +80,8 @@ def _sampled(request: Request, shapes: Iterable[Shape]) -> list[Shape]:
     """All variants of one shape of each kind, for a kind decides which schedules and ZeRO stages there are."""
     kinds: dict[tuple[object, ...], Shape] = {}
     for shape in shapes:
-        kinds.setdefault((shape.slots > 1, shape.recompute, shape.cp > 1, shape.ep > 1), shape)
+        kind = shape.slots > 1, shape.recompute, shape.cp > 1, shape.ep > 1, shape.divides(request.workload)
+        kinds.setdefault(kind, shape)
     return [one for shape in kinds.values() for variant in variants(request, shape) for one in overlaps(variant)]
 
 
@@ -166,7 +180,7 @@ def _pinned(request: Request, name: str, degree: int) -> Wishes:
 
 def _sizes(request: Request, shapes: Iterable[Shape]) -> set[int]:
     """Microbatch sizes that divide the share of the batch of a replica, for some dp."""
-    shares = {request.workload.global_batch_size // shape.dp for shape in shapes}
+    shares = {request.workload.global_batch_size // shape.dp for shape in shapes if shape.divides(request.workload)}
     small = ((share, size) for share in shares for size in range(1, math.isqrt(share) + 1) if share % size == 0)
     return {size for share, low in small for size in (low, share // low)}
 
@@ -187,7 +201,7 @@ def _other_rules(request: Request, shapes: Sequence[Shape], sampled: Iterable[Sh
     if width >= 4 and not request.wishes.zero_shard_size:
         yield "ZeRO among part of the replicas (zero_shard_size)"
     if any(shape.dp > 1 for shape in shapes):
-        yield "replicas of whole stages with unequal numbers of microbatches, and dp that does not divide the batch"
+        yield "other dp that do not divide the batch, and replicas that differ by more than one microbatch"
     if any(one.vpp > 1 for one in sampled):
         yield "virtual stages of a pipeline rank that differ by more than one layer"
     if pp > 2 and len(list(request.clusters())) > 1:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
 from planner.request import Request
+from planner.space.sequences_and_experts import check_degrees, context_degrees, expert_degrees
+from planner.space.unequal_batches import can_have, is_faster_with, unequal_degrees
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
 from sim.hardware.memory_facts import MEGATRON, MemoryFacts
@@ -31,10 +33,6 @@ USUAL_CHUNKS = (2, 4, 8)
 RECOMPUTE = ("none", "full")
 """Recomputation that is searched. Plans have a fused attention core (`ParallelConfig.attention`), with which selective
 recomputation equals none, so it is used only when pinned."""
-LEAST_TOKENS = 4096
-"""Minimum number of tokens per rank for which cp is searched; a smaller value adds larger cp to the search. With fewer tokens
-per rank, more replicas or tensor parallelism need less communication for the same effect (a guess). Llama 3 uses 8,192 (arXiv
-2407.21783, table 4: cp 16 for 131,072)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,21 @@ class Shape:
         return self.dp * self.cp
 
     def microbatches(self, workload: Workload) -> int:
-        """Number of microbatches of every replica."""
+        """Number of microbatches of every replica; where dp does not divide the batch, of those that have one more."""
+        return -(-workload.global_batch_size // (self.dp * self.microbatch_size))
+
+    def least_microbatches(self, workload: Workload) -> int:
+        """Number of microbatches that every replica has at least."""
         return workload.global_batch_size // (self.dp * self.microbatch_size)
+
+    def divides(self, workload: Workload) -> bool:
+        """Whether all replicas have the same number of microbatches."""
+        return workload.global_batch_size % (self.dp * self.microbatch_size) == 0
+
+    def microbatches_of_replicas(self, workload: Workload) -> tuple[int, ...]:
+        """Number of microbatches of each replica; those with one more come first."""
+        each, more = divmod(workload.global_batch_size // self.microbatch_size, self.dp)
+        return (each + 1,) * more + (each,) * (self.dp - more)
 
     def is_defined(self, microbatches: int, pp: int) -> bool:
         """Whether the schedule is defined for pp pipeline ranks and this number of microbatches."""
@@ -82,7 +93,7 @@ class Shape:
         return schedules.representative_microbatches(self.schedule, pp, microbatches)
 
     def config(self, workload: Workload, pp: int) -> ParallelConfig:
-        """The configuration with pp pipeline stages."""
+        """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica."""
         return _config(self, workload, pp)
 
 
@@ -107,15 +118,19 @@ def split_backward(shape: Shape) -> Shape:
 
 
 def variants(request: Request, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned."""
+    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned.
+
+    Virtual stages need replicas with the same number of microbatches, because they run these in rounds."""
     for zero in zero_stages(request, shape):
         for name, vpp in _schedules(request):
-            yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
+            if vpp == 1 or shape.divides(request.workload):
+                yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
 
 
 def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
-    """ZeRO stages that are searched."""
-    return (1, 2, 3) if request.wishes.zero_stage is None and shape.slots > 1 else (shape.zero_stage,)
+    """ZeRO stages that are searched; ZeRO 2 and 3 need replicas with the same number of microbatches."""
+    several = request.wishes.zero_stage is None and shape.slots > 1 and shape.divides(request.workload)
+    return (1, 2, 3) if several else (shape.zero_stage,)
 
 
 def _schedules(request: Request) -> list[tuple[str, int]]:
@@ -174,33 +189,34 @@ def spread(cluster: Cluster, tp: int, taken: int) -> tuple[tuple[Device, ...], .
     return tuple(tuple(Device(cluster.name, node, i * tp + j) for j in range(tp)) for node, i in positions)
 
 
-def searched(request: Request, across: bool = False, every_size: bool = True) -> Iterator[Shape]:
+def searched(request: Request, across: bool = False, every_size: bool = True, unequal: bool = True) -> Iterator[Shape]:
     """`shapes` with every cp and ep that is searched: powers of two for cp, all divisors of the number of experts for ep.
 
     Raises Infeasible where there is none."""
     found, wishes = False, request.wishes
-    _check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
-    for cp in _context_degrees(request):
-        for ep in _expert_degrees(request):
+    check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
+    for cp in context_degrees(request):
+        for ep in expert_degrees(request):
             with suppress(Infeasible):
-                for shape in shapes(replace(request, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size):
+                for shape in shapes(replace(request, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size, unequal):
                     found = True
                     yield shape
     if not found:
         raise Infeasible(_why_none(request))
 
 
-def shapes(request: Request, across: bool = False, every_size: bool = False) -> Iterator[Shape]:
+def shapes(request: Request, across: bool = False, every_size: bool = False, unequal: bool = False) -> Iterator[Shape]:
     """All shapes with the pinned cp and ep, else 1, each under one schedule, vpp and ZeRO stage (`variants` yields the others).
 
     across: the replicas of a stage may be on several clusters. Microbatch sizes are those of `USUAL_SIZES` that divide a
-    replica's batch, or all divisors with `every_size`. Raises Infeasible where there is none."""
+    replica's batch, or all divisors with `every_size`. unequal: replicas may have one microbatch more than others. Raises
+    Infeasible where there is none."""
     found = False
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
-    _check_degrees(request.workload, cp, ep)
+    check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
         facts = software_facts(request.topology.stack, request.topology.fleet, tp)
-        for dp in _data_degrees(request, tp, across):
+        for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
                 for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
                     found = True
@@ -210,23 +226,6 @@ def shapes(request: Request, across: bool = False, every_size: bool = False) -> 
                     yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
     if not found:
         raise Infeasible(_why_none(request))
-
-
-def _context_degrees(request: Request) -> list[int]:
-    """1 and the powers of two that leave a rank at least `LEAST_TOKENS`, or the pinned cp."""
-    if request.wishes.cp:
-        return [request.wishes.cp]
-    seq_len = request.workload.seq_len
-    powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
-    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
-
-
-def _expert_degrees(request: Request) -> list[int]:
-    """All divisors of the number of experts, or the pinned ep; only 1 with `zero_shard_size`, which is not modelled with ep."""
-    experts = request.workload.model.experts
-    if request.wishes.ep or request.wishes.zero_shard_size or not experts:
-        return [request.wishes.ep or 1]
-    return [ep for ep in range(1, experts + 1) if experts % ep == 0]
 
 
 def _tensor_degrees(request: Request) -> list[int]:
@@ -248,19 +247,18 @@ def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
     return [dp for dp in fitting if not any(dp * cp % divisor for divisor in divisors)]
 
 
-def _check_degrees(workload: Workload, cp: int, ep: int) -> None:
-    """Raise Infeasible where a pinned cp does not divide the sequence or a pinned ep the experts."""
-    if cp > 1 and workload.seq_len % (2 * cp):
-        raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp")
-    if ep > 1 and (not workload.model.experts or workload.model.experts % ep):
-        raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
+def _unequal_degrees(request: Request, tp: int) -> list[int]:
+    return unequal_degrees(request, [slots(cluster, tp) // (request.wishes.cp or 1) for cluster in request.clusters()])
 
 
 def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
-    share = request.workload.global_batch_size // dp
-    wished = request.wishes.microbatch_size
-    able = range(1, share + 1) if every_size else USUAL_SIZES
-    return [size for size in ((wished,) if wished else able) if share % size == 0]
+    batch, wished = request.workload.global_batch_size, request.wishes.microbatch_size
+    share = batch // dp
+    able = (wished,) if wished else range(1, share + 1) if every_size else USUAL_SIZES
+    if batch % dp:
+        pinned = request.wishes.dp is not None
+        return [size for size in able if is_faster_with(batch, dp, size) or (pinned and can_have(batch, dp, size))]
+    return [size for size in able if share % size == 0]
 
 
 def _why_none(request: Request) -> str:

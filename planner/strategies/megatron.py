@@ -43,7 +43,7 @@ def _ranked(request: Request, context: PlanningContext) -> list[tuple[float, Sha
     """(seconds, shape, pp) of every even layout over all devices, as if all devices were as fast as the slowest."""
     layers, found = request.workload.model.layers, []
     clusters = list(request.clusters())
-    for shape in searched(request, across=True, every_size=False):
+    for shape in searched(request, across=True, every_size=False, unequal=False):
         if any(cluster.node.count % shape.tp for cluster in clusters):
             continue
         pp, rest = divmod(sum(slots(cluster, shape.tp) for cluster in clusters), shape.slots)

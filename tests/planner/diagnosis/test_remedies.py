@@ -82,12 +82,12 @@ CASES = {
         "--recompute full instead of none, or by 10 GiB more memory on each a100-sxm4-80gb of cluster ib",
     ),
     "a batch that cannot be shared": (
-        shipped("holmes-hybrid-4", wishes=Wishes(dp=2), global_batch_size=7),
-        "--dp 1 instead of 2",
+        shipped("holmes-hybrid-4", wishes=Wishes(dp=2, zero_stage=2), global_batch_size=7),
+        "--zero-stage 1 instead of 2",
     ),
     "two pins": (
-        shipped("holmes-hybrid-4", wishes=Wishes(tp=5, dp=7), global_batch_size=32),
-        "leaving --tp 5 --dp 7 to the planner",
+        shipped("holmes-hybrid-4", wishes=Wishes(tp=5, dp=17), global_batch_size=32),
+        "leaving --tp 5 --dp 17 to the planner",
     ),
     "layers": (
         shipped("holmes-hybrid-4", wishes=Wishes(tp=1, pp=31), global_batch_size=8),
@@ -138,10 +138,10 @@ def test_a_plan_that_needs_the_head_room_is_refused_and_the_remedy_says_so():
     [
         (
             "certified",
-            Wishes(dp=5),
-            "no layout fits --dp 5; dp 5 must divide global_batch_size 768; remedy: --dp 4 instead of 5",
+            Wishes(dp=5, zero_stage=3),
+            "no layout fits --dp 5 --zero-stage 3; dp 5 must divide global_batch_size 768; remedy: --zero-stage 1 instead of 3",
         ),
-        ("holmes", Wishes(dp=5), "768; remedy with strategy certified: --dp 4 instead of 5"),
+        ("holmes", Wishes(dp=5), "dp 5 must divide global_batch_size 768; use strategy certified"),
         ("holmes", Wishes(tp=2, pp=3, dp=4), "fits the memory and the batch; use strategy certified"),
     ],
 )

@@ -69,6 +69,6 @@ def test_a_single_stage_has_no_virtual_stages() -> None:
 
 
 def test_no_shape_is_infeasible() -> None:
-    request = request_of(replace(WISHES, dp=7))
+    request = request_of(replace(WISHES, dp=7, zero_stage=3))
     with pytest.raises(Infeasible, match="no layout fits"):
         alternatives(request, PlanningContext(request), 3)

@@ -1,0 +1,37 @@
+"""Degrees of context and expert parallelism that are searched, by sequence length and number of experts."""
+
+from __future__ import annotations
+
+from planner.request import Request
+from sim.errors import Infeasible
+from sim.workload.workload import Workload
+
+LEAST_TOKENS = 4096
+"""Minimum number of tokens per rank for which cp is searched; a smaller value adds larger cp to the search. With fewer tokens
+per rank, more replicas or tensor parallelism need less communication for the same effect (a guess). Llama 3 uses 8,192 (arXiv
+2407.21783, table 4: cp 16 for 131,072)."""
+
+
+def context_degrees(request: Request) -> list[int]:
+    """1 and the powers of two that leave a rank at least `LEAST_TOKENS`, or the pinned cp."""
+    if request.wishes.cp:
+        return [request.wishes.cp]
+    seq_len = request.workload.seq_len
+    powers = (2**i for i in range(max(seq_len // LEAST_TOKENS, 1).bit_length()))
+    return [cp for cp in powers if cp == 1 or seq_len % (2 * cp) == 0]
+
+
+def expert_degrees(request: Request) -> list[int]:
+    """All divisors of the number of experts, or the pinned ep; only 1 with `zero_shard_size`, which is not modelled with ep."""
+    experts = request.workload.model.experts
+    if request.wishes.ep or request.wishes.zero_shard_size or not experts:
+        return [request.wishes.ep or 1]
+    return [ep for ep in range(1, experts + 1) if experts % ep == 0]
+
+
+def check_degrees(workload: Workload, cp: int, ep: int) -> None:
+    """Raise Infeasible where a pinned cp does not divide the sequence or a pinned ep the experts."""
+    if cp > 1 and workload.seq_len % (2 * cp):
+        raise Infeasible(f"cp {cp}: seq_len {workload.seq_len} must be a multiple of 2 x cp")
+    if ep > 1 and (not workload.model.experts or workload.model.experts % ep):
+        raise Infeasible(f"ep {ep} must divide experts {workload.model.experts} of {workload.model.name}")
