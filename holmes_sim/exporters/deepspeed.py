@@ -143,7 +143,10 @@ def unsupported(plan: Plan) -> Iterator[str]:
     config = plan.config
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
-        yield f"num_microbatches {numbers}: gradient_accumulation_steps is one number; they are equal with a --dp that divides the batch and with --strategy holmes"
+        yield (
+            f"num_microbatches {numbers}: gradient_accumulation_steps is one number; "
+            "--strategy holmes, or --dp that divides the batch"
+        )
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:

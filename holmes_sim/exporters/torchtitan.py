@@ -109,7 +109,9 @@ def unsupported(plan: Plan) -> Iterator[str]:
     yield from _unsupported_model(plan)
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
-        yield f"num_microbatches {numbers}: all replicas have the same number; they are equal with a --dp that divides the batch and with --strategy holmes"
+        yield (
+            f"num_microbatches {numbers}: all replicas have the same number; --strategy holmes, or --dp that divides the batch"
+        )
     vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
     if len(vendors) > 1:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"

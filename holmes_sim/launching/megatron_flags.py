@@ -190,7 +190,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
     config, workload, model = plan.config, plan.workload, plan.workload.model
     if len(set(config.num_microbatches)) > 1:
         counts = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
-        yield f"num_microbatches {counts}: all replicas have the same number; they are equal with a --dp that divides the batch and with --strategy holmes"
+        yield f"num_microbatches {counts}: all replicas have the same number; --strategy holmes, or --dp that divides the batch"
     if config.schedule not in SCHEDULES:
         yield f"schedule {config.schedule}: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"
     if config.schedule == "interleaved" and config.vpp == 1:

@@ -132,7 +132,7 @@ def test_what_deepspeed_does_at_other_times_is_reported(one_fabric):
 
 REFUSED = [
     ({"dp": 2, "microbatches": (3, 5)},
-     "num_microbatches 3, 5: gradient_accumulation_steps is one number; they are equal with a --dp that divides the batch and with --strategy holmes"),
+     "num_microbatches 3, 5: gradient_accumulation_steps is one number; --strategy holmes, or --dp that divides the batch"),
     ({"cp": 2}, "cp 2: its topology has the axes pipe, data and model; --cp 1"),
     ({"dp": 2, "ep": 2, "shape": {"experts": 4, "experts_per_token": 2}},
      "ep 2: its topology has the axes pipe, data and model; --ep 1"),

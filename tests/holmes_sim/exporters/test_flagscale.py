@@ -126,7 +126,7 @@ def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
          "pipeline ranks 0 to 1 on shared hosts: between meshes it joins the replicas of a mesh with several pipeline ranks in "
          "a wrong order; hosts with one pipeline rank each, or dp 1"),
         (plan_of("replicas of unlike microbatches"),
-         "num_microbatches 9, 7: all replicas have the same number; they are equal with a --dp that divides the batch and with --strategy holmes"),
+         "num_microbatches 9, 7: all replicas have the same number; --strategy holmes, or --dp that divides the batch"),
     ],
 )  # fmt: skip
 def test_refusals(plan, line):

@@ -316,7 +316,7 @@ def test_overrides_are_left_out_where_no_mixed_precision_of_megatron_bridge_is_t
     ("name", "line"),
     [
         ("replicas of unlike microbatches",
-         "num_microbatches 9, 7: all replicas have the same number; they are equal with a --dp that divides the batch and with --strategy holmes"),
+         "num_microbatches 9, 7: all replicas have the same number; --strategy holmes, or --dp that divides the batch"),
         ("schedule zb-h1", "schedule zb-h1: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
         ("schedule gpipe", "schedule gpipe: it supports 1F1B, plain or interleaved; --schedule 1f1b or interleaved"),
         ("ZeRO 3", "zero_stage 3: its distributed optimizer shards the optimizer state only; "

@@ -223,7 +223,7 @@ REFUSED = [
     ({"attention": "unfused"}, "attention unfused: it has fused attention only (flex, varlen); flash"),
     ({"gradient_precision": "bf16"}, "gradient_precision bf16: gradients are reduced as fp32 (mixed_precision_reduce); fp32"),
     ({"pp": 2, "dp": 2, "microbatches": (3, 5)},
-     "num_microbatches 3, 5: all replicas have the same number; they are equal with a --dp that divides the batch and with --strategy holmes"),
+     "num_microbatches 3, 5: all replicas have the same number; --strategy holmes, or --dp that divides the batch"),
     ({"tp": 3}, "tp 3: it must divide kv_heads 8; a divisor of it"),
     ({"seq_len": 262144}, "seq_len 262144: its RoPE ends at 131072; no more than that"),
     ({"tp": 4, "sequence_parallel": True, "seq_len": 66}, "seq_len 66: it is split in 4 by tp and cp; a multiple of 4"),
