@@ -68,9 +68,11 @@ def nccl_yaml(plan: Plan) -> str:
     The shim sets the network of the other groups one by one.
     """
     table = json.loads(torch_launch.table(plan))
+    host_of = {rank: index for index, host in enumerate(table["hosts"]) for rank in host["ranks"]}
     by_name: dict[str, set[str | None]] = {}
     for name, ranks in of_config(plan.config):
-        by_name.setdefault(name, set()).add(network(table, list(ranks)))
+        own = [table["hosts"][index] for index in dict.fromkeys(map(host_of.__getitem__, ranks))]  # of many hosts, these
+        by_name.setdefault(name, set()).add(network({**table, "hosts": own}, None))
     lines, open_ones = [], []
     for name, found in by_name.items():
         if len(found) > 1:
