@@ -30,7 +30,8 @@ def certificate(plan: Plan, found: Certificate) -> str:
     least = f"{time_text(found.lower_bound_s)} ({found.solver})"
     mixed = None if is_mixed(plan) else found.mixed_lower_bound_s
     more = f" No plan with mixed stages takes less than {time_text(mixed)}." if mixed is not None else ""
-    return f"Certificate: {far}; no such plan takes less than {least}.{more}{_time_limit(found)}"
+    open_part = f" The least bound is that of {found.least_bound_layout}." if found.least_bound_layout else ""
+    return f"Certificate: {far}; no such plan takes less than {least}.{open_part}{more}{_time_limit(found)}"
 
 
 def _time_limit(found: Certificate) -> str:

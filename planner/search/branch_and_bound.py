@@ -25,6 +25,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Sequence
 
 from planner.bounds.deadline_test import Orders, deadline_bound, deadline_tests
 from planner.bounds.relaxation import quick_bound
@@ -40,7 +41,9 @@ from planner.space.shapes import Shape, overlaps
 
 
 class Proof:
-    """Settles the shapes of a request. `settled` holds the final bounds, also while the search is interrupted."""
+    """Settles the shapes of a request. `settled` holds the final bounds, also while the search is interrupted.
+
+    `least_layout` is the layout with the least bound of all, in words; empty where no bound is below the target."""
 
     def __init__(self, incumbent: Incumbent, improvement: Improvement):
         self.incumbent, self.context = incumbent, incumbent.context
@@ -50,6 +53,8 @@ class Proof:
         self._heap: list[tuple[float, int, Shape, Family | OpenVariant]] = []
         self._numbers = itertools.count()
         self._least_settled, self._counted = math.inf, 0
+        self._least: tuple[float, str] = (math.inf, "")
+        self.least_layout = ""
 
     def run(self, bases: list[Shape]) -> list[float]:
         """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open."""
@@ -70,6 +75,7 @@ class Proof:
         for bound, _, _, node in self._heap:
             self._count_left(bound, node)
         incumbent.simulate_pool(budgets.last_tries)
+        self._find_least_layout()
         return [bound for bound, *_ in self._heap]
 
     def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
@@ -78,6 +84,21 @@ class Proof:
         by_bound: Outcome = "deadline test" if isinstance(node, OpenVariant) else "quick bound"
         outcome: Outcome = "left open" if bound < self.incumbent.target else "no memory" if math.isinf(bound) else by_bound
         self.context.effort.layouts[level, outcome] += 1
+
+    def _find_least_layout(self) -> None:
+        """Set `least_layout`: that of the first open node, or of a settled variant with a lower bound."""
+        least = self._least
+        if self._heap and self._heap[0][0] < least[0]:
+            bound, _, shape, node = self._heap[0]
+            least = bound, in_words(shape, "variant" if isinstance(node, OpenVariant) else node.kind)
+        self.least_layout = least[1] if least[0] < self.incumbent.target else ""
+
+    def _settle(self, bounds: Sequence[float], shape: Shape) -> None:
+        """Add final bounds of a variant."""
+        self.settled += bounds
+        least = min(bounds, default=math.inf)
+        if least < self._least[0]:
+            self._least = least, in_words(shape, "variant")
 
     def _raise_bound(self) -> None:
         """Give the incumbent the bound that is proved: the least of all open and settled ones.
@@ -111,14 +132,14 @@ class Proof:
             if reached < self.incumbent.target:
                 self._push(reached, shape, variant)
             else:
-                self.settled.append(reached)
+                self._settle([reached], shape)
                 layouts["variant", "deadline test"] += 1
 
     def _tested(self, shape: Shape, among: Orders, bound: float) -> tuple[float, OpenVariant]:
         """(lower bound on a variant's pipelines of two or more stages, its deadline tests, one for each order that is left).
 
         Settles the bounds of its pipelines of one stage."""
-        self.settled += single_stage_bounds(self.incumbent, shape)
+        self._settle(single_stage_bounds(self.incumbent, shape), shape)
         classes, either = node_classes(self.context, shape), len(overlaps(shape)) > 1
         tests = deadline_tests(self.context, classes, self.incumbent.target, either, among)
         return deadline_bound(tests, bound, self.incumbent.target), OpenVariant(tuple(tests))
@@ -127,7 +148,17 @@ class Proof:
         """Raise the bound of a variant by evaluating its pipelines; settle it where it is final or reaches the target."""
         closer, is_final = self._exhaust.closer(shape, variant, bound)
         if is_final or closer >= self.incumbent.target:
-            self.settled.append(closer)
+            self._settle([closer], shape)
             self.context.effort.layouts["variant", "evaluated"] += 1
         else:
             self._push(closer, shape, variant)
+
+
+def in_words(shape: Shape, level: Level) -> str:
+    """A layout as printed with a certificate, with the dimensions that are known at its level of the search."""
+    degrees = [("tp", shape.tp), ("dp", shape.dp), ("cp", shape.cp), ("ep", shape.ep)]
+    parts = [f"{name} {value}" for name, value in degrees if value > 1 or name in ("tp", "dp")]
+    parts += [f"microbatch size {shape.microbatch_size}", f"recompute {shape.recompute}"]
+    if level != "base":
+        parts.append(shape.schedule + (f" (vpp {shape.vpp})" if shape.vpp > 1 else ""))
+    return ", ".join([*parts, f"ZeRO {shape.zero_stage}"] if level == "variant" else parts)

@@ -16,12 +16,14 @@ from sim.units import Seconds
 
 
 def certificate(
-    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str]
-) -> Certificate:
+    incumbent: Incumbent, plan: Plan, bounds: Iterable[float], mixed: float | None, solvers: Iterable[str],
+    least_layout: str | None = None,
+) -> Certificate:  # fmt: skip
     """The certificate of a simulated plan, which also says whether the time limit ended the search for it.
 
-    The least of `bounds` is a lower bound on all pipelines of whole stages, `mixed` is one on all plans with mixed stages, and
-    `solvers` are the names of solvers that found plans. Where the plan has mixed stages, its bound is the lower of both."""
+    The least of `bounds` is a lower bound on all pipelines of whole stages; `least_layout` is the layout with it. `mixed` is
+    a lower bound on all plans with mixed stages. Where the plan has mixed stages, its bound is the lower of both. `solvers` are
+    the names of solvers that found plans."""
     request, objective = incumbent.request, step(plan)
     bound = min([objective, *bounds])
     if is_mixed(plan) and mixed is not None:
@@ -35,6 +37,7 @@ def certificate(
         solver="+".join(["closed form", *sorted(solvers)]),
         time_limit_reached=incumbent.limit.reached,
         mixed_lower_bound_s=mixed,
+        least_bound_layout=least_layout,
         space=axes(request),
         outside=outside(request),
     )

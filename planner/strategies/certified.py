@@ -70,7 +70,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     if is_mixed(best) and mixed is None:
         mixed = incumbent.work_bound
     bounds = [*proof.settled, *open_bounds]
-    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers)
+    certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, proof.least_layout or None)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
 
 

@@ -21,6 +21,8 @@ class Certificate:
     1 - lower_bound_s / objective_s. If no stage of the plan spans clusters, both hold for plans of that kind, and
     `mixed_lower_bound_s` bounds the plans with stages across clusters; if a stage of the plan does, they hold for both kinds.
     With another objective `gap` is 1 - lower_bound_per_token / the plan's own value per token (USD or joules).
+    `least_bound_layout`: the layout without stages across clusters that has the least bound, in words, if a search of it alone
+    could make the gap smaller.
     `time_limit_reached`: the time limit ended the search, so that another machine may find another plan.
     `space` lists the searched axes, `outside` the features of plans that were not searched.
     """
@@ -34,5 +36,6 @@ class Certificate:
     objective: str = "step-time"
     lower_bound_per_token: float | None = None
     mixed_lower_bound_s: float | None = None
+    least_bound_layout: str | None = None
     space: tuple[Axis, ...] = ()
     outside: tuple[str, ...] = ()

@@ -58,6 +58,13 @@ def test_values_are_text():
     assert values(Axis("placement", ("side by side", "evenly"))) == "side by side; evenly"
 
 
+def test_a_certificate_names_the_layout_with_the_least_bound():
+    of = plan(fleet(cluster()))
+    assert "The least bound" not in certificate(of, PROOF)
+    named = certificate(of, replace(PROOF, least_bound_layout="tp 2, dp 8"))
+    assert named.endswith("less than 1.9 s (closed form). The least bound is that of tp 2, dp 8.")
+
+
 def test_a_plan_says_how_much_memory_stays_free():
     full = plan(fleet(cluster()))
     assert free_memory(full) == ""

@@ -9,10 +9,10 @@ import pytest
 from planner.bounds.relaxation import quick_bound
 from planner.costs.node_classes import node_classes
 from planner.placement.simulation import step
-from planner.search.branch_and_bound import Proof
+from planner.search.branch_and_bound import Proof, in_words
 from planner.search.budgets import Budgets
 from planner.search.improvement import Improvement
-from planner.space.shapes import searched
+from planner.space.shapes import Shape, searched
 from planner.time_limit import TimeLimit
 from tests.planner.builders import plan_of, random_request
 from tests.planner.search.searches import incumbent
@@ -56,3 +56,25 @@ def test_the_bound_of_an_ended_search_holds_too(seed):
         left = proof.run(list(searched(question)))
         assert min([*proof.settled, *left]) <= best * (1 + 1e-9)
         assert seconds == math.inf or proof.settled == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_layout_with_the_least_bound_is_known_where_it_is_below_the_target(seed):
+    """Pinned to that layout, the search has the same bound; a finished search has no such layout."""
+    question = random_request(seed)
+    kept = incumbent(question, Budgets(unproved_variants=0))
+    proof = Proof(kept, Improvement(kept))
+    left, bases = proof.run(list(searched(question))), list(searched(question))
+    least = [base for base in bases if quick_bound(kept.context, base, node_classes(kept.context, base), True) == min(left)]
+    assert proof.least_layout in {in_words(base, "base") for base in least}
+    whole = incumbent(question)
+    finished = Proof(whole, Improvement(whole))
+    finished.run(bases)
+    assert (finished.least_layout == "") is (min(finished.settled) >= whole.target)
+
+
+def test_a_layout_in_words_has_the_dimensions_that_are_known():
+    one = Shape(2, 8, 3, "full", "interleaved", 4, 2, cp=2)
+    assert in_words(one, "base") == "tp 2, dp 8, cp 2, microbatch size 3, recompute full"
+    assert in_words(one, "schedule") == "tp 2, dp 8, cp 2, microbatch size 3, recompute full, interleaved (vpp 4)"
+    assert in_words(one, "variant").endswith(", interleaved (vpp 4), ZeRO 2")
