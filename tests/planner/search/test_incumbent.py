@@ -128,3 +128,18 @@ def test_time_is_reserved_for_the_plans_that_follow_a_long_simulation(monkeypatc
         monkeypatch.setattr("planner.search.incumbent.build", partial(slow_build, seconds))
         assert not kept.offer(shape(), stages)
         assert clock[0] + kept.limit.seconds_left == deadline
+
+
+@pytest.mark.parametrize("every_step", [False, True])
+def test_a_slower_plan_is_simulated_to_the_end_only_if_every_step_is_wanted(every_step):
+    question = two_nodes()
+    quick, slow = (simulated(question, shape(), *stages) for stages in (SPLITS[1], SPLITS[3]))
+    kept = incumbent(question)
+    kept.context.every_step = every_step
+    assert kept.challenge(quick) == (step(quick), True)
+    seconds, better = kept.challenge(slow)
+    assert not better
+    assert kept.cutoff < seconds
+    assert seconds == step(slow) if every_step else seconds == pytest.approx(step(slow), rel=0.2)
+    assert kept.context.simulated == ([quick, slow] if every_step else [quick])
+    assert kept.context.effort.times["plans simulated"] == 2
