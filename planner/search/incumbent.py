@@ -121,17 +121,25 @@ class Incumbent:
         return any(better for _, better in self._offered(shape, stages))
 
     def _offered(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[tuple[Seconds, bool]]:
-        """What `challenge` returns for each plan of a pipeline; empty where the pipeline is in `seen`."""
+        """What `challenge` returns for each plan of a pipeline; empty where the pipeline is in `seen`.
+
+        After the first placement, the second is simulated unless a part of the first one's delay by contention would already
+        make it slower than the best plan (`Budgets.placement_delay`)."""
         if (shape, stages) in self.seen:
             return []
         self.seen.add((shape, stages))
         before = self.limit.seconds_left
-        found = [self.challenge(plan) for plan in self._placed(shape, stages)]
+        found, least_delay = list[tuple[Seconds, bool]](), 0.0
+        for idle, plan in self._placed(shape, stages):
+            if idle + least_delay < self.cutoff:
+                found.append(self.challenge(plan))
+                least_delay = self.budgets.placement_delay * (found[-1][0] - idle)
         self._reserve(before - self.limit.seconds_left)
         return found
 
-    def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[Plan]:
-        """Plans of a pipeline whose stages fill one node after the other and, where that differs, use their nodes evenly.
+    def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[tuple[Seconds, Plan]]:
+        """(seconds on an idle network, plan) of a pipeline whose stages fill one node after the other and, where that differs,
+        of one whose stages use their nodes evenly.
 
         Only plans that can be built, fit memory and are faster than the best one on an idle network."""
         counts = Counter(name for name, _ in stages)
@@ -143,9 +151,9 @@ class Incumbent:
                 if fits(plan):
                     plans.append(plan)
         try:
-            return [plan for seconds, plan in zip(evaluate(plans), plans, strict=True) if seconds < self.cutoff]
+            return [pair for pair in zip(map(float, evaluate(plans)), plans, strict=True) if pair[0] < self.cutoff]
         except NotModelled:  # the simulation decides
-            return [min(plans, key=step_seconds)]
+            return [(0.0, min(plans, key=step_seconds))]
 
     def _reserve(self, seconds: float) -> None:
         """Where building and simulating a plan takes long, end the search earlier, to leave time for the plans after it."""
