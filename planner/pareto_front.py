@@ -75,6 +75,7 @@ def explore(request: Request, context: PlanningContext, objectives: tuple[str, .
     The first plan is the fastest one of the whole fleet. Raises Infeasible if no plan fits, PlanError if pins contradict each
     other."""
     whole = PlanningContext(replace(request, time_limit=WHOLE * request.time_limit), context.progress)
+    whole.every_step = True
     simulated = [certified.plan(whole.request, whole), *whole.simulated]
     context.interrupted = whole.interrupted
     context.limit.reached |= whole.limit.reached
@@ -86,6 +87,7 @@ def explore(request: Request, context: PlanningContext, objectives: tuple[str, .
                 inside = PlanningContext(
                     replace(part, time_limit=context.limit.seconds_left), functools.partial(_report, context, part)
                 )
+                inside.every_step = True
                 with suppress(Infeasible):
                     certified.plan(inside.request, inside)
                 context.interrupted = inside.interrupted

@@ -42,7 +42,8 @@ class PlanningContext:
         self.watch, self.beside = watch, beside
         self.limit = TimeLimit(request.time_limit)
         self.interrupted = False
-        self.simulated: list[Plan] = []  # by the certified strategy, for objectives other than the step time
+        self.simulated: list[Plan] = []  # by the certified strategy, to the end of the step
+        self.every_step = False  # whether slower plans are simulated to the end, too, for objectives other than the step time
         self.timelines = FastestTimeline()
         self.effort = Effort()
         self._answers: dict[str, Plan | HolmesError] = {}

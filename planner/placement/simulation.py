@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -10,7 +11,8 @@ from itertools import islice
 
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
-from sim.engine.engine import simulate
+from sim.engine.abandonment import Abandoned
+from sim.engine.engine import simulate, simulate_up_to
 from sim.engine.timeline import Timeline
 from sim.errors import NoRoute, NotDefined
 from sim.kernels import memory
@@ -46,8 +48,16 @@ class FastestTimeline:
 
     def simulate(self, plan: Plan) -> Plan:
         """The plan with the prediction of its simulation; its timeline is kept if it is the fastest so far."""
+        predicted = self.simulate_up_to(plan, math.inf)
+        assert isinstance(predicted, Plan)
+        return predicted
+
+    def simulate_up_to(self, plan: Plan, limit: Seconds) -> Plan | Abandoned:
+        """As `simulate`, unless the simulation is abandoned because the step is proved to be above `limit`."""
         begun = time.perf_counter()
-        timeline = simulate(plan)
+        timeline = simulate_up_to(plan, limit)
+        if isinstance(timeline, Abandoned):
+            return timeline
         predicted = plan.annotated(prediction=predict(plan, timeline))
         if self.plan is None or step(predicted) < step(self.plan):
             self.plan, self.timeline, self.wall_s = predicted, timeline, time.perf_counter() - begun
@@ -83,9 +93,9 @@ def fastest(candidates: Iterable[Callable[[], Plan | None]], ranked: int, simula
     for seconds, plan in sorted(found, key=lambda pair: pair[0])[:simulated]:
         if best is not None and (seconds >= step(best) or limit.is_up()):
             break
-        now = simulate_plan(plan)
-        if best is None or step(now) < step(best):
-            best = now
+        timeline = simulate_up_to(plan, math.inf if best is None else step(best))
+        if isinstance(timeline, Timeline) and (best is None or timeline.step_s < step(best)):
+            best = plan.annotated(prediction=predict(plan, timeline))
     return best
 
 

@@ -39,6 +39,11 @@ class Budgets:
     mixed_tries: int = 4
     """Simulations of plans with mixed stages in a row without a faster plan, after which no more are simulated."""
 
+    placement_delay: float = 0.5
+    """Where a pipeline has two placements and the simulation of one was longer than its step on an idle network: fraction of
+    this delay that is expected of the other placement at least (0.57 to 1 in a search of `holmes-uneven-8`). With a larger one
+    fewer plans are simulated."""
+
     # the proof
     target_gap: float = 0.005
     """The proof searches for plans that are faster than the best one by at least this fraction of its step. With a larger one

@@ -109,5 +109,5 @@ def _simulate_mixed(incumbent: Incumbent) -> None:
         over = since_improvement >= incumbent.budgets.mixed_tries or incumbent.limit.is_up()
         if seconds >= incumbent.cutoff or over:
             break
-        since_improvement = 0 if incumbent.keep(incumbent.simulated(plan)) else since_improvement + 1
+        since_improvement = 0 if incumbent.challenge(plan)[1] else since_improvement + 1
         incumbent.report("simulating mixed stages")

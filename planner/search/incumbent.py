@@ -21,8 +21,10 @@ from planner.space.shapes import Shape, uneven
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.plan_costs import step_seconds
+from sim.engine.abandonment import Abandoned
 from sim.errors import NoRoute, NotDefined, NotModelled
 from sim.plan.plan import Plan
+from sim.units import Seconds
 
 
 @dataclass(slots=True)
@@ -103,19 +105,41 @@ class Incumbent:
         with self.context.effort.spent("plans simulated", 1):
             return self.context.timelines.simulate(plan)
 
+    def challenge(self, plan: Plan) -> tuple[Seconds, bool]:
+        """Simulate a plan, and keep it if it is the fastest so far; return the seconds of its step and whether it is.
+
+        The simulation is abandoned when the step is proved to be longer than the best one, unless every step is wanted
+        (`PlanningContext.every_step`). Then the seconds are an estimate, and the plan is not among the simulated ones."""
+        limit = math.inf if self.context.every_step else self.cutoff
+        with self.context.effort.spent("plans simulated", 1):
+            found = self.context.timelines.simulate_up_to(plan, limit)
+        return (found.estimate_s, False) if isinstance(found, Abandoned) else (step(found), self.keep(found))
+
     def offer(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> bool:
         """Simulate the plans of a pipeline of (cluster, layers) stages, if it is not in `seen`; return whether one is the
         fastest so far."""
+        return any(better for _, better in self._offered(shape, stages))
+
+    def _offered(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[tuple[Seconds, bool]]:
+        """What `challenge` returns for each plan of a pipeline; empty where the pipeline is in `seen`.
+
+        After the first placement, the second is simulated unless a part of the first one's delay by contention would already
+        make it slower than the best plan (`Budgets.placement_delay`)."""
         if (shape, stages) in self.seen:
-            return False
+            return []
         self.seen.add((shape, stages))
         before = self.limit.seconds_left
-        better = [self.keep(self.simulated(plan)) for plan in self._placed(shape, stages)]
+        found, least_delay = list[tuple[Seconds, bool]](), 0.0
+        for idle, plan in self._placed(shape, stages):
+            if idle + least_delay < self.cutoff:
+                found.append(self.challenge(plan))
+                least_delay = self.budgets.placement_delay * (found[-1][0] - idle)
         self._reserve(before - self.limit.seconds_left)
-        return any(better)
+        return found
 
-    def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[Plan]:
-        """Plans of a pipeline whose stages fill one node after the other and, where that differs, use their nodes evenly.
+    def _placed(self, shape: Shape, stages: tuple[tuple[str, int], ...]) -> list[tuple[Seconds, Plan]]:
+        """(seconds on an idle network, plan) of a pipeline whose stages fill one node after the other and, where that differs,
+        of one whose stages use their nodes evenly.
 
         Only plans that can be built, fit memory and are faster than the best one on an idle network."""
         counts = Counter(name for name, _ in stages)
@@ -127,9 +151,9 @@ class Incumbent:
                 if fits(plan):
                     plans.append(plan)
         try:
-            return [plan for seconds, plan in zip(evaluate(plans), plans, strict=True) if seconds < self.cutoff]
+            return [pair for pair in zip(map(float, evaluate(plans)), plans, strict=True) if pair[0] < self.cutoff]
         except NotModelled:  # the simulation decides
-            return [min(plans, key=step_seconds)]
+            return [(0.0, min(plans, key=step_seconds))]
 
     def _reserve(self, seconds: float) -> None:
         """Where building and simulating a plan takes long, end the search earlier, to leave time for the plans after it."""
@@ -146,11 +170,10 @@ class Incumbent:
 
     def simulate(self, candidate: Candidate) -> bool:
         """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest."""
-        before = len(self.context.simulated)
-        better = self.offer(candidate.shape, candidate.stages)
-        if simulated := self.context.simulated[before:]:
-            self.pool.learn(candidate, min(map(step, simulated)))
-        return better
+        found = self._offered(candidate.shape, candidate.stages)
+        if found:
+            self.pool.learn(candidate, min(seconds for seconds, _ in found))
+        return any(better for _, better in found)
 
     def simulate_pool(self, tries: int) -> None:
         """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan."""

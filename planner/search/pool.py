@@ -2,8 +2,9 @@
 
 The evaluator gives the step on an idle network. The simulation adds contention between messages that share a link. Contention
 is measured as a fraction: simulated step minus evaluated step, divided by the message time of the busiest link. A candidate is
-expected to have the least contention of the simulated candidates of its kind (`Kind`), or a default where there are none. This
-is a heuristic order and no bound."""
+expected to have the least contention of the simulated candidates of its kind (`Kind`). Where there are none, most of that of
+the kind that differs only in whether parameter gathers overlap is expected (`ALIKE`), or a default. This is a heuristic order
+and no bound."""
 
 from __future__ import annotations
 
@@ -18,6 +19,10 @@ from sim.units import Seconds
 LIKELY = 0.02
 """Fraction by which an expected step may be above the best one and still be simulated (a guess): candidates of one kind have
 unlike contention. A larger one simulates more."""
+
+ALIKE = 0.8
+"""Fraction of the contention of one kind that is expected of the kind that differs only in `overlap_param_gather` (a guess: it
+was 0.85 to 1.05 in searches of `mixed-age` and `holmes-uneven-8`). A smaller one simulates more."""
 
 Kind: TypeAlias = tuple[object, ...]
 """Degrees, ZeRO stage, whether parameter gathers overlap with the forwards, and number of stages."""
@@ -40,7 +45,14 @@ class Pool:
     def expected(self, candidate: Candidate, unknown: float = 0.0) -> Seconds:
         """Estimated seconds of the simulated step; `unknown` is the contention of a kind of which no candidate was
         simulated."""
-        return candidate.seconds + self.contention.get(_kind(candidate), unknown) * candidate.link_seconds
+        return candidate.seconds + self._contention(candidate, unknown) * candidate.link_seconds
+
+    def _contention(self, candidate: Candidate, unknown: float) -> float:
+        """The expected contention, as a fraction of the busiest link's message time."""
+        kind, other = _kind(candidate), _kind(candidate, other_gather=True)
+        if kind in self.contention:
+            return self.contention[kind]
+        return ALIKE * self.contention[other] if other in self.contention else unknown
 
     def take(self, cutoff: Seconds) -> Candidate | None:
         """Remove and return the candidate with the least estimate; drop those at or above `cutoff` on an idle network.
@@ -59,6 +71,8 @@ class Pool:
             self.contention[_kind(candidate)] = min(fraction, self.contention.get(_kind(candidate), fraction))
 
 
-def _kind(candidate: Candidate) -> Kind:
+def _kind(candidate: Candidate, other_gather: bool = False) -> Kind:
+    """The kind of a candidate, or the one that differs only in `overlap_param_gather`."""
     shape = candidate.shape
-    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, shape.overlap_param_gather, len(candidate.pipeline)
+    gather = shape.overlap_param_gather != other_gather
+    return shape.tp, shape.dp, shape.cp, shape.ep, shape.zero_stage, gather, len(candidate.pipeline)

@@ -87,20 +87,32 @@ class Communication:
             transfer.after = yield previous.ended(self.env)
         transfer.begun = self.env.now
 
+    def lane(self, carrier: int) -> int:
+        """The lane of a collective's carrier."""
+        return self._gradient_lanes.get(carrier, carrier)
+
+    def seconds_alone(self, carrier: int, action: Action) -> Seconds:
+        """Seconds that the payload of an action takes on its carrier's route where nothing else is on the network."""
+        capacities = self.folding.capacities
+        return sum(
+            delay + (nbytes / min([capacities[link] / weight for link, weight in use]) if nbytes else 0.0)
+            for delay, use, nbytes in self._route(carrier, action)
+        )
+
     # messages
 
-    def _message(self, rank: Rank, action: Action) -> Transfer:
-        """The message of a send or recv."""
+    def message(self, rank: Rank, action: Action) -> tuple[Any, ...]:
+        """The key of the message of a send or recv (`Transfer.key`)."""
         key = rank.index, action.kind, action.peer
         if key not in self._carriers:
             tp, dp_cp, _ = self.config.coordinates(rank.rank)
             ends = rank.rank, self.config.rank(tp, dp_cp, action.peer)
             self._carriers[key] = self.folding.of["message", *(ends if action.kind == "send" else ends[::-1])]
-        return self._transfer((self._carriers[key], action.operation, action.stage, action.microbatch))
+        return self._carriers[key], action.operation, action.stage, action.microbatch
 
     def send(self, rank: Rank, action: Action) -> Generator[simpy.Event, Any, int]:
         """Send a message; returns the span that ends with its arrival."""
-        transfer = self._message(rank, action)
+        transfer = self._transfer(self.message(rank, action))
         yield from self._queue(transfer, transfer.key[0], rank.last)
         yield from self._carry(transfer, action)
         lane = "send" if action.operation == "F" else "return"
@@ -110,7 +122,7 @@ class Communication:
 
     def receive(self, rank: Rank, action: Action) -> Steps:
         """Wait for a message: for its sender (a bubble), then for the network (exposed)."""
-        transfer = self._message(rank, action)
+        transfer = self._transfer(self.message(rank, action))
         if not transfer.has_ended:
             rank.last = yield transfer.ended(self.env)
         del self.transfers[transfer.key]
@@ -122,7 +134,8 @@ class Communication:
 
     # collectives
 
-    def _carrier(self, rank: Rank, action: Action) -> int:
+    def carrier(self, rank: Rank, action: Action) -> int:
+        """The carrier of a collective or ring."""
         operation = "send_recv" if action.kind == "ring" else action.operation
         key = rank.index, action.group, operation
         if key not in self._carriers:
@@ -140,7 +153,7 @@ class Communication:
 
     def _arrive(self, rank: Rank, action: Action) -> tuple[Transfer, bool]:
         """Arrive at the next collective of a carrier; whether this rank is the last one that it needs."""
-        carrier = self._carrier(rank, action)
+        carrier = self.carrier(rank, action)
         number = rank.arrived.get(carrier, 0)
         rank.arrived[carrier] = number + 1
         transfer = self._transfer((carrier, number))
@@ -176,7 +189,7 @@ class Communication:
 
         `after` is the index of the span whose end let the collective begin, unless it has to wait in its lane."""
         carrier = transfer.key[0]
-        yield from self._queue(transfer, self._gradient_lanes.get(carrier, carrier), after)
+        yield from self._queue(transfer, self.lane(carrier), after)
         is_overlapped = action.kind != "collective"
         if is_overlapped:
             self._slow_down(carrier)

@@ -16,14 +16,18 @@ pipeline repeats itself, the rest of its steady state is extrapolated and not si
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 
 import simpy
 
+from sim.engine.abandonment import Abandoned, Abandonment
 from sim.engine.communication import Communication, gradient_lanes
 from sim.engine.components import components
 from sim.engine.durations import Durations
 from sim.engine.faults import NO_FAULTS, DrawnFaults
+from sim.engine.remaining_time import remaining_times
 from sim.engine.spans import Label, SpanLog
 from sim.engine.state import Component, Rank, Steps, elapse, remaining
 from sim.engine.steady_state import SteadyState
@@ -34,6 +38,7 @@ from sim.kernels import lowering
 from sim.plan import schedules
 from sim.plan.plan import Plan
 from sim.plan.program import COMPUTE, Action
+from sim.units import Seconds
 
 
 def simulate(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
@@ -44,6 +49,14 @@ def simulate(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO
     return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=repeats).timeline()
 
 
+def simulate_up_to(plan: Plan, limit: Seconds) -> Timeline | Abandoned:
+    """Simulate one step as `simulate` does, or abandon the simulation when it is proved that the step is above `limit`.
+
+    A step up to the limit is never abandoned. Of a step above it, the timeline is returned where the proof fails."""
+    simulation = _Simulation(plan, fold(plan), NO_FAULTS, extrapolates=True, limit=limit)
+    return simulation.outcome()
+
+
 def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: DrawnFaults = NO_FAULTS) -> Timeline:
     """Simulate one step as `simulate` does, but without extrapolation: every microbatch is simulated."""
     return _Simulation(plan, folding or fold(plan, drawn), drawn, extrapolates=False).timeline()
@@ -52,7 +65,7 @@ def simulate_at_length(plan: Plan, folding: Folding | None = None, drawn: DrawnF
 class _Simulation:
     """One simulation: the clock, the ranks, and the collaborators that share them."""
 
-    def __init__(self, plan: Plan, folding: Folding, drawn: DrawnFaults, extrapolates: bool):
+    def __init__(self, plan: Plan, folding: Folding, drawn: DrawnFaults, extrapolates: bool, limit: Seconds = math.inf):
         self.plan, self.folding = plan, folding
         self.overlaps_sends = schedules.get(plan.config.schedule).OVERLAPS_SENDS
         self.extrapolates = extrapolates
@@ -71,6 +84,8 @@ class _Simulation:
         for carrier, members in enumerate(self.communication.members):
             if carrier not in between_components:
                 members[0].component.carriers.add(carrier)
+        compute = functools.partial(remaining_times, self.ranks, self.communication, self.durations, self.overlaps_sends)
+        self.abandonment = Abandonment(limit, self.ranks, compute)
 
     def _ranks(self, of_class: dict[int, Component]) -> Iterator[Rank]:
         """A rank for each class; those of one pipeline rank with as many microbatches share a program."""
@@ -83,7 +98,13 @@ class _Simulation:
             yield Rank(index, rank, pp_rank, programs[key], of_class[index])
 
     def timeline(self) -> Timeline:
-        """Run to the end of the step."""
+        """Run to the end of the step, without a limit."""
+        timeline = self.outcome()
+        assert isinstance(timeline, Timeline)
+        return timeline
+
+    def outcome(self) -> Timeline | Abandoned:
+        """Run to the end of the step, or until it is proved to take longer than the limit."""
         env, events, steady = self.env, 0, self.steady
         for link, begin, until in self.folding.closed:
             env.process(self.communication.close(link, begin, until))
@@ -93,6 +114,8 @@ class _Simulation:
             events += 1
             if steady.begun and env.peek() > env.now:
                 steady.look()
+            if self.abandonment.found is not None:
+                return self.abandonment.found
         return self._finished(events)
 
     def _finished(self, events: int) -> Timeline:
@@ -120,6 +143,7 @@ class _Simulation:
         communication = self.communication
         while rank.piece + 1 < len(rank.program):
             rank.piece += 1
+            self.abandonment.check(rank, self.env.now)
             for position, action in enumerate(self._piece(rank)):
                 rank.position, rank.since = position, self.env.now
                 if action.kind in COMPUTE:

@@ -144,3 +144,20 @@ def test_machines_are_all_that_a_plan_stands_on():
     plan = strategies.get("certified").plan(question, PlanningContext(question))
     assert {(device.cluster, device.node) for device in plan.placement} == {("fast", 0)}
     assert plan.fleet == two_clusters().topology.fleet
+
+
+def test_every_plan_of_a_front_is_simulated_to_the_end():
+    """A slower plan may be cheaper, so no simulation is abandoned."""
+    contexts, make_context = list[PlanningContext](), pareto_front.PlanningContext
+
+    def recorded(*args):
+        contexts.append(make_context(*args))
+        return contexts[-1]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pareto_front, "PlanningContext", recorded)
+        pareto_front.explore(two_clusters(), PlanningContext(two_clusters()), ("step-time", "cost"))
+    searched = [context for context in contexts if context.simulated]
+    assert len(searched) > 1
+    assert all(context.effort.times["plans simulated"] == len(context.simulated) for context in searched)
+    assert all(context.every_step for context in searched)

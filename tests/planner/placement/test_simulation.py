@@ -10,6 +10,7 @@ import pytest
 from planner.placement import simulation
 from planner.placement.simulation import FastestTimeline, fastest, fits, simulate_plan, step
 from planner.time_limit import TimeLimit
+from sim.engine.abandonment import Abandoned
 from sim.engine.engine import simulate
 from sim.errors import NotDefined
 from sim.kernels import memory
@@ -78,3 +79,11 @@ def test_the_timeline_of_the_fastest_plan_is_kept(monkeypatch):
     assert again == []
     assert kept.of(slow).step_s > step(kept.plan)
     assert again == [slow]
+
+
+def test_a_simulation_is_abandoned_above_the_limit_only():
+    slow, quick, kept = split(1), split(3), FastestTimeline()
+    best = kept.simulate(quick)
+    assert isinstance(kept.simulate_up_to(slow, step(best)), Abandoned)
+    assert kept.plan is best, "an abandoned plan replaces nothing"
+    assert kept.simulate_up_to(slow, step(simulate_plan(slow))) == simulate_plan(slow)

@@ -8,7 +8,7 @@ import pytest
 
 from planner.search.budgets import Budgets
 
-FRACTIONS = ("estimate_error", "target_gap", "optimal_gap", "bound_step", "contention", "mixed_share")
+FRACTIONS = ("estimate_error", "target_gap", "optimal_gap", "bound_step", "contention", "mixed_share", "placement_delay")
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Budgets)])

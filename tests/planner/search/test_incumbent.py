@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.budgets import Budgets
+from planner.search.incumbent import Incumbent
 from planner.time_limit import TimeLimit
 from sim.errors import NotDefined
 from sim.kernels import memory
@@ -128,3 +129,29 @@ def test_time_is_reserved_for_the_plans_that_follow_a_long_simulation(monkeypatc
         monkeypatch.setattr("planner.search.incumbent.build", partial(slow_build, seconds))
         assert not kept.offer(shape(), stages)
         assert clock[0] + kept.limit.seconds_left == deadline
+
+
+@pytest.mark.parametrize("every_step", [False, True])
+def test_a_slower_plan_is_simulated_to_the_end_only_if_every_step_is_wanted(every_step):
+    question = two_nodes()
+    quick, slow = (simulated(question, shape(), *stages) for stages in (SPLITS[1], SPLITS[3]))
+    kept = incumbent(question)
+    kept.context.every_step = every_step
+    assert kept.challenge(quick) == (step(quick), True)
+    seconds, better = kept.challenge(slow)
+    assert not better
+    assert kept.cutoff < seconds
+    assert seconds == step(slow) if every_step else seconds == pytest.approx(step(slow), rel=0.2)
+    assert kept.context.simulated == ([quick, slow] if every_step else [quick])
+    assert kept.context.effort.times["plans simulated"] == 2
+
+
+@pytest.mark.parametrize(("first", "times"), [(1.2, 2), (1.4, 1)])
+def test_the_second_placement_is_simulated_unless_half_of_the_delay_of_the_first_is_too_much(monkeypatch, first, times):
+    """Steps as multiples of the best: 0.9 and 0.8 when idle; half of the first one's delay is 0.15, or 0.25 and too much."""
+    kept, tried = incumbent(two_nodes(), best=simulated(two_nodes(), shape(), *SPLITS[1])), []
+    best = kept.cutoff
+    monkeypatch.setattr(Incumbent, "_placed", lambda *_: [(0.9 * best, "filled"), (0.8 * best, "evenly")])
+    monkeypatch.setattr(Incumbent, "challenge", lambda self, plan: tried.append(plan) or (first * best, False))
+    assert not kept.offer(shape(), SPLITS[1])
+    assert tried == ["filled", "evenly"][:times]

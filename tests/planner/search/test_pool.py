@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -52,3 +53,15 @@ def test_what_takes_longer_than_the_best_plan_is_dropped():
     assert pool.contention == {}
     assert pool.take(6.0) is None
     assert pool.candidates == {}
+
+
+def test_most_contention_of_a_kind_is_expected_where_only_the_gathers_differ():
+    """Half of 4 s of messages was waited for with gathers beside forwards; without, four fifths of it are expected."""
+    pool, overlapped = Pool(), candidate(6.0, 4.0, 3, 3)
+    pool.learn(overlapped, 8.0)
+    shape = replace(overlapped.shape, overlap_param_gather=not overlapped.shape.overlap_param_gather)
+    other = replace(overlapped, evaluation=SimpleNamespace(shape=shape, classes=(CLASS,)))
+    assert pool.expected(other, 0.9) == pytest.approx(6.0 + 0.8 * 0.5 * 4.0)
+    pool.learn(other, 7.0)
+    assert pool.expected(other) == 7.0
+    assert pool.expected(overlapped) == 8.0

@@ -1,0 +1,96 @@
+"""Remaining time: least seconds from the begin of each piece of a rank's program to the end of the step, on an idle network.
+
+The actions of all ranks form a directed acyclic graph: an action comes after the one before it in its program, and a receive
+also comes after its send. The remaining time of a piece is the length of the longest path from its first action to the end of
+the step, where compute takes its seconds without interference, and a message or a collective takes the seconds that it takes
+alone on the network. In a simulation none of them is quicker. Waits for other ranks of a collective, and for transfers of the
+same lane, are left out. So a rank that begins a piece at some time proves that the step takes at least this time plus the
+remaining time of the piece.
+
+All programs are walked backwards, as coroutines: a walk stops at a send until that of the receiver has passed the receive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sim.engine.communication import Communication
+from sim.engine.durations import Durations
+from sim.engine.state import Rank
+from sim.plan.program import COMPUTE, Action
+from sim.units import Seconds
+
+
+def remaining_times(
+    ranks: list[Rank], communication: Communication, durations: Durations, overlaps_sends: bool
+) -> list[list[Seconds]]:
+    """Remaining time of each piece, by class of ranks; `durations` must be without jitter."""
+    return _Walks(communication, durations, overlaps_sends).run(ranks)
+
+
+class _Walks:
+    """Backward walks of programs. `after_receive`: message -> remaining time of its receiver, without the message."""
+
+    def __init__(self, communication: Communication, durations: Durations, overlaps_sends: bool):
+        self.communication, self.durations, self.overlaps_sends = communication, durations, overlaps_sends
+        self.after_receive: dict[tuple[Any, ...], Seconds] = {}
+        self._alone: dict[tuple[int, float, float], Seconds] = {}
+
+    def run(self, ranks: list[Rank]) -> list[list[Seconds]]:
+        """Walk all programs. A walk that stops at a send goes on when the walk of the receiver passes the receive."""
+        found = [[0.0] * len(rank.program) for rank in ranks]
+        ready = [self._walk(rank, times) for rank, times in zip(ranks, found, strict=True)]
+        stopped: dict[tuple[Any, ...], Iterator[tuple[bool, tuple[Any, ...]]]] = {}
+        while ready:
+            walk = ready.pop()
+            for is_receive, message in walk:
+                if not is_receive:
+                    stopped[message] = walk
+                    break
+                if message in stopped:
+                    ready.append(stopped.pop(message))
+        return found
+
+    def _walk(self, rank: Rank, times: list[Seconds]) -> Iterator[tuple[bool, tuple[Any, ...]]]:
+        """Fill in the times of a rank; yields (True, message) when a receive is passed, and (False, message) to stop at a send
+        whose receive is not passed yet."""
+        communication, program = self.communication, rank.program
+        after_wait: dict[tuple[int, str, str, int], Seconds] = {}
+        lanes: dict[int, Seconds] = {}  # remaining time at the begin of the next transfer of a lane
+        left = 0.0
+        for index in reversed(range(len(program))):
+            for action in reversed(program.piece(index)):
+                kind = action.kind
+                if kind in COMPUTE or kind == "optimizer":
+                    left += self.durations.of(rank.rank, action)
+                elif kind == "recv":
+                    message = communication.message(rank, action)
+                    self.after_receive[message] = left
+                    yield True, message
+                elif kind == "send":
+                    message = communication.message(rank, action)
+                    if message not in self.after_receive:
+                        yield False, message
+                    received = self.after_receive.pop(message) + self._seconds(message[0], action)
+                    left = max(received, left if self.overlaps_sends else left + self._seconds(message[0], action))
+                elif kind == "wait":
+                    after_wait[action.stage, action.group, action.operation, action.part] = left
+                elif kind != "collective" or not self.durations.include(rank.rank, action):
+                    carrier = communication.carrier(rank, action)
+                    lane, seconds = communication.lane(carrier), self._seconds(carrier, action)
+                    if kind == "start":
+                        started = action.stage, action.group, action.operation, action.part
+                        begin = max(after_wait.pop(started, -seconds), lanes.get(lane, -seconds)) + seconds
+                        left = max(left, begin)
+                    else:
+                        begin = max(left, lanes.get(lane, 0.0)) + seconds
+                        left = max(begin, left + self.durations.of(rank.rank, action)) if kind == "ring" else begin
+                    lanes[lane] = begin
+            times[index] = left
+
+    def _seconds(self, carrier: int, action: Action) -> Seconds:
+        """Seconds of the transfer of an action where it is alone on the network."""
+        key = carrier, action.nbytes, action.times
+        if key not in self._alone:
+            self._alone[key] = self.communication.seconds_alone(carrier, action)
+        return self._alone[key]
