@@ -132,22 +132,27 @@ def peak_in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: 
     return max(sum(pair) for pair in in_flight(name, rank, ranks, microbatches, chunks))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 16)
 def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[int, int], ...]:
     """Pareto-maximal pairs (microbatches between F and B, microbatches between B and W) held at once by a pipeline rank.
 
     If the schedule does not split the backward there is one pair, whose second number is 0.
     """
-    splits, before, between = get(name).SPLITS_BACKWARD, 0, 0
+    splits, before, between = int(get(name).SPLITS_BACKWARD), 0, 0
     most: dict[int, int] = {}
-    for action in actions(name, rank, ranks, microbatches, chunks):
-        before += {"F": 1, "B": -1}.get(action.kind, 0)
-        between += {"B": int(splits), "W": -1}.get(action.kind, 0)
-        most[between] = max(before, most.get(between, 0))
+    for kind, *_ in actions(name, rank, ranks, microbatches, chunks):
+        if kind == "F":
+            before += 1
+        elif kind == "B":
+            before, between = before - 1, between + splits
+        else:
+            between -= 1
+        if before > most.get(between, -1):
+            most[between] = before
     return tuple((most[w], w) for w in sorted(most) if all(most[w] > most[other] for other in most if other > w))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 16)
 def weights_behind(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
     """Number of weight gradients W that a pipeline rank computes after its last B; 0 if the backward is not split."""
     kinds = "".join(action.kind for action in actions(name, rank, ranks, microbatches, chunks))
