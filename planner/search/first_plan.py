@@ -17,6 +17,7 @@ from planner.costs.node_classes import node_classes
 from planner.models.class_orders import EVERY_ORDER
 from planner.search.candidates import Candidate, Estimate, estimates
 from planner.search.incumbent import Incumbent
+from planner.search.latency import latency_candidates
 from planner.search.local_search import improved
 from planner.search.mixed import mixed
 from planner.search.stage_search import StageSearch
@@ -102,7 +103,8 @@ def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape
         if start.shape not in searches:
             searches[start.shape] = StageSearch(context, start.shape, budgets.restaged_pipelines)
         found.append(searches[start.shape].improved(start))
-    return improved(found, budgets.first_improved)
+    found += latency_candidates(context, found, budgets)
+    return improved(found, budgets.restaged_kept)
 
 
 def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequence[Candidate] = ()) -> None:

@@ -108,36 +108,21 @@ class StageSearch:
             if evaluation is not None:
                 used = sorted(set(stages))
                 within = [used.index(i) for i in stages]
-                listed = assigned_layers(evaluation, within)
-                kept = self._kept_layers(stages, [k for _, sizes in runs for k in sizes], evaluation.layer_capacity(within))
-                for layers in (listed, kept):
-                    if layers is not None:
-                        yield tuple(zip(stages, layers, strict=True))
+                sizes = [layers for _, sizes in runs for layers in sizes]
+                listed, kept = (
+                    assigned_layers(evaluation, within),
+                    kept_layers(evaluation, list(zip(within, sizes, strict=True))),
+                )
+                if listed is not None:
+                    yield tuple(zip(stages, listed, strict=True))
+                if kept is not None:
+                    yield tuple(zip(stages, (layers for _, layers in kept), strict=True))
 
     def _is_allowed(self, pp: int) -> bool:
         """Whether a pipeline of two stages or more may have this length."""
         workload, pinned = self.context.request.workload, self.context.request.wishes.pp
         longest = workload.model.layers // self.shape.vpp
         return 2 <= pp <= longest and pinned in (None, pp) and self.shape.is_defined(self.shape.microbatches(workload), pp)
-
-    def _kept_layers(self, stages: list[int], wanted: Sequence[int], capacity: list[int]) -> list[int] | None:
-        """The wanted layers of each stage, changed as little as memory and the model's layers demand; None for no memory.
-
-        Layers are taken from the stages that are slowest with them, and given to those that stay fastest."""
-        total, least, stage_roles = self.context.request.workload.model.layers, self.shape.vpp, roles(len(stages))
-        if min(capacity) < least or sum(capacity) < total:
-            return None
-        layers = [max(least, min(pair)) for pair in zip(wanted, capacity, strict=True)]
-
-        def cycle(stage: int, more: int) -> float:
-            return self.classes[stages[stage]].cost(stage_roles[stage], layers[stage] + more).cycle
-
-        every = range(len(stages))
-        for _ in range(sum(layers) - total):
-            layers[max((s for s in every if layers[s] > least), key=lambda s: cycle(s, 0))] -= 1
-        for _ in range(total - sum(layers)):
-            layers[min((s for s in every if layers[s] < capacity[s]), key=lambda s: cycle(s, 1))] += 1
-        return layers
 
     def _layer_moves(self, pipeline: Pipeline) -> Iterator[Pipeline]:
         """Pipelines with one layer moved from one stage to another with memory for it."""
@@ -148,6 +133,27 @@ class StageSearch:
                 moved = list(pipeline)
                 moved[a], moved[b] = (pipeline[a][0], pipeline[a][1] - 1), (pipeline[b][0], pipeline[b][1] + 1)
                 yield tuple(moved)
+
+
+def kept_layers(evaluation: PipelineEvaluation, stages: Sequence[tuple[int, int]]) -> Pipeline | None:
+    """(class, layers) of each stage, changed as little as memory and the model's layers demand; None where memory is short.
+
+    Layers are taken from the stages that are slowest with them, and given to those that stay fastest."""
+    total, least, stage_roles = evaluation.layers, evaluation.shape.vpp, roles(len(stages))
+    capacity = evaluation.layer_capacity([i for i, _ in stages])
+    if min(capacity) < least or sum(capacity) < total:
+        return None
+    layers = [max(least, min(wanted, most)) for (_, wanted), most in zip(stages, capacity, strict=True)]
+
+    def cycle(stage: int, more: int) -> float:
+        return evaluation.classes[stages[stage][0]].cost(stage_roles[stage], layers[stage] + more).cycle
+
+    every = range(len(stages))
+    for _ in range(sum(layers) - total):
+        layers[max((s for s in every if layers[s] > least), key=lambda s: cycle(s, 0))] -= 1
+    for _ in range(total - sum(layers)):
+        layers[min((s for s in every if layers[s] < capacity[s]), key=lambda s: cycle(s, 1))] += 1
+    return tuple((i, k) for (i, _), k in zip(stages, layers, strict=True))
 
 
 def _changed(most: Sequence[int], pipeline: Pipeline) -> Iterator[list[Run]]:

@@ -22,11 +22,14 @@ WARM_UP           an integer k that bounds the warm-up. (a) No rank holds more t
                   rank of the same pipeline with n behind it and, without chunks, as rank 0 of n + 1 ranks, if an activation
                   that waits for W takes no more memory than one that waits for B. If missing: a rank is known to hold at
                   least one microbatch and at most all.
+
+A module may define listed(text), the schedule of the name `NAME=text`, for schedules that differ from plan to plan.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Protocol
 
 from sim.errors import NotDefined, PlanError
@@ -57,8 +60,16 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Schedule:
-    """The schedule of a name; raises PlanError for an unknown one."""
-    return REGISTRY.get(name)
+    """The schedule of a name; raises PlanError for an unknown one. A module may define schedules `NAME=text` (`listed`)."""
+    return _listed(*name.split("=", 1)) if "=" in name else REGISTRY.get(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _listed(name: str, text: str) -> Schedule:
+    listed: Callable[[str], Schedule] | None = getattr(REGISTRY.get(name), "listed", None)
+    if listed is None:
+        raise PlanError(f"schedule {name} takes no list; {name}={text} has one")
+    return listed(text)
 
 
 @functools.lru_cache(maxsize=4096)
