@@ -40,6 +40,7 @@ class MixedStageCosts:
         self._pairs: dict[tuple[str, str, bool], AlphaBeta] = {}
         self._lanes: dict[tuple[object, ...], float] = {}
         self._configs: dict[tuple[Shape, int], ParallelConfig] = {}
+        self._bytes: dict[tuple[object, ...], float] = {}
 
     def config(self, shape: Shape, pp: int) -> ParallelConfig:
         """The configuration of a shape with a pipeline of pp stages."""
@@ -123,13 +124,14 @@ class MixedStageCosts:
         self, shape: Shape, stage: StageSlots, layers: int, index: int, pp: int, microbatches: int
     ) -> tuple[float, float]:
         """(bytes of the fullest rank of a stage, room on its smallest device). Raises NotDefined (`schedules.in_flight`)."""
-        config = self.config(shape, pp)
+        config = self.config(shape, pp if shape.vpp > 1 else min(pp, 2))  # without chunks, all pp of 2 or more need the same
         pairs = schedules.in_flight(shape.schedule, index, pp, microbatches, shape.vpp)
         ends = index == 0, index == pp - 1
-        inside = max(memory.rank_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
-        return inside + memory.outside_torch(config), min(
-            self.context.request.topology.room(run.cluster.node.device) for run in stage
-        )
+        key = config, layers, pairs, ends
+        if key not in self._bytes:
+            inside = max(memory.rank_bytes(self.workload, config, layers, held, *ends, waits) for held, waits in pairs)
+            self._bytes[key] = inside + memory.outside_torch(config)
+        return self._bytes[key], min(self.context.request.topology.room(run.cluster.node.device) for run in stage)
 
     def most(self, shape: Shape, stage: StageSlots, index: int, pp: int, microbatches: int) -> int:
         """Most layers that fit in the memory of a stage; 0 where none fits. Bytes are linear in the layers."""

@@ -25,6 +25,8 @@ class StageMemory:
         self._workload = context.request.workload
         self._device_bytes = context.request.topology.room(cluster.node.device)
         self._most: dict[tuple[str, tuple[tuple[int, int], ...], int], int] = {}
+        self._linear: dict[str, tuple[tuple[float, float], ...]] = {}
+        self._waiting: dict[str, tuple[float, ...]] = {}
 
     def held(self, role: str, layers: int) -> float:
         """Microbatches whose activations fit beside a stage of `layers` layers; negative where not even the weights fit."""
@@ -45,11 +47,13 @@ class StageMemory:
         if (role, in_flight, pp) not in self._most:
             left = self._device_bytes - memory.outside_torch(self._config)
             most = self._workload.model.layers
+            (fixed, each), (fixed_two, each_two) = self._bytes(role)
             for held, deferred in in_flight:
                 heads = self._more_heads(role, held, pp)
-                one, two = (fixed + held * each + heads for fixed, each in self._bytes(role))
+                one, two = fixed + held * each + heads, fixed_two + held * each_two + heads
                 if deferred:
-                    one, two = (total + deferred * each for total, each in zip((one, two), self._deferred(role), strict=True))
+                    later, later_two = self._deferred(role)
+                    one, two = one + deferred * later, two + deferred * later_two
                 most = min(most, math.floor(((left - one) / (two - one) + 1) * (1 + 1e-12)))
             self._most[role, in_flight, pp] = max(most, 0)
         return self._most[role, in_flight, pp]
@@ -59,11 +63,13 @@ class StageMemory:
 
         `sim.kernels.memory.rank_bytes` is linear in the layers and, for given layers, in the microbatches in flight and in
         those whose weight gradients are deferred, but for the head (`_more_heads`)."""
-        key = split_backward(self._shape), self._shape.vpp, role
-        if key not in self._context.bytes:
-            none, held = ([self._rank_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
-            self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
-        return self._context.bytes[key]
+        if role not in self._linear:
+            key = split_backward(self._shape), self._shape.vpp, role
+            if key not in self._context.bytes:
+                none, held = ([self._rank_bytes(role, k, many) for k in (1, 2)] for many in (0.0, 1.0))
+                self._context.bytes[key] = tuple((a, b - a) for a, b in zip(none, held, strict=True))
+            self._linear[role] = self._context.bytes[key]
+        return self._linear[role]
 
     def _more_heads(self, role: str, held: int, pp: int) -> float:
         """Bytes of the head's microbatches beyond the one that `_bytes` has."""
@@ -77,12 +83,14 @@ class StageMemory:
 
     def _deferred(self, role: str) -> tuple[float, ...]:
         """Bytes for each microbatch whose weight gradients are deferred, of stages of one and of two layers."""
-        key = split_backward(self._shape), self._shape.vpp, role
-        if key not in self._context.deferred:
-            self._context.deferred[key] = tuple(
-                self._rank_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
-            )
-        return self._context.deferred[key]
+        if role not in self._waiting:
+            key = split_backward(self._shape), self._shape.vpp, role
+            if key not in self._context.deferred:
+                self._context.deferred[key] = tuple(
+                    self._rank_bytes(role, k, 0.0, 1) - none for k, (none, _) in zip((1, 2), self._bytes(role), strict=True)
+                )
+            self._waiting[role] = self._context.deferred[key]
+        return self._waiting[role]
 
     def _rank_bytes(self, role: str, layers: int, held: float, deferred: int = 0) -> float:
         ends = role in ("first", "only"), role in ("last", "only")

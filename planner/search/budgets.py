@@ -34,6 +34,23 @@ class Budgets:
     """Fraction by which an estimate may be above the fastest candidate and its pipeline still be evaluated."""
     first_improved: int = 6
     """Fastest candidates that go through local search."""
+    restaged_shapes: int = 6
+    """Shapes, the best by the quick estimate, of which candidates go through the local search over stages
+    (`planner.search.stage_search`), where there are more than three node classes."""
+    restaged_estimates: int = 3
+    """Estimated pipelines that are evaluated of each schedule of these shapes that splits the backward."""
+    restaged_starts: int = 6
+    """Fastest of all these pipelines from which this search begins."""
+    restaged_pipelines: int = 6_000
+    """Pipelines evaluated in one such search, after which it ends."""
+    restaged_kept: int = 3
+    """Candidates of this search, the fastest first, that go through the local search over layers and may be simulated."""
+    latency_pipelines: int = 3
+    """Best pipelines of this search whose warm-ups are chosen by the borders between clusters (`planner.search.latency`)."""
+    latency_starts: int = 2
+    """Fastest of these that go through the search over stages once more."""
+    beside_restaged: int = 8
+    """As `first_variants`, if there are candidates from this search, which most others cannot beat."""
     first_tries: int = 6
     """Simulations in a row without a faster plan, after which mixed stages are tried and the proof begins."""
     mixed_tries: int = 4

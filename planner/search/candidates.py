@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.generation import class_sets, every_pipeline, promising
-from planner.search.rough_estimate import bottleneck, rough_seconds
+from planner.search.rough_estimate import bottleneck, rough_stage_seconds
 from planner.space.shapes import Shape
 from sim.errors import NoRoute, NotModelled
 
@@ -68,31 +68,43 @@ class Estimate:
         return Candidate.of(self.evaluation, seconds, self.pipeline)
 
 
-def estimates(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass]) -> list[Estimate]:
-    """Pipelines of a shape over sets of its classes (`class_sets`), the fastest first; empty where nothing fits."""
-    result: list[Estimate] = []
+def estimates(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], most: int | None = None) -> list[Estimate]:
+    """Pipelines of a shape over sets of its classes (`class_sets`), the fastest first; empty where nothing fits.
+
+    With `most`, only so many of them: the seconds of the busiest link, which are slow to compute, are left out for others."""
+    idle: list[Estimate] = []
     for some in class_sets(classes):
         try:
             evaluation = PipelineEvaluation(context, shape, some)
         except NoRoute:
             continue  # nothing joins these classes
-        result += _estimated(evaluation)
-    return sorted(result, key=lambda estimate: estimate.seconds)
+        idle += _estimated(evaluation)
+    fastest: list[Estimate] = []
+    for estimate in sorted(idle, key=lambda estimate: estimate.seconds):
+        if most is not None and len(fastest) >= most and (not fastest or estimate.seconds >= fastest[-1].seconds):
+            break
+        seconds = max(estimate.seconds, estimate.evaluation.link_seconds(estimate.pipeline))
+        fastest.append(replace(estimate, seconds=seconds))
+        if most is not None:
+            fastest = sorted(fastest, key=lambda estimate: estimate.seconds)[:most]
+    return sorted(fastest, key=lambda estimate: estimate.seconds)
 
 
 def _estimated(evaluation: PipelineEvaluation) -> Iterator[Estimate]:
-    """All pipelines over these classes, evaluated, where they are few; else promising ones, roughly estimated."""
+    """All pipelines over these classes, evaluated, where they are few; else promising ones, roughly estimated.
+
+    Seconds are without those of the busiest link."""
     few = every_pipeline(evaluation)
     if few is None:
         for pipeline in dict.fromkeys(promising(evaluation)):
-            yield Estimate(rough_seconds(evaluation, pipeline), evaluation, pipeline)
+            yield Estimate(rough_stage_seconds(evaluation, pipeline), evaluation, pipeline)
         return
     try:
         evaluated = evaluation.evaluated(few)
     except NotModelled:
-        evaluated = [(rough_seconds(evaluation, pipeline), pipeline) for pipeline in few]
+        evaluated = [(rough_stage_seconds(evaluation, pipeline), pipeline) for pipeline in few]
     for seconds, pipeline in evaluated:
-        yield Estimate(max(seconds, evaluation.link_seconds(pipeline)), evaluation, pipeline)
+        yield Estimate(seconds, evaluation, pipeline)
 
 
 def priced(

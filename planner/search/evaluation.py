@@ -17,7 +17,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import virtual_stages
 from planner.space.shapes import Shape
-from sim.analytic.candidates import STAGE, UNTIED, Floats
+from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.evaluator import Ints, Table
 from sim.analytic.recurrence import steps
 from sim.plan import schedules
@@ -35,6 +35,7 @@ class PipelineEvaluation:
         clusters = tuple(option.cluster for option in classes)
         self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
+        self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
         self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]
         self._table_row = {key: index for index, key in enumerate(self._positions)}
         self._tables: dict[bool, Table] = {}
@@ -50,6 +51,11 @@ class PipelineEvaluation:
 
     def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:
         """Seconds of a step of pipelines with equally many stages, evaluated as one batch."""
+        seconds: list[float] = steps(self.candidates(pipelines)).tolist()
+        return seconds
+
+    def candidates(self, pipelines: Sequence[Pipeline]) -> Candidates:
+        """Pipelines with equally many stages as input of the evaluator. Raises NotModelled."""
         every: Ints = np.array(pipelines)
         unlike, which = np.unique(every[:, :, 0], axis=0, return_inverse=True)
         which, distinct = which.reshape(-1), [tuple(row) for row in unlike.tolist()]
@@ -60,8 +66,7 @@ class PipelineEvaluation:
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
         tied: Floats = np.array([message[2] for message in messages])[which]
-        seconds: list[float] = steps(replace(candidates, tied=tied)).tolist()
-        return seconds
+        return replace(candidates, tied=tied)
 
     def _table(self, alone: bool) -> Table:
         """Costs of a stage of each class at each position on its nodes, or of the only stage of a pipeline (`alone`).
@@ -102,9 +107,13 @@ class PipelineEvaluation:
             used[i] += 1
 
     def _hop(self, source: tuple[int, int], target: tuple[int, int]) -> float:
-        (i, a), (j, b) = source, target
-        clusters = self.classes[i].cluster, self.classes[j].cluster
-        return self.context.messages.hop(clusters[0], a, clusters[1], b, self.shape, self._nic, self._in_step)
+        """Seconds of the message from one (class, number of the stage) to another."""
+        if (source, target) not in self._hops:
+            (i, a), (j, b) = source, target
+            clusters = self.classes[i].cluster, self.classes[j].cluster
+            between = clusters[0], a, clusters[1], b, self.shape, self._nic, self._in_step
+            self._hops[source, target] = self.context.messages.hop(*between)
+        return self._hops[source, target]
 
     def link_seconds(self, pipeline: Pipeline) -> float:
         """Seconds that all messages of a step, in both directions, take on the busiest link: a lower bound of the step."""
@@ -121,6 +130,25 @@ class PipelineEvaluation:
             self.classes[i].memory.most_layers(role, held, pp)
             for i, role, held in zip(classes, stage_roles, in_flight, strict=True)
         ]
+
+
+def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]]) -> list[float]:
+    """Seconds of a step of each pipeline, given with its evaluation. Raises NotModelled.
+
+    Pipelines of equal length, schedule and number of microbatches form one batch, also over different classes."""
+    grouped: dict[tuple[PipelineEvaluation, int], list[int]] = {}
+    for index, (evaluation, pipeline) in enumerate(pipelines):
+        grouped.setdefault((evaluation, len(pipeline)), []).append(index)
+    batches: dict[tuple[object, ...], list[tuple[Candidates, list[int]]]] = {}
+    for (evaluation, _), indices in grouped.items():
+        candidates = evaluation.candidates([pipelines[index][1] for index in indices])
+        batches.setdefault(candidates.structure, []).append((candidates, indices))
+    seconds = [0.0] * len(pipelines)
+    for batch in batches.values():
+        every = steps(join([candidates for candidates, _ in batch])).tolist()
+        for index, value in zip((index for _, indices in batch for index in indices), every, strict=True):
+            seconds[index] = value
+    return seconds
 
 
 def roles(pp: int) -> list[str]:

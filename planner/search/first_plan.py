@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.node_classes import node_classes
+from planner.models.class_orders import EVERY_ORDER
 from planner.search.candidates import Candidate, Estimate, estimates
 from planner.search.incumbent import Incumbent
+from planner.search.latency import latency_candidates
 from planner.search.local_search import improved
 from planner.search.mixed import mixed
+from planner.search.stage_search import StageSearch
 from planner.space.shapes import USUAL_SIZES, Shape, split_backward, variants
+from sim.plan import schedules
 
 
 def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
@@ -34,7 +38,9 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
         for variant, base in every
         if variant.zero_stage == base.zero_stage and variant.vpp <= max(budgets.first_vpp, base.vpp)
     )
-    _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants))
+    restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
+    most = budgets.beside_restaged if restaged else budgets.first_variants
+    _simulate_best(incumbent, _ranked(incumbent, quick, most), restaged)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.draft is not None:
@@ -46,7 +52,7 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
     """Simulate the best estimated pipeline of shapes."""
     context = incumbent.context
-    estimated = [estimate for shape in shapes for estimate in estimates(context, shape, node_classes(context, shape))[:1]]
+    estimated = [estimate for shape in shapes for estimate in estimates(context, shape, node_classes(context, shape), 1)]
     if estimated and incumbent.best is None:
         best = min(estimated, key=lambda estimate: estimate.seconds)
         incumbent.sketch(best.shape, best.evaluated().stages)
@@ -77,26 +83,50 @@ def _ranked(incumbent: Incumbent, shapes: Iterable[Shape], most: int, tails: boo
     return ranked
 
 
-def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:
-    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them."""
+def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape, Shape]) -> list[Candidate]:
+    """Candidates after the local search over stages, if there are more classes than all orders are estimated of.
+
+    The search begins with the fastest candidate of each schedule that splits the backward, for the fastest of these."""
+    budgets, context = incumbent.budgets, incumbent.context
+    starts, found = list[Candidate](), list[Candidate]()
+    for shape in shapes:
+        base = base_of[shape]
+        for variant in variants(incumbent.request, base):
+            classes = node_classes(context, variant)
+            splits = schedules.get(variant.schedule).SPLITS_BACKWARD and variant.zero_stage == base.zero_stage
+            if splits and len(classes) > EVERY_ORDER and not incumbent.is_over:
+                best = estimates(context, variant, classes, budgets.restaged_estimates)
+                starts += [estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1]
+    starts.sort(key=lambda candidate: candidate.seconds)
+    searches: dict[Shape, StageSearch] = {}
+    for start in starts[: budgets.restaged_starts]:
+        if start.shape not in searches:
+            searches[start.shape] = StageSearch(context, start.shape, budgets.restaged_pipelines)
+        found.append(searches[start.shape].improved(start))
+    found += latency_candidates(context, found, budgets)
+    return improved(found, budgets.restaged_kept)
+
+
+def _simulate_best(incumbent: Incumbent, shapes: Iterable[Shape], others: Sequence[Candidate] = ()) -> None:
+    """Estimate pipelines of shapes, evaluate the best estimates, improve the best candidates and simulate them and `others`."""
     budgets, context = incumbent.budgets, incumbent.context
     estimated: list[Estimate] = []
     for shape in shapes:
         if incumbent.is_over or (estimated and incumbent.limit.is_up()):
             break
-        estimated += estimates(context, shape, node_classes(context, shape))[: budgets.first_estimates]
+        estimated += estimates(context, shape, node_classes(context, shape), budgets.first_estimates)
     estimated.sort(key=lambda estimate: estimate.seconds)
     incumbent.report(f"evaluating {len(estimated)} estimates")
     evaluated: list[Candidate] = []
     for estimate in estimated[: budgets.first_evaluated]:
         if incumbent.is_over:
             break
-        fastest = min((candidate.seconds for candidate in evaluated), default=math.inf)
+        fastest = min((candidate.seconds for candidate in [*others, *evaluated]), default=math.inf)
         if estimate.seconds > fastest * (1 + budgets.estimate_error):
             break
         evaluated.append(estimate.evaluated())
     most = 1 if incumbent.limit.is_up() else budgets.first_improved
-    incumbent.pool.add(improved(evaluated, most), incumbent.cutoff * (1 - budgets.optimal_gap))
+    incumbent.pool.add([*others, *improved(evaluated, most)], incumbent.cutoff * (1 - budgets.optimal_gap))
     incumbent.simulate_pool(budgets.first_tries)
 
 

@@ -15,7 +15,7 @@ from itertools import combinations, pairwise, permutations, product
 
 from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import NodeClass
-from planner.models.class_orders import orders
+from planner.models.class_orders import EVERY_ORDER, orders
 from planner.search.evaluation import PipelineEvaluation, roles
 
 EVERY = 60
@@ -62,15 +62,31 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
 
 
 def promising(evaluation: PipelineEvaluation) -> Iterator[Pipeline]:
-    """Pipelines with a stage on each class: every order of the classes (`orders`) with every stage count of `_stage_counts`."""
+    """Pipelines with a stage on each class: orders of the classes with every stage count of `_stage_counts`.
+
+    Orders are those of `orders`; of more than `EVERY_ORDER` classes, those by speed as well."""
     classes = evaluation.classes
     number = {id(option): i for i, option in enumerate(classes)}
-    for order in orders(evaluation.context, list(classes)) if len(classes) > 1 else [classes]:
-        for counts in _stage_counts(evaluation):
+    chosen = orders(evaluation.context, list(classes)) if len(classes) > 1 else [classes]
+    if len(classes) > EVERY_ORDER:
+        chosen += _orders_by_speed(classes)
+    stage_counts = _stage_counts(evaluation)
+    for order in dict.fromkeys(chosen):
+        for counts in stage_counts:
             stages = [number[id(option)] for option in order for _ in range(counts[number[id(option)]])]
-            layers = _assigned_layers(evaluation, stages)
+            layers = assigned_layers(evaluation, stages)
             if layers is not None:
                 yield tuple(zip(stages, layers, strict=True))
+
+
+def _orders_by_speed(classes: Sequence[NodeClass]) -> list[tuple[NodeClass, ...]]:
+    """The fastest class first, last, and in the middle, with slower classes on both sides.
+
+    Fast stages hold many layers and few microbatches at the end, and wait least where others warm up; memory of the classes and
+    latency of the borders decide which order is best."""
+    fastest_first = tuple(sorted(classes, key=lambda option: option.layer_seconds))
+    middle = (*fastest_first[1::2][::-1], *fastest_first[::2])
+    return [fastest_first, fastest_first[::-1], middle]
 
 
 def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
@@ -123,7 +139,7 @@ def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slow
     return counts
 
 
-def _assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[int] | None:
+def assigned_layers(evaluation: PipelineEvaluation, stages: list[int]) -> list[int] | None:
     """Layers of each stage, given its class: one by one to the stage that finishes first; None where memory is short."""
     classes, pp, m = evaluation.classes, len(stages), evaluation.microbatches
     stage_roles, capacity, least = roles(pp), evaluation.layer_capacity(stages), evaluation.shape.vpp

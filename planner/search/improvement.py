@@ -32,7 +32,7 @@ class Improvement:
     def improve(self, shape: Shape) -> None:
         """Search a variant for a faster plan."""
         context, budgets = self.incumbent.context, self.incumbent.budgets
-        promising = estimates(context, shape, node_classes(context, shape))[: budgets.improved_estimates]
+        promising = estimates(context, shape, node_classes(context, shape), budgets.improved_estimates)
         self.incumbent.add(improved([estimate.evaluated() for estimate in promising], 1))
         for order in orders(context, node_classes(context, shape)):
             tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes

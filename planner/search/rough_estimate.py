@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from planner.bounds.greedy_filling import Pipeline
 from planner.search.evaluation import PipelineEvaluation, roles
-from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
+from sim.analytic.pipeline_step import PipelineStage, StageEnd, stage_ends, weights_owed
 from sim.units import time_text
 
 NAMED_MESSAGES = 0.05
@@ -19,7 +19,12 @@ NAMED_MESSAGES = 0.05
 
 def rough_seconds(evaluation: PipelineEvaluation, pipeline: Pipeline) -> float:
     """The end of the step that the bottleneck implies, or the seconds of all messages on the busiest link if they are more."""
-    return max(evaluation.link_seconds(pipeline), max(seconds for seconds, _ in _stages(evaluation, pipeline)))
+    return max(evaluation.link_seconds(pipeline), rough_stage_seconds(evaluation, pipeline))
+
+
+def rough_stage_seconds(evaluation: PipelineEvaluation, pipeline: Pipeline) -> float:
+    """The end of the step that the bottleneck stage implies, without the seconds of all messages on the busiest link."""
+    return max(end.seconds for end in _ends(evaluation, pipeline)[0])
 
 
 def bottleneck(evaluation: PipelineEvaluation, pipeline: Pipeline) -> str:
@@ -29,8 +34,8 @@ def bottleneck(evaluation: PipelineEvaluation, pipeline: Pipeline) -> str:
     return f"messages of the step on the busiest link: {_text(link)}" if link > latest else words
 
 
-def _stages(evaluation: PipelineEvaluation, pipeline: Pipeline) -> Iterator[tuple[float, str]]:
-    """(earliest end of the step that a stage implies, what the stage does until then) of each stage."""
+def _ends(evaluation: PipelineEvaluation, pipeline: Pipeline) -> tuple[list[StageEnd], list[PipelineStage]]:
+    """(earliest end of the step that a stage implies, costs of the stage) of all stages."""
     m, pp, shape = evaluation.microbatches, len(pipeline), evaluation.shape
     ahead_of, back_of, tied = evaluation.messages(tuple(i for i, _ in pipeline))
     stages = []
@@ -41,7 +46,12 @@ def _stages(evaluation: PipelineEvaluation, pipeline: Pipeline) -> Iterator[tupl
         cost = option.with_messages(role, layers, ahead, returns)
         stages.append(PipelineStage(cost, *option.entry(role, layers), arrives, returns))
     owed = weights_owed(evaluation.config, pp, shape.representative(m, pp))
-    ends = stage_ends(stages, evaluation.config, m, max(tied, 0.0), owed)
+    return list(stage_ends(stages, evaluation.config, m, max(tied, 0.0), owed)), stages
+
+
+def _stages(evaluation: PipelineEvaluation, pipeline: Pipeline) -> Iterator[tuple[float, str]]:
+    """(earliest end of the step that a stage implies, what the stage does until then) of each stage."""
+    m, (ends, stages) = evaluation.microbatches, _ends(evaluation, pipeline)
     for stage, (end, (i, layers), held) in enumerate(zip(ends, pipeline, stages, strict=True)):
         waits = held.cost.send_forward + held.cost.send_backward
         included = " with messages" if waits > NAMED_MESSAGES * held.cost.cycle else ""

@@ -137,19 +137,24 @@ def _tasks(schedule: str, pp_rank: int, pp: int, microbatches: int, vpp: int) ->
     tasks: list[Task] = []
     receives: Key | None = None
     held: Key | None = None
+    task: Task | None = None  # the latest one, to which the send after it belongs
     for index, move in enumerate(moves):
-        key = move.operation, move.stage, move.microbatch
         if move.kind == "recv":
-            receives = key
+            receives = move.operation, move.stage, move.microbatch
         elif move.kind == "send" and receives is None:
-            tasks[-1] = tasks[-1]._replace(sends=key, lane=pp_rank * pp + move.peer)
+            assert task is not None, "a send follows a task"
+            key = move.operation, move.stage, move.microbatch
+            tasks.append(Task(*task[:6], key, pp_rank * pp + move.peer, task.cut))
+            task = None
         elif move.kind == "send":
-            held = key
+            held = move.operation, move.stage, move.microbatch
         else:
-            cut = index in (first[move.stage], last[move.stage])
-            tasks.append(Task(pp_rank, move.kind, move.stage, move.microbatch, receives, held, None, 0, cut))
+            if task is not None:
+                tasks.append(task)
+            cut = index == first[move.stage] or index == last[move.stage]
+            task = Task(pp_rank, move.kind, move.stage, move.microbatch, receives, held, None, 0, cut)
             receives = held = None
-    return tasks
+    return tasks if task is None else [*tasks, task]
 
 
 def _sweeps(tasks: list[list[Task]]) -> list[Sweep]:

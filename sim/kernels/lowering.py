@@ -17,6 +17,7 @@ Ranks with the same pipeline rank whose replicas have the same number of microba
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -65,7 +66,7 @@ def _with_messages(
     source = stage - 1 if kind == "F" else stage + 1
     if kind != "W" and 0 <= min(source, stage) < len(hops) and pp > 1:
         nbytes = hops[min(source, stage)]
-        yield Action("recv", source, m, peer=source % pp, operation=kind, nbytes=nbytes)
+        yield _message("recv", source, m, source % pp, kind, nbytes)
     if index and _holds_send(schedule, work[index - 1], action, pp - pp_rank - 1):
         yield from _send(work[index - 1], pp, hops)
     yield action
@@ -84,7 +85,13 @@ def _send(action: Action, pp: int, hops: Sequence[Bytes]) -> Iterator[Action]:
     target = action.stage + 1 if action.kind == "F" else action.stage - 1
     if action.kind != "W" and 0 <= min(target, action.stage) < len(hops) and pp > 1:
         nbytes = hops[min(target, action.stage)]
-        yield Action("send", action.stage, action.microbatch, peer=target % pp, operation=action.kind, nbytes=nbytes)
+        yield _message("send", action.stage, action.microbatch, target % pp, action.kind, nbytes)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _message(kind: str, stage: int, microbatch: int, peer: int, operation: str, nbytes: Bytes) -> Action:
+    """A send or recv; the same object in all programs, because the planner makes millions of them."""
+    return Action(kind, stage, microbatch, peer=peer, operation=operation, nbytes=nbytes)
 
 
 class Lowered:

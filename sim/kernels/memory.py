@@ -151,6 +151,12 @@ def logits_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
     return sum(kernel.saved for kernel in last_kernels(workload, config))
 
 
+@functools.lru_cache(maxsize=4096)
+def _deferred_layer_bytes(workload: Workload, config: ParallelConfig) -> Bytes:
+    """Bytes that one layer keeps for one microbatch that waits for W."""
+    return deferred_bytes(rank_kernels(workload, config), workload.bytes_per_value)
+
+
 def rank_bytes(
     workload: Workload, config: ParallelConfig, layers: int, in_flight: float, first: bool, last: bool, deferred: int = 0
 ) -> Bytes:
@@ -174,7 +180,7 @@ def rank_bytes(
         total += logits_bytes(workload, config) * heads_in_flight(config, in_flight) + kept_tensors.loss_bytes(workload, config)
         total += deferred * deferred_bytes(last_kernels(workload, config), nbytes)
     if deferred:
-        total += deferred * layers * deferred_bytes(rank_kernels(workload, config), nbytes)
+        total += deferred * layers * _deferred_layer_bytes(workload, config)
     messages = 4.0 * b * s * workload.model.hidden * nbytes / (config.tp if config.sequence_parallel else 1)
     return total + config.memory.workspace + (messages if config.pp > 1 and (layers or first or last) else 0.0)
 

@@ -10,6 +10,7 @@ Text form: `F0`, `B3`; with several stages on a rank the stage comes first, as i
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, TypeAlias
 
 COMPUTE = ("F", "B", "W")
@@ -61,6 +62,12 @@ class Action(NamedTuple):
         if self.kind == "optimizer":
             return "optimizer", None
         return f"{self.kind} {self.group} {self.operation}.{self.part}", None
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def compute(kind: str, stage: int, microbatch: int) -> Action:
+    """A whole compute action; the same object in the programs of all schedules, because the planner makes millions of them."""
+    return Action(kind, stage, microbatch)
 
 
 Program: TypeAlias = tuple[Action, ...]

@@ -22,11 +22,14 @@ WARM_UP           an integer k that bounds the warm-up. (a) No rank holds more t
                   rank of the same pipeline with n behind it and, without chunks, as rank 0 of n + 1 ranks, if an activation
                   that waits for W takes no more memory than one that waits for B. If missing: a rank is known to hold at
                   least one microbatch and at most all.
+
+A module may define listed(text), the schedule of the name `NAME=text`, for schedules that differ from plan to plan.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Protocol
 
 from sim.errors import NotDefined, PlanError
@@ -57,8 +60,16 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Schedule:
-    """The schedule of a name; raises PlanError for an unknown one."""
-    return REGISTRY.get(name)
+    """The schedule of a name; raises PlanError for an unknown one. A module may define schedules `NAME=text` (`listed`)."""
+    return _listed(*name.split("=", 1)) if "=" in name else REGISTRY.get(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _listed(name: str, text: str) -> Schedule:
+    listed: Callable[[str], Schedule] | None = getattr(REGISTRY.get(name), "listed", None)
+    if listed is None:
+        raise PlanError(f"schedule {name} takes no list; {name}={text} has one")
+    return listed(text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -132,22 +143,27 @@ def peak_in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: 
     return max(sum(pair) for pair in in_flight(name, rank, ranks, microbatches, chunks))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 16)
 def in_flight(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> tuple[tuple[int, int], ...]:
     """Pareto-maximal pairs (microbatches between F and B, microbatches between B and W) held at once by a pipeline rank.
 
     If the schedule does not split the backward there is one pair, whose second number is 0.
     """
-    splits, before, between = get(name).SPLITS_BACKWARD, 0, 0
+    splits, before, between = int(get(name).SPLITS_BACKWARD), 0, 0
     most: dict[int, int] = {}
-    for action in actions(name, rank, ranks, microbatches, chunks):
-        before += {"F": 1, "B": -1}.get(action.kind, 0)
-        between += {"B": int(splits), "W": -1}.get(action.kind, 0)
-        most[between] = max(before, most.get(between, 0))
+    for kind, *_ in actions(name, rank, ranks, microbatches, chunks):
+        if kind == "F":
+            before += 1
+        elif kind == "B":
+            before, between = before - 1, between + splits
+        else:
+            between -= 1
+        if before > most.get(between, -1):
+            most[between] = before
     return tuple((most[w], w) for w in sorted(most) if all(most[w] > most[other] for other in most if other > w))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 16)
 def weights_behind(name: str, rank: int, ranks: int, microbatches: int, chunks: int) -> int:
     """Number of weight gradients W that a pipeline rank computes after its last B; 0 if the backward is not split."""
     kinds = "".join(action.kind for action in actions(name, rank, ranks, microbatches, chunks))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.plan.program import Action, Program
+from sim.plan.program import Program, compute
 
 NAME = "gpipe"
 CHUNKED = False
@@ -16,6 +16,6 @@ WHOLE_ROUNDS = False
 
 def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
     """F0 ... F(m-1) B0 ... B(m-1); every rank holds all microbatches at once."""
-    forward = tuple(Action("F", rank, m) for m in range(microbatches))
-    backward = tuple(Action("B", rank, m) for m in range(microbatches))
+    forward = tuple(compute("F", rank, m) for m in range(microbatches))
+    backward = tuple(compute("B", rank, m) for m in range(microbatches))
     return forward + backward

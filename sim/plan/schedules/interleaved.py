@@ -8,7 +8,7 @@ with all of them if there are only `ranks` microbatches.
 from __future__ import annotations
 
 from sim.errors import NotDefined
-from sim.plan.program import Action, Program
+from sim.plan.program import Program, compute
 
 NAME = "interleaved"
 CHUNKED = True
@@ -31,11 +31,11 @@ def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
     warmup = total if microbatches == ranks else min(2 * (ranks - rank - 1) + (chunks - 1) * ranks, total)
     forward = [_nth(k, ranks, chunks, False) for k in range(total)]
     backward = [_nth(k, ranks, chunks, True) for k in range(total)]
-    program = [Action("F", chunk * ranks + rank, m) for chunk, m in forward[:warmup]]
+    program = [compute("F", chunk * ranks + rank, m) for chunk, m in forward[:warmup]]
     for done, (chunk, m) in enumerate(forward[warmup:]):
-        program.append(Action("F", chunk * ranks + rank, m))
-        program.append(Action("B", backward[done][0] * ranks + rank, backward[done][1]))
-    return (*program, *(Action("B", chunk * ranks + rank, m) for chunk, m in backward[total - warmup :]))
+        program.append(compute("F", chunk * ranks + rank, m))
+        program.append(compute("B", backward[done][0] * ranks + rank, backward[done][1]))
+    return (*program, *(compute("B", chunk * ranks + rank, m) for chunk, m in backward[total - warmup :]))
 
 
 def _nth(k: int, ranks: int, chunks: int, backward: bool) -> tuple[int, int]:

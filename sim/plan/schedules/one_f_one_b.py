@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.plan.program import Action, Program
+from sim.plan.program import Program, compute
 
 NAME = "1f1b"
 CHUNKED = False
@@ -19,7 +19,7 @@ def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
     """ranks - rank - 1 warm-up forwards; rank 0 holds at most `ranks` microbatches, the last rank one."""
     warmup = min(ranks - rank - 1, microbatches)
     steady = microbatches - warmup
-    program = [Action("F", rank, m) for m in range(warmup)]
+    program = [compute("F", rank, m) for m in range(warmup)]
     for m in range(steady):
-        program += [Action("F", rank, warmup + m), Action("B", rank, m)]
-    return (*program, *(Action("B", rank, m) for m in range(steady, microbatches)))
+        program += [compute("F", rank, warmup + m), compute("B", rank, m)]
+    return (*program, *(compute("B", rank, m) for m in range(steady, microbatches)))

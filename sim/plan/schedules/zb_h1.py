@@ -13,7 +13,7 @@ limit of 1F1B; its bubble is that of ZB-H1 (table 5).
 
 from __future__ import annotations
 
-from sim.plan.program import Action, Program
+from sim.plan.program import Program, compute
 
 NAME = "zb-h1"
 CHUNKED = False
@@ -33,11 +33,11 @@ def actions(rank: int, ranks: int, microbatches: int, chunks: int) -> Program:
 
 def one_f_one_b_one_w(rank: int, microbatches: int, warmup: int, lag: int) -> Program:
     """`warmup` forwards, then F and B in turn with W `lag` microbatches after B, then the remaining weight gradients."""
-    program = [Action("F", rank, m) for m in range(min(warmup, microbatches))]
+    program = [compute("F", rank, m) for m in range(min(warmup, microbatches))]
     for m in range(microbatches):
         if m + warmup < microbatches:
-            program.append(Action("F", rank, m + warmup))
-        program.append(Action("B", rank, m))
+            program.append(compute("F", rank, m + warmup))
+        program.append(compute("B", rank, m))
         if m >= lag:
-            program.append(Action("W", rank, m - lag))
-    return (*program, *(Action("W", rank, m) for m in range(max(microbatches - lag, 0), microbatches)))
+            program.append(compute("W", rank, m - lag))
+    return (*program, *(compute("W", rank, m) for m in range(max(microbatches - lag, 0), microbatches)))

@@ -148,7 +148,7 @@ def test_many_clusters_are_tried_in_some_orders():
 
 def test_what_stays_outside_is_named():
     told = outside(small_request(make.cluster("a", devices=8), layers=4))
-    assert told[0] == "schedule 1f1b-deepspeed, gpipe"
+    assert told[0] == "schedule 1f1b-deepspeed, gpipe, zb-latency"
     assert "recompute selective" in told
     assert any(text.split(", ")[0] in ("zero_stage 0", "zero_stage 0, 2") for text in told)
     assert "tp 3, 6" in told

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import PlanError
+from sim.analytic.pass_order import ordered_tasks
+from sim.errors import NotDefined, PlanError
 from sim.plan import program, schedules
+from sim.plan.schedules.zb_latency import name_of
 
 
 def table(name: str, pp: int, microbatches: int, chunks: int = 1) -> list[str]:
@@ -295,3 +297,58 @@ def test_the_bubbles_are_those_of_the_paper(pp: int, more: int, times: list[int]
     seconds = {"F": f, "B": b, "W": w}
     assert max(idle("zb-h1", pp, pp + more, seconds)) == (pp - 1) * (f + b - w)
     assert max(idle("zb-h2", pp, 2 * pp - 1 + more, seconds)) == (pp - 1) * (f + b - 2 * w)
+
+
+def test_zb_latency_warms_up_as_its_name_lists() -> None:
+    """F, B and W in turn after the warm-up, W at once; without a list, the warm-up is that of 1F1B."""
+    assert table("zb-latency=3,1,0", 3, 4) == [
+        "F0 F1 F2 F3 B0 W0 B1 W1 B2 W2 B3 W3",
+        "F0 F1 B0 W0 F2 B1 W1 F3 B2 W2 B3 W3",
+        "F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3",
+    ]
+    assert table("zb-latency", 3, 4) == table("zb-latency=2,1,0", 3, 4)
+    assert [schedules.in_flight("zb-latency=3,1,0", rank, 3, 8, 1) for rank in range(3)] == [
+        ((4, 0), (3, 1)),
+        ((2, 0), (1, 1)),
+        ((1, 0), (0, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("zb-latency=", "schedule zb-latency=: warm-ups are whole numbers with commas between them, such as zb-latency=3,2,0"),
+        (
+            "zb-latency=2,x",
+            "schedule zb-latency=2,x: warm-ups are whole numbers with commas between them, such as zb-latency=3,2,0",
+        ),
+        ("zb-latency=1,2", "schedule zb-latency=1,2: no warm-up may be longer than that of the rank before"),
+        ("zb-h2=1,0", "schedule zb-h2 takes no list; zb-h2=1,0 has one"),
+        ("zb-h3=1,0", f"schedule 'zb-h3' is unknown; known: {', '.join(schedules.names())}"),
+    ],
+)
+def test_what_lists_no_warm_ups_is_refused(name: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        schedules.get(name)
+    assert str(caught.value) == said
+
+
+def test_zb_latency_is_defined_for_as_many_ranks_as_it_lists() -> None:
+    """Nothing else is known about it, so that bounds of the planner assume the least."""
+    name = "zb-latency=3,1,0"
+    assert [schedules.is_defined(name, ranks, 4, 1) for ranks in (2, 3, 4)] == [False, True, False]
+    assert not schedules.has_bounded_warm_up(name)
+    assert schedules.representative_microbatches(name, 3, 100) == 100
+    with pytest.raises(NotDefined) as caught:
+        schedules.actions(name, 0, 2, 4, 1)
+    assert str(caught.value) == "schedule zb-latency=3,1,0 has 3 warm-ups, one for each rank; pp is 2"
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 20))
+def test_no_rank_of_zb_latency_waits_for_ever(hops: list[int], microbatches: int) -> None:
+    """Warm-ups that never rise along the pipeline; the evaluator's order of tasks asserts that some rank can always go on."""
+    warm_ups = tuple(sum(hops[rank:]) for rank in range(len(hops)))
+    (*_, loop) = ordered_tasks(name_of(warm_ups), len(hops), microbatches, 1)
+    assert loop.blocks
+    held = [schedules.peak_in_flight(name_of(warm_ups), rank, len(hops), microbatches, 1) for rank in range(len(hops))]
+    assert held == [min(warm_up + 1, microbatches) for warm_up in warm_ups]
