@@ -59,8 +59,7 @@ class SubsetFilling(Filling):
 
     def succeeds(self) -> bool:
         """Whether the stages can hold all layers in some order."""
-        classes, everything = range(len(self.counts)), 1 << len(self.counts)
-        able = [count * most for count, most in zip(self.counts, self.most, strict=True)]
+        classes, able, everything = range(len(self.counts)), self.able, 1 << len(self.counts)
         left: list[float] = [math.inf] * everything
         left[0] = self.stages.layers
         for behind in range(everything - 1):

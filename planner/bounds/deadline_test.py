@@ -42,6 +42,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice, permutations, product
 
+import numpy as np
+
 from planner.bounds.any_order import AnyOrder
 from planner.bounds.greedy_filling import Filling, Pipeline
 from planner.bounds.link_load import LinkLoad
@@ -188,9 +190,13 @@ class DeadlineTest:
                 layers = filling.pipelines(ENUMERATED)
                 if layers is None:
                     return None
-                layers = layers[least_steps(stages, filling.classes, layers) <= seconds] if len(layers) else layers
-                if len(found) + len(layers) > most:
-                    return None
+                chosen = [layers[:0]]
+                for first in range(0, len(layers), 2 * most):  # part by part, because many splits have far more than `most`
+                    part = layers[first : first + 2 * most]
+                    chosen.append(part[least_steps(stages, filling.classes, part) <= seconds])
+                    if len(found) + sum(map(len, chosen)) > most:
+                        return None
+                layers = np.concatenate(chosen)
                 found += [tuple(zip(filling.classes, row, strict=True)) for row in layers.tolist()]
         return found
 

@@ -19,6 +19,7 @@ exact)."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -46,14 +47,11 @@ class Filling:
         self.classes = [i for i, count in enumerate(counts) for _ in range(count)] if self.exact else []
         hops = [stages.messages[a] if a == b else stages.borders[a] for a, b in pairwise(self.classes)]
         self.messages_behind = [*accumulate(reversed(hops), initial=0.0)][::-1]
-        classes = range(len(counts))
-        self.earlier = list(classes)
+        self.earlier: Sequence[int] = range(len(counts))
         self.stages_before = [*accumulate(counts)]
-        self.borders = [0.0, *accumulate(stages.borders)]
-        self.hop = [min(stages.messages[: i + 1]) for i in classes]
-        self.longest = [max(1, *self.most[: i + 1]) for i in classes]
-        self.round_rate = [min(rate[1] for rate in stages.rates[i:]) for i in classes]
-        self.by_rate = [[sorted((stages.rates[c][which], c) for c in range(i + 1)) for i in classes] for which in (0, 1, 2)]
+        self.borders, self.hop, self.round_rate, self.by_rate = stages.before
+        self.longest = [*accumulate(self.most, max, initial=1)][1:]
+        self.able = [most * count for most, count in zip(self.most, counts, strict=True)]
 
     def succeeds(self) -> bool:
         """Whether the stages can hold all layers, with a stage of each class."""
@@ -78,7 +76,7 @@ class Filling:
         None where they, or their parts from some stage on, are more than `most`. Enumeration from the last stage to the first,
         of all pipelines at once, pruned by the most layers that the stages before can take. It uses the exact seconds, not the
         envelope, so a size may be feasible although a smaller one is not."""
-        pp, vpp = len(self.classes), self.stages.shape.vpp
+        pp, vpp = len(self.classes), self.stages.vpp
         largest = self._largest(self.classes)
         if largest is None:
             return np.empty((0, pp), np.int64)
@@ -104,7 +102,7 @@ class Filling:
 
     def _largest(self, classes: list[int]) -> list[int] | None:
         """Most layers of every stage, whatever the others hold; None where the stages cannot hold all layers."""
-        left, least, found = self.stages.layers, self.stages.shape.vpp, []
+        left, least, found = self.stages.layers, self.stages.vpp, []
         for after, i in enumerate(reversed(classes)):
             before = (len(classes) - 1 - after) * least
             role = "last" if not after else "middle" if before else "first"
@@ -121,8 +119,11 @@ class Filling:
         """Most layers of a stage of class i, with `left` layers in it and before it and `after` stages behind it.
 
         At least one layer is left for each earlier class, and for the first stage."""
-        k = min(self._limit(i, role), left - max(self.earlier[i], 1), self.stages.most_by_memory(i, role, after, self.pp))
-        while k > 0 and not self.feasible(i, role, k, left, after):
+        k = min(self._limit(i, role), left - max(self.earlier[i], 1))
+        if k <= 0:
+            return k
+        k, trips = min(k, self.stages.most_by_memory(i, role, after, self.pp)), self._trips(i, left)
+        while k > 0 and self.room(i, role, k, left, after) < trips:
             k -= 1
         return k
 
@@ -144,35 +145,46 @@ class Filling:
         """Whether a stage of k layers of class i, with `left` - k layers before it, may meet the deadline.
 
         The inequalities of `planner.bounds.deadline_test`, by the envelope of the stage's seconds."""
-        return self.room(i, role, k, left, after) >= (self.stages.layers - left) * self.round_rate[i]
+        return self.room(i, role, k, left, after) >= self._trips(i, left)
+
+    def _trips(self, i: int, left: int) -> float:
+        """Least seconds of forward and gradients of inputs of a microbatch on the layers behind a stage."""
+        return (self.stages.layers - left) * self.round_rate[i]
 
     def room(self, i: int, role: str, k: int, left: int, after: int, exactly: bool = False) -> float:
         """Most seconds of forward and gradients of inputs of a microbatch on the stages behind such a stage.
 
         Minus infinity where the stage cannot meet the deadline. exactly: by its exact seconds, not by the envelope."""
-        stages, before = self.stages, left - k
+        stages, before, seconds = self.stages, left - k, self.seconds
         sizes = stages.sizes(i, role)
         size = sizes.exact(k) if exactly else sizes.envelope(k)
-        forward, both, hops = self._before(i, before, after)
-        messages = self.borders[i] + max(hops - self.earlier[i], 0) * self.hop[i]
+        if size.both > seconds:
+            return -math.inf
+        forward, both, hops = self._before(i, before, after) if before else (0.0, 0.0, 0)
+        earlier = self.earlier[i]
+        messages = self.borders[i] + (hops - earlier) * self.hop[i] if hops > earlier else self.borders[i]
         fill = forward + messages
-        if max(fill + size.own, size.both) > self.seconds:
+        if fill + size.own > seconds:
             return -math.inf
         if before:
-            send = stages.back(i) if stages.waits else 0.0  # the last gradient's message counts in drain, not in busy
-            deferred = self._deferred(i, before, after) * size.weight if stages.splits else 0.0
-            work = max(size.busy - deferred - send, size.lane)
+            work = size.busy
+            if stages.splits:
+                work -= self._deferred(i, before, after) * size.weight
+            if stages.waits:
+                work -= stages.back(i)  # the last gradient's message counts in drain, not in busy
+            if work < size.lane:
+                work = size.lane
             back = fill + work + both - forward + messages
             if size.begin > fill:
                 back = max(back, size.begin + work + self._least_inputs(i, before, after) + messages)
-            if back > self.seconds or back + stages.first_tail > self.seconds:  # the tail takes long to compute
+            if back > seconds or back + stages.first_tail > seconds:  # the tail takes long to compute
                 return -math.inf
         return self._round_trips(i, k, size, both + 2 * messages, after) if self.exact else math.inf
 
     def _round_trips(self, i: int, k: int, size: StageSeconds, to_and_fro: float, after: int) -> float:
         """Most seconds of a microbatch on the stages behind, by inequality (3): the round trips of its microbatches."""
         stages, pp = self.stages, len(self.classes)
-        vpp, stage, room = stages.shape.vpp, pp - 1 - after, math.inf
+        vpp, stage, room = stages.vpp, pp - 1 - after, math.inf
         if vpp > 1 and stage:
             return room
         forward, _, backward = stages.rates[i]
@@ -193,9 +205,7 @@ class Filling:
         Returns (seconds of forwards, seconds of forwards and gradients of inputs, fewest stages before, each of which sends a
         message). With virtual stages, fill and drain pass only the first virtual stage of each stage: k // vpp of k layers,
         which is at least (k - vpp + 1) / vpp."""
-        if not layers:
-            return 0.0, 0.0, 0
-        vpp = self.stages.shape.vpp
+        vpp = self.stages.vpp
         most = layers // vpp if self.pp is None else self.pp - 1 - after
         fewest = most if self.exact else max(self.earlier[i], -(-layers // self.longest[i]))
         if vpp == 1:
@@ -205,7 +215,7 @@ class Filling:
 
     def _least_inputs(self, i: int, layers: int, after: int) -> float:
         """Least seconds of the gradients of inputs of one microbatch, back through the `layers` layers before a stage."""
-        if self.stages.shape.vpp == 1:
+        if self.stages.vpp == 1:
             return self._least(i, layers, 2)
         forward, _, _ = self._before(i, layers, after)
         return forward / self.by_rate[0][i][0][0] * self.by_rate[2][i][0][0]
@@ -214,8 +224,8 @@ class Filling:
         """Least seconds of layers on the classes up to i: as many as possible on the fastest class, then the next."""
         found = 0.0
         for rate, c in self.by_rate[which][i]:
-            here = min(layers, self.most[c] * self.counts[c])
-            found, layers = found + rate * here, layers - here
-            if not layers:
-                break
+            able = self.able[c]
+            if layers <= able:
+                return found + rate * layers
+            found, layers = found + rate * able, layers - able
         return found

@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 
 from planner.bounds.deadline_test import PRECISE
 from planner.bounds.total_work import Work
@@ -83,6 +84,10 @@ class _PlacedStages:
         self.seconds_of = [
             [costs.least_seconds(shape, group[stage], end) for group in groups] for stage, end in enumerate(self.ends)
         ]
+        layer = [[each for _, each in seconds] for seconds in self.seconds_of]
+        least = accumulate(layer[:-1], lambda before, here: [*map(min, before, here)])
+        self.layer_before = [[0.0] * len(groups), *least]
+        """For each stage and group, the least seconds of a layer on the stages before."""
 
     def within(self, seconds: float, forward: float) -> bool:
         """Whether some plan of the placement might finish within `seconds` (False is a proof that none does).
@@ -121,11 +126,11 @@ class _PlacedStages:
 
         The last backward ends by `until`; the messages have `seconds`."""
         done = 0
-        for group, (count, (start, each)) in enumerate(zip(self.counts, self.seconds_of[stage], strict=True)):
-            fill = forward * before * min((seconds_of[group][1] for seconds_of in self.seconds_of[:stage]), default=0.0)
-            times = math.floor((until - fill) / (start + k * each))
-            if forward and self.lanes[stage][group]:
-                times = min(times, math.floor(seconds / self.lanes[stage][group]))
+        groups = self.counts, self.seconds_of[stage], self.layer_before[stage], self.lanes[stage]
+        for count, (start, each), ahead, lane in zip(*groups, strict=True):
+            times = math.floor((until - forward * before * ahead) / (start + k * each))
+            if forward and lane:
+                times = min(times, math.floor(seconds / lane))
             done += count * max(times, 0)
         return done >= self.total
 

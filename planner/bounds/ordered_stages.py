@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
-from typing import Self
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Self
 
 from planner.bounds.stage_sizes import StageSeconds, StageSizes
 from planner.costs.context import PlanningContext
@@ -22,6 +22,19 @@ from sim.plan.round_trips import RoundTrips, round_trips
 def most_by_compute(option: NodeClass, seconds: float) -> int:
     """Most layers that a stage of a class computes for all microbatches within `seconds`, by the layers' own work alone."""
     return math.floor(min(seconds / (option.microbatches * option.layer_seconds) * (1 + 1e-12), option.workload.model.layers))
+
+
+class Before(NamedTuple):
+    """What a microbatch passes at least before a stage of each class, and behind it.
+
+    borders: seconds of one message over each border up to the class; hop: least seconds of a message inside a class up to it;
+    round_rate: least of `OrderedStages.rates` (forward and gradients of inputs) from the class on; by_rate: for each of the
+    three rates, the (rate, class) of the classes up to the class, the least rate first."""
+
+    borders: list[float]
+    hop: list[float]
+    round_rate: list[float]
+    by_rate: list[list[list[tuple[float, int]]]]
 
 
 class OrderedStages:
@@ -39,6 +52,7 @@ class OrderedStages:
     def __init__(self, context: PlanningContext, order: Sequence[NodeClass], horizon: float = math.inf, either: bool = False):
         self.either = either
         self.order, self.shape, self.m, self.horizon = tuple(order), order[0].shape, order[0].microbatches, horizon
+        self.vpp = self.shape.vpp
         self.layers, self.config, self.pinned = order[0].workload.model.layers, order[0].config, context.request.wishes.pp
         schedule = schedules.get(self.shape.schedule)
         self.waits, self.chunked, self.splits = not schedule.OVERLAPS_SENDS, schedule.CHUNKED, schedule.SPLITS_BACKWARD
@@ -52,6 +66,9 @@ class OrderedStages:
         self.tied = context.tied.least(self.clusters[0], self.clusters[-1], self.shape, most, self.nic) if self.nic else 0.0
         self.max_stages = [min(option.max_stages, self.pinned or option.max_stages) for option in order]
         self._sizes: dict[tuple[int, str], StageSizes] = {}
+        self._back = [self._least_back(i) for i in range(len(order))]
+        self._by_compute: dict[float, list[int]] = {}
+        self._sends: dict[tuple[int, str], tuple[float, float]] = {}
         self.holders: tuple[NodeClass, ...] = self.order
         """The classes whose memory counts: under the ZeRO stage of the family that needs least."""
         self.wrap = self._message(self.clusters[-1], self.clusters[0]) if len(order) > 1 else 0.0
@@ -66,6 +83,7 @@ class OrderedStages:
         least = min(filter(math.isfinite, every), default=0.0)
         self.messages, self.borders = [least] * len(self.order), [least] * (len(self.order) - 1)
         self.tied, self.possible, self.may_be_first = 0.0, True, range(len(self.order))
+        self._back, self._sends = [self._least_back(i) for i in range(len(self.order))], {}
         return self
 
     def _message(self, source: Cluster, target: Cluster) -> float:
@@ -83,11 +101,19 @@ class OrderedStages:
 
     def sends(self, i: int, role: str) -> tuple[float, float]:
         """Least seconds of the messages of a stage to the next stage and to the previous one."""
+        if (i, role) not in self._sends:
+            self._sends[i, role] = self._least_sends(i, role)
+        return self._sends[i, role]
+
+    def _least_sends(self, i: int, role: str) -> tuple[float, float]:
         ahead = min([*self._inner(i), *self.borders[i : i + 1]], default=0.0) if role != "last" else 0.0
         return ahead, self.back(i) if role != "first" else 0.0
 
     def back(self, i: int) -> float:
         """Least seconds of a message from a stage of class i to the previous stage."""
+        return self._back[i]
+
+    def _least_back(self, i: int) -> float:
         return min([*self._inner(i), *self.borders[max(i - 1, 0) : i]], default=0.0)
 
     def _inner(self, i: int) -> list[float]:
@@ -102,15 +128,23 @@ class OrderedStages:
         return self._most_by_memory(self.shape.schedule, i, role, after, pp)
 
     def _most_by_memory(self, schedule: str, i: int, role: str, after: int, pp: int | None) -> int:
-        shape, stages = self.shape, pp or after + 1
-        if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
-            return self.holders[i].memory.most_layers(role, ((shape.vpp, 0),))
-        held = schedules.in_flight(schedule, stages - 1 - after, stages, shape.representative(self.m, stages), shape.vpp)
-        return self.holders[i].memory.most_layers(role, held, stages)
+        holder, stages = self.holders[i], pp or after + 1
+        key = "memory", self.shape.schedule, self.vpp, schedule, role, after, pp
+        if key not in holder.shared:
+            if not schedules.holds_more_before(schedule) or (self.chunked and pp is None):
+                holder.shared[key] = holder.memory.most_layers(role, ((self.vpp, 0),))
+            else:
+                microbatches = self.shape.representative(self.m, stages)
+                held = schedules.in_flight(schedule, stages - 1 - after, stages, microbatches, self.vpp)
+                holder.shared[key] = holder.memory.most_layers(role, held, stages)
+        most: int = holder.shared[key]
+        return most
 
     def most_by_compute(self, seconds: float) -> list[int]:
         """Most layers of a stage of each class by the work of its layers alone."""
-        return [most_by_compute(option, seconds) for option in self.order]
+        if seconds not in self._by_compute:
+            self._by_compute[seconds] = [most_by_compute(option, seconds) for option in self.order]
+        return self._by_compute[seconds]
 
     def deferred(self, stage: int, stages: int) -> int:
         """Most weight gradients (W) that a stage may defer until after its last backward."""
@@ -150,8 +184,24 @@ class OrderedStages:
         return min(self.sizes(i, "first").least_tail() for i in self.may_be_first)
 
     @functools.cached_property
+    def before(self) -> Before:
+        """What a microbatch passes at least before and behind a stage of each class, in this order of the classes."""
+        classes, rates = range(len(self.order)), self.rates
+        rounds = [*accumulate((rate[1] for rate in reversed(rates)), min)][::-1]
+        by_rate = [[sorted((rates[c][which], c) for c in range(i + 1)) for i in classes] for which in (0, 1, 2)]
+        return Before([0.0, *accumulate(self.borders)], [*accumulate(self.messages, min)], rounds, by_rate)
+
+    @functools.cached_property
     def rates(self) -> list[tuple[float, float, float]]:
         """By class, seconds of one layer for one microbatch: (forward, forward + gradients of inputs, gradients of inputs)."""
-        pairs = [(self.cost(i, "middle", 1), self.cost(i, "middle", 2)) for i in range(len(self.order))]
-        seconds = [(two.forward - one.forward, two.inputs - one.inputs) for one, two in pairs]
-        return [(forward, forward + inputs, inputs) for forward, inputs in seconds]
+        return [_rates(option) for option in self.order]
+
+
+def _rates(option: NodeClass) -> tuple[float, float, float]:
+    """`OrderedStages.rates` of one class: neither messages nor the ZeRO stage matter."""
+    if ("rates",) not in option.shared:
+        one, two = (option.with_messages("middle", layers, 0.0, 0.0) for layers in (1, 2))
+        forward, inputs = two.forward - one.forward, two.inputs - one.inputs
+        option.shared["rates",] = forward, forward + inputs, inputs
+    rates: tuple[float, float, float] = option.shared["rates",]
+    return rates

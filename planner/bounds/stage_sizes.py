@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class StageSeconds:
+class StageSeconds(NamedTuple):
     """Seconds of a stage of a given number of layers, for all m microbatches of a step.
 
     begin: earliest begin of the first forward by its parameter gathers, -inf if they do not count; own: m cycles plus the
@@ -40,11 +42,20 @@ class StageSizes:
         self._seconds, self._largest = seconds, largest
         self._exact: list[StageSeconds] = []
         self._envelope: list[StageSeconds] = []
+        self._rows: NDArray[np.float64] = np.empty((0, len(StageSeconds._fields)))
 
     def exact(self, layers: int) -> StageSeconds:
         """Seconds of a stage of `layers` layers."""
         self._down_to(layers)
         return self._exact[self._largest - layers]
+
+    def rows(self, layers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds of stages of one or more layers each, shape (stages, fields of `StageSeconds`)."""
+        self._down_to(int(layers.min()))
+        if len(self._rows) < len(self._exact):
+            self._rows = np.array(self._exact)
+        found: NDArray[np.float64] = self._rows[self._largest - layers]
+        return found
 
     def envelope(self, layers: int) -> StageSeconds:
         """Least seconds of a stage of `layers` layers or more."""
@@ -56,10 +67,11 @@ class StageSizes:
     def _down_to(self, layers: int) -> None:
         for k in range(self._largest - len(self._exact), layers - 1, -1):
             size = self._seconds(k)
-            above = self._envelope[-1] if self._envelope else size
-            least = min(size.begin, above.begin), min(size.own, above.own), min(size.both, above.both)
             self._exact.append(size)
-            self._envelope.append(replace(size, begin=least[0], own=least[1], both=least[2]))
+            if self._envelope:
+                above, (begin, own, both, *rest) = self._envelope[-1], size
+                size = StageSeconds(min(begin, above.begin), min(own, above.own), min(both, above.both), *rest)
+            self._envelope.append(size)
 
     def least_tail(self) -> float:
         """The least tail of all sizes."""

@@ -47,17 +47,13 @@ def _seconds(stages: OrderedStages, stage: int, classes: Sequence[int], layers: 
     """Seconds of a stage in each pipeline, one row for each kind. The last two rows: forward and gradients of inputs of the
     first virtual stage, which fill and drain pass."""
     i, role = classes[stage], "first" if not stage else "last" if stage == len(classes) - 1 else "middle"
-    sizes, (ahead, back), vpp = stages.sizes(i, role), stages.sends(i, role), stages.shape.vpp
-    rows = []
-    for k in (every := np.unique(layers)).tolist():
-        size = sizes.exact(k)
-        passes = size.forward - ahead * stages.waits, size.inputs - back * stages.waits
-        if vpp > 1:
-            forward, _, inputs = stages.rates[i]
-            passes = forward * (k // vpp), inputs * (k // vpp)
-        both = size.busy, size.lane, size.weight, size.tail, size.forward, size.inputs, size.trip
-        rows.append((size.begin, size.own, *both, *passes))
-    return np.array(rows)[np.searchsorted(every, layers)].T
+    (ahead, back), vpp = stages.sends(i, role), stages.vpp
+    begin, own, _, *rest, to_next, inputs, trip = stages.sizes(i, role).rows(layers).T
+    passes = to_next - ahead * stages.waits, inputs - back * stages.waits
+    if vpp > 1:
+        forward, _, backward = stages.rates[i]
+        passes = forward * (layers // vpp), backward * (layers // vpp)
+    return np.array((begin, own, *rest, to_next, inputs, trip, *passes))
 
 
 def _hop(stages: OrderedStages, i: int, j: int) -> float:

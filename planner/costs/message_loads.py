@@ -35,7 +35,8 @@ class MessageLoads:
         runs: the stages in pipeline order. A node inside the pipeline sends activations to one side and gradients to the other.
         Of a long run, only the stages at both ends are computed, because the others repeat their positions. whole: the runs are
         the whole pipeline, which with virtual stages also sends from its last stage to its first."""
-        key = *((cluster.name, first, count) for cluster, first, count in runs), shape.tp, shape.dp, shape.cp, shape.vpp, nic
+        vpp, times = (shape.vpp, 1) if whole else (1, shape.vpp)  # without the way back to the first stage, all vpp are equal
+        key = *((cluster.name, first, count) for cluster, first, count in runs), shape.tp, shape.dp, shape.cp, vpp, nic
         key = *key, whole, fleet is self._fleets.open
         if key not in self._loads:
             found: list[Hop] = []
@@ -46,12 +47,12 @@ class MessageLoads:
                         found += hops(cluster, i, cluster, i + 1, shape, nic)
                 if index + 1 < len(runs):
                     found += hops(cluster, first + count - 1, runs[index + 1][0], runs[index + 1][1], shape, nic)
-            found *= shape.vpp
+            found *= vpp
             if whole:
                 (head, first, _), (cluster, last, count) = runs[0], runs[-1]
                 found += hops(cluster, last + count - 1, head, first, shape, nic) * (shape.vpp - 1)
             self._loads[key] = self._both_ways(fleet, found)
-        return self._seconds(self._loads[key], shape)
+        return times * self._seconds(self._loads[key], shape)
 
     def whole_pipeline(self, runs: tuple[tuple[Cluster, int], ...], shape: Shape, nic: str) -> float:
         """`load` of a whole pipeline with (cluster, count) stages, from the first node of each cluster on."""

@@ -187,7 +187,7 @@ class NodeClass:
     def _splitting(self) -> ParallelConfig:
         return split_backward(self.shape).config(self.workload, 2)
 
-    @property
+    @functools.cached_property
     def layer_seconds(self) -> float:
         """Seconds of one microbatch on one layer, forward and backward: a lower bound for stages that are not alone."""
         return sum(self.layer)

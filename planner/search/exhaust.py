@@ -29,6 +29,10 @@ class OpenVariant:
 
     tests: tuple[DeadlineTest | AnyOrder, ...]
     evaluated: dict[tuple[Shape, tuple[NodeClass, ...]], tuple[set[Pipeline], list[Candidate]]] = field(default_factory=dict)
+    few: list[list[Pipeline] | None] | None = None
+    """For each test, all pipelines that might beat `target`, or None where they are more than `few_pipelines`."""
+    target: float = math.inf
+    """Seconds for which `few` was listed."""
 
 
 Listing = tuple[float, list[list[Pipeline]]]
@@ -59,7 +63,7 @@ class Exhaust:
         if not matters and incumbent.unproved % budgets.round_variants == 0:
             incumbent.simulate_pool(budgets.round_tries)
         try:
-            listing = self._listed(shape, variant.tests, bound, matters)
+            listing = self._listed(shape, variant, bound, matters)
             candidates = list(self._evaluated(shape, variant, listing[1])) if listing is not None else []
         except NotModelled:
             listing, candidates = None, []
@@ -73,22 +77,26 @@ class Exhaust:
         least = min((candidate.seconds for candidate in candidates), default=math.inf)
         return min(least, listing[0]), least <= listing[0]
 
-    def _listed(self, shape: Shape, tests: tuple[DeadlineTest | AnyOrder, ...], bound: float, matters: bool) -> Listing | None:
+    def _listed(self, shape: Shape, variant: OpenVariant, bound: float, matters: bool) -> Listing | None:
         """All pipelines that might beat the target. If they are too many and the bound `matters`: those that might finish
-        within slightly more than the bound. None where no list is short enough."""
-        incumbent, budgets = self.incumbent, self.incumbent.budgets
-        few = [undominated(incumbent, shape, test, incumbent.target, budgets.few_pipelines) for test in tests]
+        within slightly more than the bound, and not later than a settled bound. None where no list is short enough."""
+        incumbent, budgets, tests = self.incumbent, self.incumbent.budgets, variant.tests
+        most = min([incumbent.target, *self.settled])
+        if variant.few is None or variant.target != incumbent.target:
+            variant.few = [undominated(incumbent, shape, test, incumbent.target, budgets.few_pipelines) for test in tests]
+            variant.target = incumbent.target
+        few = variant.few
         complete = [pipelines for pipelines in few if pipelines is not None]
         if len(complete) == len(tests):
             return incumbent.target, complete
         listing: Listing | None = None
         share = budgets.bound_step if matters else math.inf
         while share < math.inf:
-            seconds = min(incumbent.target, bound * (1 + share))
+            seconds = min(most, bound * (1 + share))
             pipelines = self._below(shape, tests, few, seconds)
             if pipelines is not None:
                 listing = seconds, pipelines
-            enough = pipelines is None or sum(map(len, pipelines)) >= budgets.few_pipelines or seconds == incumbent.target
+            enough = pipelines is None or sum(map(len, pipelines)) >= budgets.few_pipelines or seconds == most
             share = math.inf if enough else 2 * share
         return listing
 
@@ -136,5 +144,7 @@ def _by_classes(
         if listed:
             order = classes.setdefault(frozenset(test.order), test.order)
             index = [order.index(option) for option in test.order]
-            found.setdefault(order, []).extend(tuple((index[i], layers) for i, layers in one) for one in listed)
+            if index != sorted(index):
+                listed = [tuple((index[i], layers) for i, layers in one) for one in listed]
+            found.setdefault(order, []).extend(listed)
     return found

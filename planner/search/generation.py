@@ -8,6 +8,7 @@ Bell System Technical Journal 45(9), 1966)."""
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections.abc import Iterator, Sequence
@@ -93,14 +94,22 @@ def _stage_counts(evaluation: PipelineEvaluation) -> list[tuple[int, ...]]:
     """Number of stages of each class, for the lowest limits of the cycle at which the classes hold all layers."""
     classes = evaluation.classes
     capacity = [min(option.max_stages, evaluation.layers) for option in classes]
-    stage_seconds = [_middle_stage_seconds(option) for option in classes]
+    stage_seconds = [sorted(_middle_stage_seconds(option)) for option in classes]
     slowest_first = sorted(range(len(classes)), key=lambda i: -classes[i].layer_seconds)
     result: dict[tuple[int, ...], None] = {}
-    for limit in sorted({seconds for each in stage_seconds for seconds in each}):
-        layers_each = [sum(seconds <= limit * (1 + ROUNDING) for seconds in each) for each in stage_seconds]
+    limits = sorted({seconds for each in stage_seconds for seconds in each})
+
+    def layers_within(limit: float) -> list[int]:
+        """Most layers of a stage of each class whose cycle does not exceed the limit."""
+        return [bisect.bisect_right(each, limit * (1 + ROUNDING)) for each in stage_seconds]
+
+    def holds_all(limit: float) -> bool:
+        each = layers_within(limit)
+        return all(each) and sum(n * k for n, k in zip(capacity, each, strict=True)) >= evaluation.layers
+
+    for limit in limits[bisect.bisect_left(limits, True, key=holds_all) :]:
+        layers_each = layers_within(limit)
         surplus = sum(n * k for n, k in zip(capacity, layers_each, strict=True)) - evaluation.layers
-        if surplus < 0 or not all(layers_each):
-            continue
         counts = list(capacity)
         for i in slowest_first:
             dropped = min(surplus // layers_each[i], counts[i] - 1)

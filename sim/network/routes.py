@@ -6,6 +6,7 @@ path (`sim.network.paths`), so a leg's weight of a link is the sum over the tran
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -81,6 +82,7 @@ def by_host(members: Devices) -> Hosts:
     return tuple(tuple(host) for host in hosts.values())
 
 
+@functools.lru_cache(maxsize=65536)  # the planner asks for the same routes for each pipeline
 def message_route(fleet: Fleet, source: Device, target: Device, nic: str) -> Route:
     """Route of one message between two devices."""
     step = path(fleet, End(source, (source.index,)), End(target, (target.index,)), Traffic(nic, "send_recv", 2))

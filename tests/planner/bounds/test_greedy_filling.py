@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from planner.bounds.greedy_filling import Filling
+from planner.bounds.ordered_stages import OrderedStages
 from planner.bounds.stage_sizes import StageSeconds
 from sim.plan.round_trips import RoundTrips
 
@@ -20,11 +21,12 @@ def filling(begin: float, deadline: float, trips: tuple[RoundTrips, ...] = (), b
     size = StageSeconds(begin=begin, own=8.0, both=begin + 8.0, busy=7.0, lane=0.0, tail=1.0, **rank)
     sizes = SimpleNamespace(envelope=lambda layers: size, exact=lambda layers: size)
     stages = SimpleNamespace(
-        layers=8, shape=SimpleNamespace(vpp=1), borders=[border, border], messages=[0.0, 0.0, 0.0], waits=False, splits=False,
-        rates=[(1.0, 3.0, 2.0), (2.0, 2.5, 0.5), (9.0, 18.0, 9.0)], first_tail=0.0, whole_chunks=True,
+        layers=8, vpp=1, borders=[border, border], messages=[0.0, 0.0, 0.0], waits=False, splits=False,
+        order=(0, 1, 2), rates=[(1.0, 3.0, 2.0), (2.0, 2.5, 0.5), (9.0, 18.0, 9.0)], first_tail=0.0, whole_chunks=True,
         most_by_compute=lambda seconds: [4, 4, 4], sizes=lambda i, role: sizes, back=lambda i: 0.0,
         round_trips=lambda stage, stages: trips,
     )  # fmt: skip
+    stages.before = OrderedStages.before.func(stages)
     return Filling(stages, deadline, [1, 1, 1], 3)
 
 

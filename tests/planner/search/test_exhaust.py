@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from planner.bounds.deadline_test import deadline_tests
+from planner.bounds.deadline_test import DeadlineTest, deadline_tests
 from planner.costs.node_classes import node_classes
 from planner.search.budgets import Budgets
 from planner.search.exhaust import Exhaust, OpenVariant
@@ -73,6 +73,27 @@ def test_a_bound_above_a_settled_one_does_not_matter_and_is_counted():
     exhaust.closer(shape(), variant, 0.1)
     exhaust.closer(shape(), variant, 0.1)
     assert kept.unproved == 0
+
+
+def test_no_pipelines_are_listed_beyond_a_settled_bound():
+    """The certificate takes the least bound, so a higher one of this variant would not change it."""
+    limit = fastest() * 0.901
+    _, exhaust, variant = opened(Budgets(few_pipelines=1, bound_step=0.5), settled=(limit,))
+    assert exhaust.closer(shape(), variant, fastest() * 0.9) == (limit, False)
+    assert exhaust.pipelines == 0
+
+
+def test_pipelines_that_might_beat_the_target_are_listed_once(monkeypatch):
+    """While the variant's bound rises, and again where a faster plan lowers the target."""
+    kept, exhaust, variant = opened(Budgets(few_pipelines=1, bound_step=0.02))
+    listed = []
+    monkeypatch.setattr(DeadlineTest, "pipelines", lambda test, seconds, most: listed.append((seconds, most)))
+    first = kept.target
+    for bound in (0.1, 0.2):
+        assert exhaust.closer(shape(), variant, bound) == (bound, True)
+        assert listed[0] == (first, 1)
+    targets = [seconds for seconds, most in listed if most == 1]
+    assert targets == sorted(set(targets), reverse=True)
 
 
 def test_on_an_oversubscribed_fabric_evaluated_seconds_are_no_bound():
