@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
@@ -31,17 +32,20 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
     gradients, which takes at least L times the fastest layer. A pipeline of one stage takes at least m L t, where t may be less
     than in longer pipelines (`NodeClass.layer_seconds_alone`).
 
-    any_schedule: the bound holds under every schedule that is searched, not only the shape's; then x is 0, and the last
-    condition is left out."""
+    Pipelines of several stages are also bounded by work, fill and drain together (`filled_and_drained`).
+
+    any_schedule: the bound holds under every schedule that is searched, not only the shape's; then x is 0, and one microbatch
+    is not known to pass all layers."""
     request = context.request
     layers, m, pinned = request.workload.model.layers, shape.microbatches(request.workload), request.wishes.pp
-    bound = alone = math.inf
+    bound = alone = passed = math.inf
     for option in classes:
         most = min(option.max_stages, pinned or layers, layers)
         if pinned in (None, 1):
             alone = min(alone, option.layer_seconds_alone * m * layers)
+        share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
+        passed = min(passed, option.layer_seconds * share)
         if most > 1 and pinned in (None, most):
-            share = min(option.forward_share, 1 / (2 * max(MOST_CHUNKS, shape.vpp) - 1)) if any_schedule else option.waited_for
             bound = min(bound, option.layer_seconds * _equal_stages(layers, most, m, share))
     alike = ([1 / option.layer_seconds] * min(option.max_stages, layers) for option in classes)
     speeds = sorted(itertools.chain(*alike), reverse=True)[: pinned or layers]
@@ -51,6 +55,8 @@ def quick_bound(context: PlanningContext, shape: Shape, classes: list[NodeClass]
         border = min(context.messages.least(a.cluster, b.cluster, shape) for a, b in pairs) if waits else 0.0
         crossing = max((layers + 2 * border * speeds[-1]) / sum(speeds), border + 1 / speeds[0])
         bound = min(bound, m * crossing)
+    if speeds:
+        bound = max(bound, filled_and_drained(layers, m, passed, speeds))
     if not any_schedule:
         bound = max(bound, layers * min((option.passed for option in classes), default=math.inf))
     return min(alone, bound)
@@ -72,6 +78,19 @@ def relaxed_bound(request: Request, context: PlanningContext, usual: bool = Fals
         for bound, index in sorted(bounds)
     )
     return next((bound for bound, capacity in capacities if capacity >= layers), math.inf)
+
+
+def filled_and_drained(layers: int, m: int, passed: float, speeds: Sequence[float]) -> float:
+    """Least step in seconds of a pipeline of stages with at most these speeds (layers of a microbatch per second).
+
+    A stage of speed v with b layers before it begins after the pipeline fills these and ends before it drains, which takes at
+    least `passed` seconds a layer. So it has k <= (T - passed b) v / m layers. Then T - passed (b + k) >=
+    (T - passed b) (1 - passed v / m). Behind the last stage b is L, so T - passed L is at least T times the product of
+    (1 - passed v / m) over all stages, in any order. A stage more makes the product smaller, so the bound holds for fewer
+    stages, too."""
+    shares = [passed * speed / m for speed in speeds]
+    taken = -math.expm1(sum(math.log1p(-share) if share < 1 else -math.inf for share in shares))
+    return layers * passed / taken
 
 
 def _equal_stages(layers: int, stages: int, m: int, waits: float) -> float:
