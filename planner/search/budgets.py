@@ -49,8 +49,6 @@ class Budgets:
     """Best pipelines of this search whose warm-ups are chosen by the borders between clusters (`planner.search.latency`)."""
     latency_starts: int = 2
     """Fastest of these that go through the search over stages once more."""
-    beside_restaged: int = 8
-    """As `first_variants`, if there are candidates from this search, which most others cannot beat."""
     first_tries: int = 6
     """Simulations in a row without a faster plan, after which mixed stages are tried and the proof begins."""
     mixed_tries: int = 4

@@ -68,9 +68,12 @@ class Estimate:
         return Candidate.of(self.evaluation, seconds, self.pipeline)
 
 
-def estimates(context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], most: int | None = None) -> list[Estimate]:
+def estimates(
+    context: PlanningContext, shape: Shape, classes: Sequence[NodeClass], most: int | None = None, by_speed: bool = False
+) -> list[Estimate]:
     """Pipelines of a shape over sets of its classes (`class_sets`), the fastest first; empty where nothing fits.
 
+    `by_speed`: many classes are ordered by their speed along the pipeline, not by the cheapest borders (`promising`).
     With `most`, only so many of them: the seconds of the busiest link, which are slow to compute, are left out for others."""
     idle: list[Estimate] = []
     for some in class_sets(classes):
@@ -78,7 +81,7 @@ def estimates(context: PlanningContext, shape: Shape, classes: Sequence[NodeClas
             evaluation = PipelineEvaluation(context, shape, some)
         except NoRoute:
             continue  # nothing joins these classes
-        idle += _estimated(evaluation)
+        idle += _estimated(evaluation, by_speed)
     fastest: list[Estimate] = []
     for estimate in sorted(idle, key=lambda estimate: estimate.seconds):
         if most is not None and len(fastest) >= most and (not fastest or estimate.seconds >= fastest[-1].seconds):
@@ -90,13 +93,13 @@ def estimates(context: PlanningContext, shape: Shape, classes: Sequence[NodeClas
     return sorted(fastest, key=lambda estimate: estimate.seconds)
 
 
-def _estimated(evaluation: PipelineEvaluation) -> Iterator[Estimate]:
+def _estimated(evaluation: PipelineEvaluation, by_speed: bool) -> Iterator[Estimate]:
     """All pipelines over these classes, evaluated, where they are few; else promising ones, roughly estimated.
 
     Seconds are without those of the busiest link."""
     few = every_pipeline(evaluation)
     if few is None:
-        for pipeline in dict.fromkeys(promising(evaluation)):
+        for pipeline in dict.fromkeys(promising(evaluation, by_speed)):
             yield Estimate(rough_stage_seconds(evaluation, pipeline), evaluation, pipeline)
         return
     try:

@@ -39,8 +39,7 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
         if variant.zero_stage == base.zero_stage and variant.vpp <= max(budgets.first_vpp, base.vpp)
     )
     restaged = _restaged(incumbent, promising[: budgets.restaged_shapes], base_of)
-    most = budgets.beside_restaged if restaged else budgets.first_variants
-    _simulate_best(incumbent, _ranked(incumbent, quick, most), restaged)
+    _simulate_best(incumbent, _ranked(incumbent, quick, budgets.first_variants), restaged)
     if incumbent.best is None:  # variants that take longer to simulate; otherwise the proof considers them
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.draft is not None:
@@ -95,7 +94,7 @@ def _restaged(incumbent: Incumbent, shapes: Iterable[Shape], base_of: dict[Shape
             classes = node_classes(context, variant)
             splits = schedules.get(variant.schedule).SPLITS_BACKWARD and variant.zero_stage == base.zero_stage
             if splits and len(classes) > EVERY_ORDER and not incumbent.is_over:
-                best = estimates(context, variant, classes, budgets.restaged_estimates)
+                best = estimates(context, variant, classes, budgets.restaged_estimates, by_speed=True)
                 starts += [estimate.evaluated() for estimate in best if len(estimate.pipeline) > 1]
     starts.sort(key=lambda candidate: candidate.seconds)
     searches: dict[Shape, StageSearch] = {}

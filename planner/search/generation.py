@@ -62,15 +62,15 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
     return pipelines
 
 
-def promising(evaluation: PipelineEvaluation) -> Iterator[Pipeline]:
+def promising(evaluation: PipelineEvaluation, by_speed: bool = False) -> Iterator[Pipeline]:
     """Pipelines with a stage on each class: orders of the classes with every stage count of `_stage_counts`.
 
-    Orders are those of `orders`; of more than `EVERY_ORDER` classes, those by speed as well."""
+    Orders are those of `orders`; `by_speed`: of more than `EVERY_ORDER` classes, those by speed instead."""
     classes = evaluation.classes
     number = {id(option): i for i, option in enumerate(classes)}
     chosen = orders(evaluation.context, list(classes)) if len(classes) > 1 else [classes]
-    if len(classes) > EVERY_ORDER:
-        chosen += _orders_by_speed(classes)
+    if by_speed and len(classes) > EVERY_ORDER:
+        chosen = _orders_by_speed(classes)
     stage_counts = _stage_counts(evaluation)
     for order in dict.fromkeys(chosen):
         for counts in stage_counts:

@@ -58,7 +58,11 @@ def fastest_of_all(context: PlanningContext, one: Shape) -> Candidate:
 def searched(context: PlanningContext, one: Shape) -> list[Candidate]:
     """What the search finds from the three best estimates, as the first plan does it; the fastest first."""
     search = StageSearch(context, one, PLENTY)
-    starts = [best.evaluated() for best in estimates(context, one, node_classes(context, one), 3) if len(best.pipeline) > 1]
+    starts = [
+        best.evaluated()
+        for best in estimates(context, one, node_classes(context, one), 3, by_speed=True)
+        if len(best.pipeline) > 1
+    ]
     found = [search.improved(start) for start in starts]
     assert all(after.seconds <= before.seconds for before, after in zip(starts, found, strict=True))
     return sorted(found, key=lambda candidate: candidate.seconds)
