@@ -116,7 +116,9 @@ def test_pinned_context_and_expert_degrees_are_kept(strategy, cp, ep):
 
 
 @pytest.mark.parametrize("strategy", strategies.names())
-@pytest.mark.parametrize("wishes", [Wishes(tp=5), Wishes(dp=7, zero_stage=3), Wishes(pp=13), Wishes(microbatch_size=5)], ids=str)
+@pytest.mark.parametrize(
+    "wishes", [Wishes(tp=5), Wishes(dp=7, zero_stage=3), Wishes(pp=13), Wishes(microbatch_size=5)], ids=str
+)
 def test_what_cannot_be_is_infeasible(strategy, wishes):
     request = on("alike", wishes)
     with pytest.raises(Infeasible):
