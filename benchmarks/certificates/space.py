@@ -69,17 +69,21 @@ def unequal_degrees(request: Request) -> Iterator[tuple[int, int, int]]:
     """(tp, dp, microbatch size) where dp does not divide the batch: some replicas have one microbatch more than others.
 
     Of all dp of which 1 to `FILLING` stages fill a cluster, the least with the same number of sequences on the fullest replica
-    at microbatch size 1; only sizes with which it has fewer sequences than with any smaller dp that divides the batch."""
+    at microbatch size 1 that fills half nodes or divides one. Only sizes with which the fullest replica has fewer sequences than
+    with any smaller dp that divides the batch."""
     wishes, batch = request.wishes, request.workload.global_batch_size
     for tp in dict.fromkeys(
         tp for tp, _, _ in degrees(replace(request, wishes=replace(wishes, dp=None, microbatch_size=None)))
     ):
-        capacities = [slots(cluster, tp) for cluster in request.clusters()]
-        filling = {capacity // stages for capacity in capacities for stages in range(1, FILLING + 1)} - {0}
-        fullest = {math.ceil(batch / dp) for dp in filling if dp < batch}
-        for dp in [wishes.dp] if wishes.dp else sorted({math.ceil(batch / most) for most in fullest}):
+        clusters = [cluster for cluster in request.clusters() if cluster.node.count >= tp]
+        most_of_all, chosen = max(slots(cluster, tp) for cluster in clusters), set[int]()
+        for cluster, stages in itertools.product(clusters, range(1, FILLING + 1)):
+            most, width = slots(cluster, tp) // stages, cluster.node.count // tp
+            alike = [dp for dp in range(2, most + 1) if most < batch and math.ceil(batch / dp) == math.ceil(batch / most)]
+            chosen |= set([dp for dp in alike if dp % max(width // 2, 1) == 0 or width % dp == 0][:1])
+        for dp in [wishes.dp] if wishes.dp else sorted(chosen):
             smaller = [one for one in range(1, dp + 1) if batch % one == 0]
-            for size in range(1, batch + 1) if batch % dp and dp <= min(max(capacities), batch) else ():
+            for size in range(1, batch + 1) if batch % dp and dp <= min(most_of_all, batch) else ():
                 total = batch / size
                 if wishes.microbatch_size not in (None, size) or total % 1 or total < dp:
                     continue

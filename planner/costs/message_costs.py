@@ -29,13 +29,14 @@ class MessageCosts:
         self._links: dict[tuple[object, ...], tuple[AlphaBeta, ...]] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
 
-    def in_step(self, clusters: Iterable[Cluster], shape: Shape) -> bool:
+    def in_step(self, clusters: Iterable[Cluster], shape: Shape, surely: bool = True) -> bool:
         """Whether the replicas of a pipeline on these clusters keep step, because their stages have equal positions on nodes.
 
         That is so where each stage fills whole nodes, or a node is filled by whole stages, and all replicas have the same
         number of microbatches. Then the messages of all replicas are sent at the same time and share links. Otherwise one
-        replica may run ahead of the others and find its links free."""
-        if not shape.divides(self._request.workload):
+        replica may run ahead of the others and find its links free. Replicas with unequal numbers of microbatches keep step for
+        most of a step, so this holds for an estimate, but not `surely`."""
+        if surely and not shape.divides(self._request.workload):
             return False
         widths = {cluster.node.count // shape.tp for cluster in clusters}
         return not any(shape.slots % width and width % shape.slots for width in widths if width)

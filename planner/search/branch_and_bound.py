@@ -51,32 +51,49 @@ class Proof:
         self._branching = Branching(incumbent, self.settled)
         self._exhaust = Exhaust(incumbent, improvement, self.settled)
         self._heap: list[tuple[float, int, Shape, Family | OpenVariant]] = []
+        self._postponed: list[tuple[float, int, Shape, Family | OpenVariant]] = []
         self._numbers = itertools.count()
         self._least_settled, self._counted = math.inf, 0
         self._least: tuple[float, str] = (math.inf, "")
         self.least_layout = ""
 
     def run(self, bases: list[Shape]) -> list[float]:
-        """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open."""
+        """Search until no open node is below the target or a budget is used up; return the bounds of the nodes left open.
+
+        Variants whose dp does not divide the batch are bounded with the others, but evaluated after them: their bounds are
+        weaker, because their replicas need not keep step."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
         for base in bases:
             self._push(quick_bound(self.context, base, node_classes(self.context, base), True), base, Family("base"))
-        while self._heap and self._heap[0][0] < incumbent.target:
-            if incumbent.unproved >= budgets.unproved_variants or incumbent.limit.is_up():
-                break
-            self._raise_bound()
-            bound, _, shape, node = heapq.heappop(self._heap)
-            if isinstance(node, OpenVariant):
-                self._evaluate(bound, shape, node)
-            else:
-                self._branch(bound, shape, node)
-            incumbent.report(f"{len(self.settled)} layouts settled")
+        self._search(postpones=True)
+        if self._postponed:
+            for entry in self._postponed:
+                heapq.heappush(self._heap, entry)
+            self._postponed = []
+            incumbent.unproved = max(budgets.unproved_variants - budgets.unequal_variants, 0)
+            self._search(postpones=False)
         self._raise_bound()
         for bound, _, _, node in self._heap:
             self._count_left(bound, node)
         incumbent.simulate_pool(budgets.last_tries)
         self._find_least_layout()
         return [bound for bound, *_ in self._heap]
+
+    def _search(self, postpones: bool) -> None:
+        """Open nodes until none is below the target or a budget is used up; see `run` for what is postponed."""
+        incumbent, budgets = self.incumbent, self.incumbent.budgets
+        while self._heap and self._heap[0][0] < incumbent.target:
+            if incumbent.unproved >= budgets.unproved_variants or incumbent.limit.is_up():
+                break
+            self._raise_bound()
+            bound, number, shape, node = heapq.heappop(self._heap)
+            if postpones and isinstance(node, OpenVariant) and not shape.divides(incumbent.request.workload):
+                self._postponed.append((bound, number, shape, node))
+            elif isinstance(node, OpenVariant):
+                self._evaluate(bound, shape, node)
+            else:
+                self._branch(bound, shape, node)
+            incumbent.report(f"{len(self.settled)} layouts settled")
 
     def _count_left(self, bound: float, node: Family | OpenVariant) -> None:
         """Count what the bound of an open node says about it when the search ends."""
@@ -106,7 +123,8 @@ class Proof:
         It holds while the first open node is replaced by its children, whose bounds are not below the node's."""
         self._least_settled = min([self._least_settled, *self.settled[self._counted :]])
         self._counted = len(self.settled)
-        self.incumbent.lower_bound = min(self._least_settled, self._heap[0][0] if self._heap else math.inf)
+        least_open = min([math.inf, *(entry[0] for entry in (*self._postponed, *self._heap[:1]))])
+        self.incumbent.lower_bound = min(self._least_settled, least_open)
 
     def _push(self, bound: float, shape: Shape, node: Family | OpenVariant) -> None:
         """Add an open node; of equal bounds the oldest is opened first."""

@@ -74,11 +74,18 @@ class Budgets:
     listed, and the increment doubles until there are `few_pipelines`. A larger one evaluates more pipelines at once."""
     all_pipelines: int = 400_000
     """Number of pipelines evaluated for the proof, after which only variants with `few_pipelines` or fewer are evaluated."""
+    bound_slack: float = 1e-3
+    """Fraction by which a variant's bound may be below a final one and still not matter: raising it further could raise the
+    certificate's bound by no more than this. A larger one ends the proof sooner, and leaves a larger gap."""
     kept_pipelines: int = 4
     """Fastest pipelines of each evaluated list that become candidates for simulation."""
     unproved_variants: int = 40
     """Number of variants, since the last faster plan, whose bounds are too high to change the certificate, or that come after
     `all_pipelines`; then the search ends."""
+    unequal_variants: int = 20
+    """The same for the shapes whose dp does not divide the batch, where they come after all others."""
+    unequal_shapes: int = 8
+    """Such shapes from which a first plan is taken as well, the best by a quick estimate."""
     round_variants: int = 20
     """Number of such variants after which candidates of the pool are simulated."""
     round_tries: int = 1

@@ -111,14 +111,15 @@ def _estimated(evaluation: PipelineEvaluation, by_speed: bool) -> Iterator[Estim
 
 
 def priced(
-    context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...], pipelines: Sequence[Pipeline], most: int
-) -> list[Candidate]:
+    context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...], pipelines: Sequence[Pipeline], most: int,
+    least: bool = False,
+) -> list[Candidate]:  # fmt: skip
     """The `most` fastest candidates of given pipelines of a shape over classes, the fastest first.
 
-    The first one is a minimum, which a bound may use: the evaluator's seconds of a pipeline are raised to those of its busiest
-    link before the fastest are chosen. Raises NotModelled for what the evaluator does not model, NoRoute where nothing joins
-    the classes."""
-    evaluation, fastest = PipelineEvaluation(context, shape, classes), list[Candidate]()
+    The first one is a minimum, which a bound may use if `least` or if dp divides the batch (`PipelineEvaluation`): the
+    evaluator's seconds of a pipeline are raised to those of its busiest link before the fastest are chosen. Raises NotModelled
+    for what the evaluator does not model, NoRoute where nothing joins the classes."""
+    evaluation, fastest = PipelineEvaluation(context, shape, classes, least), list[Candidate]()
     for seconds, pipeline in evaluation.evaluated(pipelines):  # the least first
         if len(fastest) == most and seconds >= fastest[-1].seconds:
             break

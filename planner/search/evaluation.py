@@ -24,16 +24,18 @@ from sim.plan import schedules
 
 
 class PipelineEvaluation:
-    """Evaluates pipelines of a shape; a `Pipeline` holds indices into `classes`. Raises NoRoute where nothing joins them."""
+    """Evaluates pipelines of a shape; a `Pipeline` holds indices into `classes`. Raises NoRoute where nothing joins them.
 
-    def __init__(self, context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...]):
+    least: seconds are lower bounds also where dp does not divide the batch; else replicas are assumed to keep step."""
+
+    def __init__(self, context: PlanningContext, shape: Shape, classes: tuple[NodeClass, ...], least: bool = False):
         self.context, self.shape, self.classes = context, shape, classes
         self.layers = context.request.workload.model.layers
         self.config = classes[0].config
         self.microbatches = shape.microbatches(context.request.workload)
         self.pinned_pp = context.request.wishes.pp
         clusters = tuple(option.cluster for option in classes)
-        self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape)
+        self._nic, self._in_step = context.fleets.nic_of(clusters), context.messages.in_step(clusters, shape, least)
         self._messages: dict[tuple[int, ...], tuple[list[float], list[float], float]] = {}
         self._hops: dict[tuple[tuple[int, int], tuple[int, int]], float] = {}
         self._positions = [(i, position) for i, option in enumerate(classes) for position in range(len(option.costs))]

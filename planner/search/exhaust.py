@@ -58,7 +58,8 @@ class Exhaust:
         final, and `improvement` searches the variant for a faster plan. Where the bound does not matter, or `all_pipelines` are
         evaluated, at most `few_pipelines` are listed for each test."""
         incumbent, budgets = self.incumbent, self.incumbent.budgets
-        matters = bound < min(self.settled, default=math.inf) and self.pipelines < budgets.all_pipelines
+        settled = min(self.settled, default=math.inf) * (1 - budgets.bound_slack)
+        matters = bound < settled and self.pipelines < budgets.all_pipelines
         incumbent.unproved += not matters
         if not matters and incumbent.unproved % budgets.round_variants == 0:
             incumbent.simulate_pool(budgets.round_tries)
@@ -70,7 +71,7 @@ class Exhaust:
         if listing is None:
             self.improvement.improve(shape)
             return bound, True
-        incumbent.add(candidates)
+        incumbent.add(map(_keeping_step, candidates))
         if not all(test.exact for test in variant.tests):  # a pipeline may be faster than evaluated
             self.improvement.improve(shape)
             return bound, True
@@ -129,9 +130,17 @@ class Exhaust:
                 fresh = [pipeline for pipeline in listed if pipeline not in known]
                 if fresh:
                     self.pipelines += len(fresh)
-                    fastest += priced(context, one, under(context, one, classes), fresh, most)
+                    fastest += priced(context, one, under(context, one, classes), fresh, most, least=True)
                     variant.evaluated[one, classes] = known.union(fresh), fastest
                 yield from fastest
+
+
+def _keeping_step(candidate: Candidate) -> Candidate:
+    """The candidate with estimated seconds: replicas with unequal numbers of microbatches mostly keep step."""
+    context, shape = candidate.evaluation.context, candidate.shape
+    if shape.divides(context.request.workload):
+        return candidate
+    return priced(context, shape, candidate.evaluation.classes, [candidate.pipeline], 1)[0]
 
 
 def _by_classes(

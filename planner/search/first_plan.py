@@ -25,8 +25,10 @@ from planner.space.shapes import USUAL_SIZES, Shape, split_backward, variants
 from sim.plan import schedules
 
 
-def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
-    """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits."""
+def find_first_plan(incumbent: Incumbent, bases: list[Shape], unequal: Sequence[Shape] = ()) -> None:
+    """Give the incumbent its first plan, if one of `bases` (shapes under their first schedule) has a plan that fits.
+
+    unequal: shapes whose dp does not divide the batch; the best few of them are tried as well."""
     budgets, request = incumbent.budgets, incumbent.request
     usual = [base for base in bases if base.microbatch_size in USUAL_SIZES]
     base_of = {split_backward(base): base for base in usual or bases}
@@ -44,8 +46,18 @@ def find_first_plan(incumbent: Incumbent, bases: list[Shape]) -> None:
         _simulate_best(incumbent, _ranked(incumbent, (variant for variant, _ in every), budgets.first_variants))
     if incumbent.draft is not None:
         incumbent.keep(incumbent.draft)
+    if unequal and not incumbent.limit.is_up():
+        _simulate_best(incumbent, _unequal_variants(incumbent, unequal))
     with incumbent.context.effort.spent("mixed stages"):
         _simulate_mixed(incumbent)
+
+
+def _unequal_variants(incumbent: Incumbent, bases: Sequence[Shape]) -> list[Shape]:
+    """The best shapes of usual microbatch sizes by the quick estimate, under every schedule."""
+    base_of = {split_backward(base): base for base in bases if base.microbatch_size in USUAL_SIZES}
+    promising = _ranked(incumbent, base_of, incumbent.budgets.unequal_shapes, tails=False)
+    every = (variant for shape in promising for variant in variants(incumbent.request, base_of[shape]))
+    return _ranked(incumbent, every, incumbent.budgets.unequal_shapes)
 
 
 def _sketch(incumbent: Incumbent, shapes: Iterable[Shape]) -> None:

@@ -34,6 +34,8 @@ class Improvement:
         context, budgets = self.incumbent.context, self.incumbent.budgets
         promising = estimates(context, shape, node_classes(context, shape), budgets.improved_estimates)
         self.incumbent.add(improved([estimate.evaluated() for estimate in promising], 1))
+        if not shape.divides(context.request.workload):
+            return  # few programmes are solved, and equal replicas come first
         for order in orders(context, node_classes(context, shape)):
             tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes
             if tried_enough or self.incumbent.limit.is_up():

@@ -248,7 +248,9 @@ def _data_degrees(request: Request, tp: int, across: bool) -> list[int]:
 
 
 def _unequal_degrees(request: Request, tp: int) -> list[int]:
-    return unequal_degrees(request, [slots(cluster, tp) // (request.wishes.cp or 1) for cluster in request.clusters()])
+    cp = request.wishes.cp or 1
+    able = [cluster for cluster in request.clusters() if cluster.node.count >= tp]
+    return unequal_degrees(request, [(slots(one, tp) // cp, max(one.node.count // tp // cp, 1)) for one in able])
 
 
 def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:

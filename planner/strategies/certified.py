@@ -23,7 +23,7 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed
-from planner.space.shapes import searched
+from planner.space.shapes import Shape, searched
 from planner.strategies import get
 from sim.errors import Infeasible
 from sim.plan.plan import MadeBy, Plan
@@ -39,21 +39,22 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     incumbent = Incumbent(request, context, budgets or Budgets(), context.limit)
     improvement = Improvement(incumbent)
     proof = Proof(incumbent, improvement)
-    bases, spent = list(searched(request)), context.effort.spent
+    bases, unequal = _by_division(request)
+    spent = context.effort.spent
     open_bounds, mixed = [0.0], None
     try:
         incumbent.work_bound = work_bound(context)
         if context.start is not None:
             incumbent.begin(context.start)
         with spent("estimates"):
-            find_first_plan(incumbent, bases)
+            find_first_plan(incumbent, bases, unequal)
         if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
             with spent("other strategies"):
                 _plan_beside(incumbent)
             reserved = mixed_seconds(incumbent)
             context.limit.reserve(reserved)
             with spent("bounds"):
-                open_bounds = proof.run(bases)
+                open_bounds = proof.run([*bases, *unequal])
             context.limit.reserve(-reserved)
             if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
                 with spent("other strategies"):
@@ -72,6 +73,15 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bounds = [*proof.settled, *open_bounds]
     certified = certificate(incumbent, best, bounds, mixed, improvement.solvers, proof.least_layout or None)
     return best.annotated(certificate=certified, made_by=MadeBy("certified", best.made_by.version))
+
+
+def _by_division(request: Request) -> tuple[list[Shape], list[Shape]]:
+    """The searched shapes whose dp divides the batch, and the others; the latter come first where there are no other ones.
+
+    Raises Infeasible where there is none."""
+    every = list(searched(request))
+    equal = [shape for shape in every if shape.divides(request.workload)]
+    return (equal, [shape for shape in every if not shape.divides(request.workload)]) if equal else (every, [])
 
 
 def _plan_beside(incumbent: Incumbent) -> None:

@@ -35,10 +35,10 @@ def evaluation(request: Request, shape: Shape) -> PipelineEvaluation:
     return PipelineEvaluation(context, shape, tuple(node_classes(context, shape)))
 
 
-def candidate(context: PlanningContext, shape: Shape, stages: Stages) -> Candidate:
-    """The evaluated candidate of a pipeline."""
+def candidate(context: PlanningContext, shape: Shape, stages: Stages, least: bool = False) -> Candidate:
+    """The evaluated candidate of a pipeline; `least` as in `PipelineEvaluation`."""
     names = dict.fromkeys(name for name, _ in stages)
     classes = tuple(option for option in node_classes(context, shape) if option.cluster.name in names)
     index = {option.cluster.name: i for i, option in enumerate(classes)}
-    (found,) = priced(context, shape, classes, [tuple((index[name], layers) for name, layers in stages)], 1)
+    (found,) = priced(context, shape, classes, [tuple((index[name], layers) for name, layers in stages)], 1, least)
     return found

@@ -8,7 +8,9 @@ import pytest
 
 from planner.search.budgets import Budgets
 
-FRACTIONS = ("estimate_error", "target_gap", "optimal_gap", "bound_step", "contention", "mixed_share", "placement_delay")
+FRACTIONS = (
+    "estimate_error", "target_gap", "optimal_gap", "bound_step", "bound_slack", "contention", "mixed_share", "placement_delay",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Budgets)])

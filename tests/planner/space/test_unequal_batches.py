@@ -30,21 +30,29 @@ def degrees(asked: Request, tp: int = 1) -> set[int]:
 
 def test_dp_fills_a_cluster_with_one_to_four_stages():
     """12 slots hold stages of 12, 6, 4 or 3 replicas. Of 1,024 sequences 12 replicas take 86 or 85, 6 take 171 or 170."""
-    assert replicas_of_whole_clusters(1024, [12]) == [3, 6, 12]
-    assert replicas_of_whole_clusters(1024, [12, 24]) == [3, 6, 12, 24]
-    assert replicas_of_whole_clusters(720, [12]) == [], "all of these divide the batch"
+    assert replicas_of_whole_clusters(1024, [(12, 1)]) == [3, 6, 12]
+    assert replicas_of_whole_clusters(1024, [(12, 1), (24, 1)]) == [3, 6, 12, 24]
+    assert replicas_of_whole_clusters(720, [(12, 1)]) == [], "all of these divide the batch"
 
 
 def test_of_equally_fast_dp_the_least_is_searched():
     """1,600 replicas would take 11 sequences at most of 16,384; 1,490 do so, too."""
     assert -(-16_384 // 1_600) == -(-16_384 // 1_490) == 11
     assert -(-16_384 // 1_489) == 12
-    assert 1_490 in replicas_of_whole_clusters(16_384, [1_600])
+    assert 1_490 in replicas_of_whole_clusters(16_384, [(1_600, 1)])
+    assert 1_492 in replicas_of_whole_clusters(16_384, [(1_600, 8)]), "half nodes of eight replicas"
+
+
+def test_stages_begin_at_nodes_or_half_nodes():
+    """Three stages of 41 replicas on 123 slots would begin anywhere in nodes of eight; two of 20 on 40 begin at half nodes."""
+    assert 41 in replicas_of_whole_clusters(1024, [(123, 1)])
+    assert not {dp for dp in replicas_of_whole_clusters(1024, [(123, 8)]) if dp % 4}
+    assert 20 in replicas_of_whole_clusters(1024, [(40, 8)])
 
 
 def test_no_dp_is_searched_that_leaves_every_replica_as_many_sequences_as_a_divisor():
     """7 replicas of 8 sequences: the fullest has 2, as with dp 4."""
-    assert replicas_of_whole_clusters(8, [7]) == [3], "3 replicas have 3, 3 and 2 sequences; dp 2 has 4 each"
+    assert replicas_of_whole_clusters(8, [(7, 1)]) == [3], "3 replicas have 3, 3 and 2 sequences; dp 2 has 4 each"
 
 
 @pytest.mark.parametrize(
@@ -62,15 +70,16 @@ def test_only_microbatch_sizes_that_gain_are_searched(batch, dp, size, able):
 
 
 def test_the_search_has_such_degrees_unless_something_needs_equal_replicas():
-    assert degrees(question()) == {1, 2, 4, 8} | {3, 6}, "12 replicas would have 2 sequences at most, as 8 have"
+    assert degrees(question()) == {1, 2, 4, 8} | {6}, "3 replicas would leave a device of each node of four"
+    assert degrees(question(batch=64)) == {1, 2, 4, 8} | {6, 12}
     for wishes in (Wishes(zero_stage=2), Wishes(schedule="interleaved"), Wishes(vpp=2)):
         assert degrees(question(wishes=wishes)) == {1, 2, 4, 8}
     assert degrees(question(wishes=Wishes(dp=5))) == {5}, "a pinned one need not fill a cluster"
 
 
 def test_virtual_stages_and_zero_2_need_equal_replicas():
-    asked = question()
-    unequal = next(shape for shape in searched(asked) if shape.dp == 6)
+    asked = question(batch=64)
+    unequal = next(shape for shape in searched(asked) if shape.dp == 12)
     assert {(one.schedule, one.vpp, one.zero_stage) for one in variants(asked, unequal)} == {
         ("1f1b", 1, 1), ("zb-h1", 1, 1), ("zb-h2", 1, 1),
     }  # fmt: skip
