@@ -69,8 +69,8 @@ def unequal_degrees(request: Request) -> Iterator[tuple[int, int, int]]:
     """(tp, dp, microbatch size) where dp does not divide the batch: some replicas have one microbatch more than others.
 
     Of all dp of which 1 to `FILLING` stages fill a cluster, the least with the same number of sequences on the fullest replica
-    at microbatch size 1 that fills half nodes or divides one. Only sizes with which the fullest replica has fewer sequences than
-    with any smaller dp that divides the batch."""
+    at microbatch size 1 that fills half nodes or divides one. Only sizes with which the fullest replica has fewer sequences
+    than with any smaller dp that divides the batch."""
     wishes, batch = request.wishes, request.workload.global_batch_size
     for tp in dict.fromkeys(
         tp for tp, _, _ in degrees(replace(request, wishes=replace(wishes, dp=None, microbatch_size=None)))

@@ -20,12 +20,12 @@ def test_roles_of_stages():
 def test_the_seconds_of_a_pipeline_are_those_of_its_plan(drawn: Drawn):
     """By the same evaluator, from the stages' classes in place of the plan's devices.
 
-    Where replicas have unequal numbers of microbatches, candidates are estimated as if they kept step, which takes longer."""
+    As bounds, seconds of replicas with unequal numbers of microbatches are less: these need not keep step."""
     context = PlanningContext(drawn.request)
-    found = candidate(context, drawn.shape, drawn.stages, least=True)
-    estimated = candidate(context, drawn.shape, drawn.stages).seconds
-    assert estimated >= found.seconds * (1 - 1e-9)
-    assert estimated == found.seconds or not drawn.shape.divides(drawn.request.workload)
+    found = candidate(context, drawn.shape, drawn.stages)
+    least = candidate(context, drawn.shape, drawn.stages, least=True).seconds
+    assert least <= found.seconds
+    assert least == found.seconds or not drawn.shape.divides(drawn.request.workload)
     (seconds,) = evaluate([drawn.plan])
     assert found.seconds == pytest.approx(max(float(seconds), found.link_seconds), rel=1e-9)
     assert found.stages == drawn.stages
