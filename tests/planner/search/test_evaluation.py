@@ -20,14 +20,17 @@ def test_roles_of_stages():
 def test_the_seconds_of_a_pipeline_are_those_of_its_plan(drawn: Drawn):
     """By the same evaluator, from the stages' classes in place of the plan's devices.
 
-    As bounds, seconds of replicas with unequal numbers of microbatches are less: these need not keep step."""
+    Where dp does not divide the batch, the first replica is evaluated, which has most microbatches; others may have costlier
+    positions. As bounds, seconds are less, because such replicas need not keep step."""
     context = PlanningContext(drawn.request)
     found = candidate(context, drawn.shape, drawn.stages)
     least = candidate(context, drawn.shape, drawn.stages, least=True).seconds
-    assert least <= found.seconds
-    assert least == found.seconds or not drawn.shape.divides(drawn.request.workload)
     (seconds,) = evaluate([drawn.plan])
-    assert found.seconds == pytest.approx(max(float(seconds), found.link_seconds), rel=1e-9)
+    expected = max(float(seconds), found.link_seconds)
+    if drawn.shape.divides(drawn.request.workload):
+        assert found.seconds == least == pytest.approx(expected, rel=1e-9)
+    else:
+        assert least <= found.seconds <= expected * (1 + 1e-9)
     assert found.stages == drawn.stages
     assert found.shape == drawn.shape
 
