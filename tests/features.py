@@ -79,7 +79,6 @@ FEATURES = (
     _feature("schedule 1f1b-deepspeed", schedule="1f1b-deepspeed"),
     _feature("schedule zb-h1", schedule="zb-h1"),
     _feature("schedule zb-h2", schedule="zb-h2"),
-    _feature("schedule zb-latency", schedule="zb-latency=3,0"),
     _feature("replicas of unlike microbatches", num_microbatches=(9, 7)),
     _feature("pipeline across fabrics (TCP)", nodes=ACROSS),
     _feature("data parallel across fabrics (TCP)", nodes=ACROSS, order=(0, 1, 4, 5, 2, 3, 6, 7)),

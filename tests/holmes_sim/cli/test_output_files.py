@@ -10,7 +10,7 @@ from tests.holmes_sim.cli.arguments import HYBRID
 
 
 def test_nothing_is_written_if_planning_fails(run, tmp_path):
-    assert run("plan", "holmes-hybrid-4", "--dp", "5", "-o", tmp_path / "plan.json").code == 3
+    assert run("plan", "holmes-hybrid-4", "--dp", "5", "--zero-stage", "3", "-o", tmp_path / "plan.json").code == 3
     assert list(tmp_path.iterdir()) == []
 
 

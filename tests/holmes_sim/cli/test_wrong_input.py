@@ -58,9 +58,10 @@ WRONG = {
         "error: no layout fits --tp 16; tp 16 must fit inside a node (8 devices) and divide heads 32, ffn_hidden 12288 and "
         "vocab 51200; remedy: --tp 8 instead of 16\n",
     ),
-    ("plan", "holmes-hybrid-4", "--dp", "5"): (
+    ("plan", "holmes-hybrid-4", "--dp", "5", "--zero-stage", "3"): (
         3,
-        "error: no layout fits --dp 5; dp 5 must divide global_batch_size 768; remedy: --dp 4 instead of 5\n",
+        "error: no layout fits --dp 5 --zero-stage 3; dp 5 must divide global_batch_size 768; remedy: --zero-stage 1 instead "
+        "of 3\n",
     ),
     ("plan", "holmes-hybrid-4", "--ep", "2"): (
         3,
