@@ -57,8 +57,7 @@ def test_late_messages_need_longer_warm_ups(schedule: str, most: float):
 
 
 def test_a_plan_file_keeps_the_warm_ups():
-    (feature,) = (one for one in features.FEATURES if one.name == "schedule zb-latency")
-    plan = simulate_plan(features.plan_of(feature))
+    plan = simulate_plan(features.plan_of(features.Feature("zb-latency", {"schedule": "zb-latency=3,0"})))
     again = planfile.from_text("plan.json", planfile.to_json(plan))
     assert again.config.schedule == plan.config.schedule == "zb-latency=3,0"
     assert planfile.digest(again) == planfile.digest(plan)
