@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
+from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
 from sim.workload.workload import Workload
@@ -12,7 +13,9 @@ from sim.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Pinned dimensions of the plan; None leaves a dimension to the planner."""
+    """Pinned dimensions of the plan; None leaves a dimension to the planner.
+
+    Raises PlanError for a schedule with a list, which is made for one pipeline (`sim.plan.schedules`)."""
 
     tp: int | None = None
     pp: int | None = None
@@ -25,6 +28,11 @@ class Wishes:
     cp: int | None = None
     ep: int | None = None
     zero_shard_size: int | None = None
+
+    def __post_init__(self) -> None:
+        name, has_list, _ = (self.schedule or "").partition("=")
+        if has_list:
+            raise PlanError(f"--schedule {self.schedule}: a list belongs to one plan file; pin --schedule {name} without it")
 
     def __str__(self) -> str:
         given = ((f.name.replace("_", "-"), getattr(self, f.name)) for f in fields(self))

@@ -11,6 +11,7 @@ from planner.costs.context import PlanningContext
 from planner.request import Wishes
 from planner.space.shapes import searched
 from sim.analytic.plan_costs import upper_bound_seconds
+from sim.errors import PlanError
 from sim.hardware.memory_facts import MEGATRON
 from sim.hardware.stack import DEFAULT
 from tests import builders as make
@@ -64,3 +65,12 @@ def test_plans_stop_recomputation_where_the_software_of_the_topology_does():
     assert plans[0].prediction and plans[1].prediction
     assert plans[1].prediction.step_s < plans[0].prediction.step_s
     assert upper_bound_seconds(plans[1]) < upper_bound_seconds(replace(plans[1], config=plans[0].config))
+
+
+def test_a_schedule_with_a_list_is_not_pinned():
+    """Its warm-ups are those of the stages of one plan."""
+    with pytest.raises(PlanError) as caught:
+        Wishes(schedule="zb-latency=3,0")
+    assert (
+        str(caught.value) == "--schedule zb-latency=3,0: a list belongs to one plan file; pin --schedule zb-latency without it"
+    )
