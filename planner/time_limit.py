@@ -33,10 +33,14 @@ class TimeLimit:
 
     def is_up(self) -> bool:
         """Whether the time is up. The caller then stops, which `reached` records."""
-        if self.seconds_left > 0:
-            return False
+        return not self.leaves(0.0)
+
+    def leaves(self, seconds: float) -> bool:
+        """Whether so many seconds are left. If not, the caller leaves its work out, which `reached` records."""
+        if self.seconds_left > max(seconds, 0.0):
+            return True
         self.reached = True
-        return True
+        return False
 
     def reserve(self, seconds: float) -> None:
         """Bring the limit closer by some seconds, for work that follows the search."""

@@ -29,6 +29,9 @@ class Improvement:
     _programmes_since: int = field(default=0, init=False)
     """Programmes solved since the last solution that was the fastest plan."""
 
+    _longest: float = field(default=0.0, init=False)
+    """Seconds that the slowest programme took to build and solve; near the time limit none is begun that would exceed it."""
+
     def improve(self, shape: Shape) -> None:
         """Search a variant for a faster plan."""
         context, budgets = self.incumbent.context, self.incumbent.budgets
@@ -38,7 +41,7 @@ class Improvement:
             return  # few programmes are solved, and equal replicas come first
         for order in orders(context, node_classes(context, shape)):
             tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes
-            if tried_enough or self.incumbent.limit.is_up():
+            if tried_enough or not self.incumbent.limit.leaves(self._longest):
                 return
             self._solve(shape, order)
 
@@ -47,11 +50,14 @@ class Improvement:
         incumbent = self.incumbent
         self._programmes_since += 1
         nodes, limit = incumbent.budgets.programme_nodes, incumbent.limit
+        before = limit.seconds_left
         try:
             with incumbent.context.effort.spent("programmes solved", 1):
                 assignment = solve(incumbent.context, order, incumbent.request.wishes.pp, incumbent.cutoff, nodes, limit)
         except NothingFound:
             return
+        finally:
+            self._longest = max(self._longest, before - limit.seconds_left)
         if assignment is not None:
             self.solvers[assignment.solver] = None
             better = incumbent.offer(shape, assignment.stages)

@@ -71,3 +71,11 @@ def test_a_reserve_and_a_least_time_move_the_limit(monkeypatch):
     limit.reserve(30.0)
     assert limit.is_up()
     assert not limit.at_least(5.0).is_up()
+
+
+def test_a_limit_that_leaves_too_little_is_reached():
+    limit = TimeLimit(100.0)
+    assert limit.leaves(50.0)
+    assert not limit.reached
+    assert not limit.leaves(200.0)
+    assert limit.reached
