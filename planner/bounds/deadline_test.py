@@ -55,6 +55,8 @@ from planner.placement.leaves import oversubscribed
 
 PRECISE = 1e-3
 """Relative width of the interval at which the bisection for a bound stops (a guess). A larger one loosens bounds."""
+ROUGH = 0.05
+"""The same for a bound that serves only to order the search (a guess)."""
 CLASSES = 4
 """Number of classes up to which every order of every subset is tested (a guess). With more, only `AnyOrder` is tested."""
 COUNTS = 200
@@ -68,18 +70,20 @@ Orders = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None means all of them."""
 
 
-def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float) -> float:
+def deadline_bound(
+    tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float, precise: float = PRECISE
+) -> float:
     """A lower bound in seconds on the step of all pipelines of the tests.
 
     `least`: a known lower bound. The result is at least `least`, and at most the larger of `least` and `cutoff`. Bisection on a
-    logarithmic scale, test by test; a test that does not pass at the least bound of the tests before it is done. Invariant: no
-    test so far passes at `bound`, or `bound` is `least`."""
+    logarithmic scale to a relative width of `precise`, test by test; a test that does not pass at the least bound of the tests
+    before it is done. Invariant: no test so far passes at `bound`, or `bound` is `least`."""
     bound = max(least, cutoff)
     for test in tests:
         if bound <= least or not test.within(bound):
             continue
         low, high = least, bound
-        while math.isfinite(high) and high > low * (1 + PRECISE):
+        while math.isfinite(high) and high > low * (1 + precise):
             middle = math.sqrt(low * high) if low > 0 else high / 2
             low, high = (low, middle) if test.within(middle) else (middle, high)
         bound = low

@@ -108,17 +108,22 @@ def _with_collectives(plan: Plan) -> Plan:
     config = plan.config
     capacities = Capacities(plan.fleet)
     chosen: dict[tuple[str, int], str] = {}
+    collectives: dict[object, CollectiveCosts] = {}
+    fastest: dict[tuple[object, ...], str] = {}
     for stage in range(config.pp):
         stages = plan.stages_of(stage)
-        layers = sum(plan.stages[stage].layers for stage in stages)
-        ends = plan.ends(stages)
-        collectives = CollectiveCosts(
-            plan.fleet, config, ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage)), capacities
-        )
-        stage_costs_here = stage_costs.StageCosts(plan.workload, config, collectives)
+        rows = ReplicaRows.of(plan.fleet, plan_costs.pipeline_rank_devices(plan, stage))
+        pattern = rows.pattern(plan.fleet)
+        if pattern not in collectives:
+            collectives[pattern] = CollectiveCosts(plan.fleet, config, rows, capacities)
+        layers, ends = sum(plan.stages[stage].layers for stage in stages), plan.ends(stages)
+        stage_costs_here = stage_costs.StageCosts(plan.workload, config, collectives[pattern])
         for kind, degree in (("tp", config.tp), ("dp", config.dp_cp)):
             if degree > 1:
-                chosen[kind, stage] = stage_costs_here.collective(kind, layers, *ends)
+                key = kind, pattern, layers, ends
+                if key not in fastest:
+                    fastest[key] = stage_costs_here.collective(kind, layers, *ends)
+                chosen[kind, stage] = fastest[key]
 
     def with_choice(group: Group) -> Group:
         name = chosen.get((group.kind, config.coordinates(group.ranks[0])[2]))

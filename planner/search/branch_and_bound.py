@@ -27,7 +27,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from planner.bounds.deadline_test import Orders, deadline_bound, deadline_tests
+from planner.bounds.deadline_test import PRECISE, ROUGH, Orders, deadline_bound, deadline_tests
 from planner.bounds.relaxation import quick_bound
 from planner.costs.node_classes import node_classes
 from planner.effort import Level, Outcome
@@ -156,11 +156,12 @@ class Proof:
     def _tested(self, shape: Shape, among: Orders, bound: float) -> tuple[float, OpenVariant]:
         """(lower bound on a variant's pipelines of two or more stages, its deadline tests, one for each order that is left).
 
-        Settles the bounds of its pipelines of one stage."""
+        The bound is rough where a settled one is not higher. Settles the bounds of its pipelines of one stage."""
         self._settle(single_stage_bounds(self.incumbent, shape), shape)
         classes, either = node_classes(self.context, shape), len(overlaps(shape)) > 1
         tests = deadline_tests(self.context, classes, self.incumbent.target, either, among)
-        return deadline_bound(tests, bound, self.incumbent.target), OpenVariant(tuple(tests))
+        precise = PRECISE if bound < self._least[0] else ROUGH
+        return deadline_bound(tests, bound, self.incumbent.target, precise), OpenVariant(tuple(tests))
 
     def _evaluate(self, bound: float, shape: Shape, variant: OpenVariant) -> None:
         """Raise the bound of a variant by evaluating its pipelines; settle it where it is final or reaches the target."""

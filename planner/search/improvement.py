@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from planner.costs.node_classes import NodeClass, node_classes
-from planner.models.class_orders import orders
+from planner.models.class_orders import EVERY_ORDER, orders
 from planner.models.solver import NothingFound
 from planner.models.stage_programme import solve
 from planner.search.candidates import estimates
@@ -35,11 +35,12 @@ class Improvement:
     def improve(self, shape: Shape) -> None:
         """Search a variant for a faster plan."""
         context, budgets = self.incumbent.context, self.incumbent.budgets
-        promising = estimates(context, shape, node_classes(context, shape), budgets.improved_estimates)
+        classes = node_classes(context, shape)
+        promising = estimates(context, shape, classes, budgets.improved_estimates)
         self.incumbent.add(improved([estimate.evaluated() for estimate in promising], 1))
-        if not shape.divides(context.request.workload):
-            return  # few programmes are solved, and equal replicas come first
-        for order in orders(context, node_classes(context, shape)):
+        if not shape.divides(context.request.workload) or len(classes) > EVERY_ORDER:
+            return  # few programmes are solved, and equal replicas come first; the stage search covers many classes
+        for order in orders(context, classes):
             tried_enough = self._solutions_since >= budgets.solved_tries or self._programmes_since >= budgets.programmes
             if tried_enough or not self.incumbent.limit.leaves(self._longest):
                 return

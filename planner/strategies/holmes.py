@@ -17,6 +17,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.placement.ranks import build
 from planner.placement.simulation import fastest
+from planner.search.evaluation import PipelineEvaluation
 from planner.request import Request
 from planner.space.shapes import Shape, shapes
 from sim.errors import Infeasible
@@ -41,11 +42,20 @@ def plan(request: Request, context: PlanningContext) -> Plan:
         if stages is not None:
             ranked.append((_seconds(context, shape, classes, stages), shape, stages))
     ranked.sort(key=lambda item: item[0])
-    builders = (functools.partial(build, request, shape, stages, "holmes") for _, shape, stages in ranked)
+    builders = (functools.partial(_build, request, context, shape, stages) for _, shape, stages in ranked)
     best = fastest(builders, RANKED, SIMULATED, limit)
     if best is None:
         raise Infeasible("holmes: no layout of whole stages per cluster fits the memory and the batch")
     return best
+
+
+def _build(request: Request, context: PlanningContext, shape: Shape, stages: tuple[tuple[str, int], ...]) -> Plan | None:
+    """The plan of a layout; None where a stage exceeds its memory. Raises NoRoute or NotDefined (`build`)."""
+    classes = node_classes(context, shape)
+    number = {option.cluster.name: i for i, option in enumerate(classes)}
+    capacity = PipelineEvaluation(context, shape, tuple(classes)).layer_capacity([number[name] for name, _ in stages])
+    fits = all(layers <= most for (_, layers), most in zip(stages, capacity, strict=True))
+    return build(request, shape, stages, "holmes") if fits else None
 
 
 def layers_by_speed(speeds: list[float], layers: int) -> list[int]:

@@ -71,8 +71,10 @@ class PlanCosts:
                 self._rings[tuple(plan.placement[rank] for rank in ranked)] = tuple(plan.placement[r] for r in group.ranks)
         self._nics = {group.ranks[0]: group.nic for group in plan.groups if group.kind == "pp"}
         self._collectives: dict[int, CollectiveCosts] = {}
+        self._alike: dict[object, CollectiveCosts] = {}
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
         self._in_class: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
+        self._among: dict[tuple[CollectiveCosts, tuple[int, ...]], CollectiveCosts] = {}
 
     def stage(self, pp_rank: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of all stages of a pipeline rank together, or (`entry`) of its first virtual stage; messages included."""
@@ -92,14 +94,21 @@ class PlanCosts:
     def at(self, pp_rank: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
         """Costs of stages on the devices of a pipeline rank, under another configuration of the stages if one is given."""
         if (pp_rank, replicas) not in self._in_class:
-            self._in_class[pp_rank, replicas] = self._collectives_of(pp_rank).among(replicas)
+            every = self._collectives_of(pp_rank)
+            if (every, replicas) not in self._among:
+                self._among[every, replicas] = every.among(replicas)
+            self._in_class[pp_rank, replicas] = self._among[every, replicas]
         return StageCosts(self.plan.workload, config or self.plan.config, self._in_class[pp_rank, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
             rows = ReplicaRows.of(self.plan.fleet, pipeline_rank_devices(self.plan, pp_rank))
-            facts = self.plan.fleet, self.plan.config, rows, self.capacities, self._chosen[pp_rank], self._rings
-            self._collectives[pp_rank] = CollectiveCosts(*facts)
+            chosen = self._chosen[pp_rank]
+            key = pp_rank if self._rings else (rows.pattern(self.plan.fleet), *sorted(chosen.items()))
+            if key not in self._alike:
+                facts = self.plan.fleet, self.plan.config, rows, self.capacities, chosen, self._rings
+                self._alike[key] = CollectiveCosts(*facts)
+            self._collectives[pp_rank] = self._alike[key]
         return self._collectives[pp_rank]
 
     def specs(self, pp_rank: int, replicas: tuple[int, ...]) -> tuple[DeviceSpec, ...]:

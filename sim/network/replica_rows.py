@@ -54,6 +54,20 @@ class ReplicaRows:
             first += many * size
         return cls(tuple(kept), tuple(unlisted), lambda: rows)
 
+    def pattern(self, fleet: Fleet) -> object:
+        """What decides the costs of collectives over these rows: rows of equal patterns have equal costs.
+
+        Blocks of a cluster are numbered in order of appearance, since all of them are equal, and have the same links to all
+        others."""
+        nodes = {cluster.name: block_nodes(cluster) for cluster in fleet.clusters}
+        numbers: dict[tuple[str, int], int] = {}
+
+        def place(device: Device) -> tuple[str, int, int, int]:
+            block, node = divmod(device.node, nodes[device.cluster])
+            return device.cluster, numbers.setdefault((device.cluster, block), len(numbers)), node, device.index
+
+        return tuple(tuple(map(place, row)) for row in self.kept), self.unlisted
+
     def __len__(self) -> int:
         return len(self.kept) + sum((past - first) * times for first, past, times in self.unlisted)
 
