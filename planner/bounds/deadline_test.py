@@ -70,9 +70,7 @@ Orders = frozenset[tuple[str, ...]] | None
 """Orders of classes, each as the names of their clusters; None means all of them."""
 
 
-def deadline_bound(
-    tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float, precise: float = PRECISE
-) -> float:
+def deadline_bound(tests: Sequence[DeadlineTest | AnyOrder], least: float, cutoff: float, precise: float = PRECISE) -> float:
     """A lower bound in seconds on the step of all pipelines of the tests.
 
     `least`: a known lower bound. The result is at least `least`, and at most the larger of `least` and `cutoff`. Bisection on a

@@ -17,8 +17,8 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.placement.ranks import build
 from planner.placement.simulation import fastest
-from planner.search.evaluation import PipelineEvaluation
 from planner.request import Request
+from planner.search.evaluation import PipelineEvaluation
 from planner.space.shapes import Shape, shapes
 from sim.errors import Infeasible
 from sim.plan.plan import Plan

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from planner.bounds.any_order import AnyOrder
-from planner.bounds.deadline_test import DeadlineTest, deadline_bound
+from planner.bounds.deadline_test import ROUGH, DeadlineTest, deadline_bound
 from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
@@ -64,5 +64,6 @@ def test_of_several_tests_the_least_bound_counts():
         assert deadline_bound(order, 0.0, 20.0) <= 3.0
         assert deadline_bound(order, 4.0, 20.0) == 4.0
     assert deadline_bound(tests, 0.0, 2.0) == 2.0
+    assert 3.0 / 1.05 <= deadline_bound(tests, 0.0, 20.0, ROUGH) <= 3.0
     assert deadline_bound([], 0.0, 2.0) == 2.0
     assert math.isclose(deadline_bound([From(0.0)], 0.0, 2.0), 0.0, abs_tol=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,9 @@ from planner.placement.simulation import step
 from planner.search.budgets import Budgets
 from planner.search.improvement import Improvement
 from planner.time_limit import TimeLimit
-from tests.planner.builders import Stages, on_two_clusters, pipelines, shape
+from sim.hardware.cluster import Trunk
+from tests import builders as make
+from tests.planner.builders import Stages, on_two_clusters, pipelines, request, shape
 from tests.planner.search.searches import incumbent, simulated
 
 
@@ -57,6 +60,17 @@ def test_programmes_without_a_faster_plan_are_counted_over_all_variants(monkeypa
         improvement.improve(shape(schedule=name))
     assert solved == ["a", "b", "a"]
     assert improvement.solvers == {}
+
+
+def test_programmes_are_solved_for_up_to_three_classes(monkeypatch):
+    """All six orders of three classes; none of four classes, which the stage search covers."""
+    solved = scripted(monkeypatch)
+    for names in ("abc", "abcd"):
+        trunks = tuple(Trunk(pair, "ethernet", 1e6, 0.0) for pair in itertools.combinations(names, 2))
+        clusters = [make.cluster(name, 1, nics=(make.nic("ethernet", 1e6),)) for name in names]
+        question = request(make.fleet(*clusters, trunks=trunks), make.model(6), 12)
+        Improvement(incumbent(question)).improve(shape())
+        assert sorted(solved) == [*"aabbcc"]
 
 
 def test_solutions_that_are_no_faster_end_the_programmes(monkeypatch):

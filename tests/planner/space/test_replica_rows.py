@@ -86,3 +86,31 @@ def test_blocks_that_share_state_are_all_evaluated(shards: int) -> None:
         CollectiveCosts(fleet, config, listed, Capacities(fleet)) for listed in (short, ReplicaRows(every, (), lambda: every))
     )
     assert prices(few, "dp", "reduce_scatter") == prices(full, "dp", "reduce_scatter")
+
+
+@given(data=st.data())
+def test_rows_of_equal_pattern_cost_the_same(data: st.DataObject) -> None:
+    """Stages of one cluster in every position on its nodes, in leaves of two nodes or not: equal patterns, the same numbers."""
+    tp, taken = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.integers(2, 10))
+    fabric = Fabric(2, 2.0) if data.draw(st.booleans()) else None
+    fleet = make.fleet(make.cluster("a", 16, 4, fabric=fabric, **REAL))
+    cluster = fleet.clusters[0]
+    stages = [
+        ReplicaRows.of(fleet, rows((Run(cluster, first, taken),), tp).all()) for first in range(0, 64 // tp - taken, taken)
+    ]
+    by_pattern: dict[object, list[tuple[float, str]]] = {}
+    for stage in stages:
+        found = prices(costs(fleet, tp, stage, 1), "dp", "reduce_scatter")
+        assert by_pattern.setdefault(stage.pattern(fleet), found) == found
+    assert len(by_pattern) <= 8
+
+
+def test_a_pattern_names_positions_on_nodes_and_leaves() -> None:
+    """Six slots on nodes of four: every second stage has the same position. In leaves of two nodes each stage of four slots has
+    one of two."""
+    fleet = make.fleet(make.cluster("a", 6, 4, **REAL))
+    patterns = [rows((Run(fleet.clusters[0], first, 6),), 1).pattern(fleet) for first in (0, 6, 12, 18)]
+    assert patterns[0] == patterns[2] != patterns[1] == patterns[3]
+    leaves = make.fleet(make.cluster("a", 6, 4, fabric=Fabric(2, 2.0), **REAL))
+    patterns = [rows((Run(leaves.clusters[0], first, 4),), 1).pattern(leaves) for first in (0, 4, 8, 12)]
+    assert patterns[0] == patterns[2] != patterns[1] == patterns[3]

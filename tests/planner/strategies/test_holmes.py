@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.request import Wishes
 from planner.strategies.holmes import layers_by_speed
+from tests import builders as make
 from tests.planner.builders import plan_of
 from tests.planner.strategies.fleets import on
 
@@ -35,6 +38,16 @@ def test_holmes_gives_the_faster_environment_more_layers_and_uses_all_machines()
     }
     assert by_cluster["a"] > by_cluster["b"]
     assert sum(by_cluster.values()) == 12
+
+
+def test_holmes_builds_no_layout_that_exceeds_the_memory(monkeypatch):
+    """Devices of 1 MB: there is no plan, and none is built."""
+    monkeypatch.setattr("planner.strategies.holmes.build", lambda *_: pytest.fail("built"))
+    question = on("two speeds", Wishes(tp=1, dp=4))
+    small = replace(make.device("small", 1e12, 1e11), memory=1e6)
+    clusters = [replace(one, node=replace(one.node, device=small)) for one in question.topology.fleet.clusters]
+    fleet = replace(question.topology.fleet, clusters=tuple(clusters))
+    assert plan_of(replace(question, topology=replace(question.topology, fleet=fleet)), "holmes") is None
 
 
 def test_holmes_keeps_data_parallel_groups_in_one_environment():
