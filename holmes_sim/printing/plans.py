@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from holmes_sim.idle import unjoined_clusters
 from holmes_sim.intervals import step_range, step_text
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.tables import STYLE, grid
@@ -43,7 +44,7 @@ def planned(answer: Planned) -> Group:
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
-        lines = certificate(plan, plan.certificate), searched(plan.certificate), free_memory(plan)
+        lines = certificate(plan, plan.certificate), searched(plan.certificate), free_memory(plan), unjoined_clusters(plan)
         parts += [Text(line) for line in lines if line]
     return Group(*parts)
 

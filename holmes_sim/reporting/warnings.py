@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from holmes_sim import commands
 from holmes_sim.guesses import catalogued, is_guessed
+from holmes_sim.idle import idle_devices, unjoined_clusters
 from holmes_sim.reporting.contents import Contents
 from sim.formats import catalog
 from sim.formats.catalog_facts import NicTypeFacts
@@ -51,9 +52,7 @@ def plan_warnings(contents: Contents) -> Iterator[PlanWarning]:
     yield from map(PlanWarning, _sizes(plan))
     yield from map(PlanWarning, commands.software(plan))
     yield from (PlanWarning(line) for line in commands.rests_on(plan) if "formula" in line or "interpolated" in line)
-    idle = plan.fleet.devices - plan.config.world_size
-    if idle:
-        yield PlanWarning(f"{idle:,} of {plan.fleet.devices:,} devices are idle.")
+    yield from (PlanWarning(text) for text in (idle_devices(plan), unjoined_clusters(plan)) if text)
 
 
 def _promise(contents: Contents) -> Iterator[str]:

@@ -73,8 +73,7 @@ class PlanCosts:
         self._collectives: dict[int, CollectiveCosts] = {}
         self._alike: dict[object, CollectiveCosts] = {}
         self._messages: dict[tuple[object, ...], AlphaBeta] = {}
-        self._in_class: dict[tuple[int, tuple[int, ...]], CollectiveCosts] = {}
-        self._among: dict[tuple[CollectiveCosts, tuple[int, ...]], CollectiveCosts] = {}
+        self._in_class: dict[tuple[CollectiveCosts, tuple[int, ...]], CollectiveCosts] = {}
 
     def stage(self, pp_rank: int, replicas: tuple[int, ...], entry: bool = False) -> StageCost:
         """Cost of all stages of a pipeline rank together, or (`entry`) of its first virtual stage; messages included."""
@@ -93,12 +92,10 @@ class PlanCosts:
 
     def at(self, pp_rank: int, replicas: tuple[int, ...], config: ParallelConfig | None = None) -> StageCosts:
         """Costs of stages on the devices of a pipeline rank, under another configuration of the stages if one is given."""
-        if (pp_rank, replicas) not in self._in_class:
-            every = self._collectives_of(pp_rank)
-            if (every, replicas) not in self._among:
-                self._among[every, replicas] = every.among(replicas)
-            self._in_class[pp_rank, replicas] = self._among[every, replicas]
-        return StageCosts(self.plan.workload, config or self.plan.config, self._in_class[pp_rank, replicas])
+        every = self._collectives_of(pp_rank)
+        if (every, replicas) not in self._in_class:
+            self._in_class[every, replicas] = every.among(replicas)
+        return StageCosts(self.plan.workload, config or self.plan.config, self._in_class[every, replicas])
 
     def _collectives_of(self, pp_rank: int) -> CollectiveCosts:
         if pp_rank not in self._collectives:
