@@ -6,8 +6,10 @@ The profile `usual` tries the same examples in every run, `--hypothesis-profile=
 from __future__ import annotations
 
 import gc
+import math
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 TOLERANT = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -23,3 +25,9 @@ def pytest_collection_finish() -> None:
     """Take the collected tests, which live to the end, out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_second_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies beside a search are planned in the process of the test: `make test` already uses two cores."""
+    monkeypatch.setattr("planner.search.beside.PARALLEL_FROM", math.inf)

@@ -11,15 +11,16 @@ import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from holmes_sim import files
 from holmes_sim.sweeping.study import Study
 from holmes_sim.sweeping.worker import Row
 from sim import units
 from sim.errors import HolmesError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ENDINGS = ("csv", "parquet")
 FLOAT, WHOLE, TEXT, TRUTH = "float64", "Int64", "string", "boolean"
@@ -73,7 +74,9 @@ def rows(study: Study, results: Sequence[Row | None]) -> list[Row]:
 
 
 def frame(study: Study, results: Sequence[Row | None]) -> pd.DataFrame:
-    """The rows as a pandas frame with typed columns."""
+    """The rows as a pandas frame with typed columns. pandas is imported only here, because it takes a quarter of a second."""
+    import pandas as pd
+
     kinds = {name: _kind(cells) for name, cells in varied(study).items()} | RESULT_COLUMNS
     found = rows(study, results)
     return pd.DataFrame({name: pd.Series([row[name] for row in found], dtype=kind) for name, kind in kinds.items()})

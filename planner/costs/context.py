@@ -68,6 +68,10 @@ class PlanningContext:
         """Whether the plan of a strategy, or the reason why there is none, is known."""
         return strategy in self._answers
 
+    def learn(self, strategy: str, answer: Plan | Infeasible) -> None:
+        """Remember the answer of a strategy that another process asked."""
+        self._answers[strategy] = answer
+
     def quick_limit(self) -> TimeLimit:
         """The time limit of a quick strategy: the seconds left, and at least `SOON` unless it is planned beside another."""
         return self.limit.at_least(0.0 if self.beside else SOON)

@@ -1,9 +1,10 @@
 """certified: the fastest simulated plan over all shapes and schedules, with a certificate of how far it can be from the best.
 
 It begins with the plan that the context gives, if any, and finds one quickly (`planner.search.first_plan`). Quick strategies
-that are wanted beside it plan next. Then it proves a lower bound by branch and bound, which also finds plans
-(`planner.search.branch_and_bound`). Last come a bound on plans with mixed stages, and the certificate. `planner.search`
-explains the search, and `planner.search.searched_space` lists the space that the certificate holds for."""
+that are wanted beside it plan next, or all the while in a second process (`planner.search.beside`). Then it proves a lower
+bound by branch and bound, which also finds plans (`planner.search.branch_and_bound`). Last come a bound on plans with mixed
+stages, and the certificate. `planner.search` explains the search, and `planner.search.searched_space` lists the space that the
+certificate holds for."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from planner.costs.context import PlanningContext
 from planner.diagnosis.remedies import why_none
 from planner.placement.simulation import simulate_plan
 from planner.request import Request
+from planner.search.beside import Beside
 from planner.search.branch_and_bound import Proof
 from planner.search.budgets import Budgets
 from planner.search.certificate import certificate, mixed_lower_bound, mixed_seconds
@@ -42,31 +44,34 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
     bases, unequal = _by_division(request)
     spent = context.effort.spent
     open_bounds, mixed = [0.0], None
-    try:
-        incumbent.work_bound = work_bound(context)
-        if context.start is not None:
-            incumbent.begin(context.start)
-        with spent("estimates"):
-            find_first_plan(incumbent, bases, unequal)
-        if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
-            with spent("other strategies"):
-                _plan_beside(incumbent)
-            reserved = mixed_seconds(incumbent)
-            context.limit.reserve(reserved)
-            with spent("bounds"):
-                open_bounds = proof.run([*bases, *unequal])
-            context.limit.reserve(-reserved)
-            if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
+    with Beside(context, asked) as beside:
+        try:
+            incumbent.work_bound = work_bound(context)
+            if context.start is not None:
+                incumbent.begin(context.start)
+            with spent("estimates"):
+                find_first_plan(incumbent, bases, unequal)
+            if not request.machines:  # on a subset of the fleet (planner.pareto_front) no proof is needed
                 with spent("other strategies"):
-                    _compare_with_baselines(incumbent)
-            incumbent.report("bounding plans with mixed stages")
-            with spent("mixed stages"):
-                mixed = mixed_lower_bound(incumbent)
-    except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
-        if incumbent.plan is None:
-            raise
-        context.interrupted = True
-        open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
+                    beside.plan()
+                reserved = mixed_seconds(incumbent)
+                context.limit.reserve(reserved)
+                with spent("bounds"):
+                    open_bounds = proof.run([*bases, *unequal])
+                context.limit.reserve(-reserved)
+                with spent("other strategies"):
+                    beside.collect()
+                if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
+                    with spent("other strategies"):
+                        _compare_with_baselines(incumbent)
+                incumbent.report("bounding plans with mixed stages")
+                with spent("mixed stages"):
+                    mixed = mixed_lower_bound(incumbent)
+        except KeyboardInterrupt:  # return the best plan so far, with the bound that is proved
+            if incumbent.plan is None:
+                raise
+            context.interrupted = True
+            open_bounds = [max(incumbent.lower_bound, incumbent.work_bound)]
     best = incumbent.plan if incumbent.plan is not None else _any_plan(request)
     if is_mixed(best) and mixed is None:
         mixed = incumbent.work_bound
@@ -84,14 +89,6 @@ def _by_division(request: Request) -> tuple[list[Shape], list[Shape]]:
     return (equal, [shape for shape in every if not shape.divides(request.workload)]) if equal else (every, [])
 
 
-def _plan_beside(incumbent: Incumbent) -> None:
-    """Plan with the strategies that are wanted as well, as long as there is time."""
-    for name in incumbent.context.beside:
-        if not incumbent.limit.is_up():
-            incumbent.report(f"planning with strategy {name}")
-            _planned_by(incumbent, name)
-
-
 def _compare_with_baselines(incumbent: Incumbent) -> None:
     """Compare with the plans of two quick strategies once the time limit has ended the search, so that the result is not slower
     than theirs: with those that were planned beside it, if any were wanted, else with those that they now make."""
@@ -105,9 +102,13 @@ def _compare_with_baselines(incumbent: Incumbent) -> None:
 def _planned_by(incumbent: Incumbent, name: str) -> Plan | None:
     """The plan of a strategy for the same request; None where it has none."""
     with suppress(Infeasible):
-        compute = functools.partial(get(name).plan, incumbent.request, incumbent.context)
-        return incumbent.context.answer(name, compute)
+        return incumbent.context.answer(name, functools.partial(asked, name, incumbent.context))
     return None
+
+
+def asked(name: str, context: PlanningContext) -> Plan:
+    """The plan of a strategy for the request of a context. Raises Infeasible where it has none."""
+    return get(name).plan(context.request, context)
 
 
 def _any_plan(request: Request) -> Plan:
