@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.costs.cluster_costs import ClusterCosts
 from planner.costs.fleet_views import FleetViews
+from planner.costs.gradient_loads import GradientLoads
 from planner.costs.message_costs import MessageCosts
 from planner.costs.message_loads import MessageLoads
 from planner.costs.tied_embedding import TiedEmbeddingCosts
@@ -51,6 +52,7 @@ class PlanningContext:
         self.cluster_costs = ClusterCosts(request.workload, self.fleets)
         self.messages = MessageCosts(request, self.fleets)
         self.loads = MessageLoads(request.workload, self.fleets, self.cluster_costs)
+        self.gradients = GradientLoads(request.workload, self.fleets)
         self.tied = TiedEmbeddingCosts(request.workload, self.fleets)
         self.options: dict[Shape, list[Any]] = {}  # cache of planner.costs.node_classes: the latest shapes
         self.stage_rows: StageRows = {}  # cache of the evaluator, shared by all orders of the classes of a shape

@@ -1,7 +1,7 @@
 """Step times of pipelines of one shape over one set of node classes, on an idle network.
 
 Seconds are those of `sim.analytic.evaluator`, with the messages and nodes of the placement that `planner.placement.ranks.build`
-makes. The simulation adds contention between messages.
+makes, and not below the bound of gradients that share links. The simulation adds contention between messages.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import virtual_stages
 from planner.space.shapes import Shape
-from sim.analytic.candidates import STAGE, UNTIED, Candidates, Floats, join
+from sim.analytic.candidates import PIPELINE_RANK, STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.evaluator import Ints, Table
-from sim.analytic.recurrence import steps
+from sim.analytic.recurrence import steps_and_reductions
+from sim.hardware.cluster import Cluster
 from sim.plan import schedules
 
 
@@ -53,8 +54,28 @@ class PipelineEvaluation:
 
     def _seconds(self, pipelines: Sequence[Pipeline]) -> list[float]:
         """Seconds of a step of pipelines with equally many stages, evaluated as one batch."""
-        seconds: list[float] = steps(self.candidates(pipelines)).tolist()
+        candidates = self.candidates(pipelines)
+        seconds: list[float] = self.least(pipelines, candidates, *steps_and_reductions(candidates)).tolist()
         return seconds
+
+    def least(self, pipelines: Sequence[Pipeline], candidates: Candidates, seconds: Floats, reductions: Floats) -> Floats:
+        """Seconds of a step, not below the bound of gradients that share links (`planner.costs.gradient_loads`).
+
+        `seconds` and `reductions` are those of the candidates on an idle network (`steps_and_reductions`)."""
+        optimizer, found = candidates.pp_ranks[PIPELINE_RANK.index("updated")], seconds.copy()
+        for clusters, rows, layers in self._sharing(np.array(pipelines)):
+            own = layers, reductions[:, rows], optimizer[:, rows]
+            found[rows] = np.maximum(seconds[rows], self.context.gradients.ends(clusters, self.shape, *own))
+        return found
+
+    def _sharing(self, pipelines: Ints) -> Iterator[tuple[list[Cluster], Ints, Ints]]:
+        """(cluster of each stage, indices of the pipelines on these clusters, their layers), where stages may share links."""
+        if not any(self.context.gradients.shared(option.cluster, self.shape).links for option in self.classes):
+            return
+        unlike, which = np.unique(pipelines[:, :, 0], axis=0, return_inverse=True)
+        for index, numbers in enumerate(unlike.tolist()):
+            rows = np.flatnonzero(which.reshape(-1) == index)
+            yield [self.classes[i].cluster for i in numbers], rows, pipelines[rows, :, 1]
 
     def candidates(self, pipelines: Sequence[Pipeline]) -> Candidates:
         """Pipelines with equally many stages as input of the evaluator. Raises NotModelled."""
@@ -67,6 +88,9 @@ class PipelineEvaluation:
         messages = [self.messages(one) for one in distinct]
         for name, column in (("ahead", 0), ("back", 1)):
             candidates.stages[STAGE.index(name)] = np.array([message[column] for message in messages])[which].T
+        for clusters, rows, layers in self._sharing(every):
+            ends = self.context.gradients.gathered(clusters, self.shape, layers)
+            candidates.pp_ranks[PIPELINE_RANK.index("gathered"), 0, rows] = ends
         tied: Floats = np.array([message[2] for message in messages])[which]
         return replace(candidates, tied=tied)
 
@@ -147,9 +171,14 @@ def evaluated_together(pipelines: Sequence[tuple[PipelineEvaluation, Pipeline]])
         batches.setdefault(candidates.structure, []).append((candidates, indices))
     seconds = [0.0] * len(pipelines)
     for batch in batches.values():
-        every = steps(join([candidates for candidates, _ in batch])).tolist()
-        for index, value in zip((index for _, indices in batch for index in indices), every, strict=True):
-            seconds[index] = value
+        ends, reductions = steps_and_reductions(join([candidates for candidates, _ in batch]))
+        first = 0
+        for candidates, indices in batch:
+            mine = slice(first, first := first + len(candidates))
+            evaluation, listed = pipelines[indices[0]][0], [pipelines[index][1] for index in indices]
+            every = evaluation.least(listed, candidates, ends[mine], reductions[:, mine]).tolist()
+            for index, value in zip(indices, every, strict=True):
+                seconds[index] = value
     return seconds
 
 

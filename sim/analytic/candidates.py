@@ -29,10 +29,11 @@ both. ahead, back: messages to the next and to the previous stage.
 With sharded parameters (ZeRO 3), forward and inputs include their gathers and count from the moment when the pipeline rank and
 its stream (the queue of its gradient collectives) are free (`sim.kernels.shards`); stream is the time from then until the
 gathers and reductions of B end; gather is 0, and reduce is the reduction after W."""
-PIPELINE_RANK = ("reduced", "updated", "gather_slows", "reduce_slows")
+PIPELINE_RANK = ("reduced", "updated", "gather_slows", "reduce_slows", "gathered")
 """Rows of `Candidates.pp_ranks`. reduced: seconds of exposed collectives before the all-reduce of a tied embedding; updated:
 seconds of the optimizer and of the exposed collectives after it; *_slows: relative slowdown of compute that overlaps gathers
-and reductions (0.1: it takes 10 % longer)."""
+and reductions (0.1: it takes 10 % longer); gathered: when the gathers of its first stage end at the earliest, where that is
+later than on an idle network, else 0."""
 UNTIED = -np.inf
 """Seconds of the all-reduce of a tied embedding's gradient where no embedding is tied."""
 

@@ -16,7 +16,8 @@ from sim.analytic.candidates import Floats
 from sim.analytic.pass_order import Key
 
 Name: TypeAlias = int | tuple[str, int] | Key
-"""Name of a clock: a pipeline rank, ("stream", pipeline rank), ("lane", lane), or the key of a message in transit."""
+"""Name of a clock: a pipeline rank, ("stream" or "reduction", pipeline rank), ("lane", lane), or the key of a message in
+transit."""
 
 
 @dataclass(slots=True)
@@ -24,18 +25,20 @@ class Clocks:
     """Clocks of pipeline ranks, gradient streams, message lanes and messages in transit. Arrays are replaced, not modified.
 
     `streams`: when the gradient collectives of a pipeline rank end; `slowed`: "F" where gathers slow its compute until then,
-    "B" where reductions do, "" where nothing does.
+    "B" where reductions do, "" where nothing does; `reductions`: when its latest task had the first bucket to reduce.
     """
 
     pp_ranks: list[Floats]
     streams: list[Floats]
     slowed: list[str]
+    reductions: list[Floats]
     lanes: dict[int, Floats] = field(default_factory=dict)
     live: dict[Key, Floats] = field(default_factory=dict)
 
     def copy(self) -> Clocks:
         """A copy that later changes of this state do not affect; it shares the arrays."""
-        return Clocks(list(self.pp_ranks), list(self.streams), list(self.slowed), dict(self.lanes), dict(self.live))
+        lists = list(self.pp_ranks), list(self.streams), list(self.slowed), list(self.reductions)
+        return Clocks(*lists, dict(self.lanes), dict(self.live))
 
     def mapped(self, change: Callable[[Name, Floats], Floats], later: int = 0) -> Clocks:
         """A copy with `change(name, clock)` for every clock; messages in transit get keys `later` microbatches later."""
@@ -43,6 +46,7 @@ class Clocks:
             [change(pp_rank, clock) for pp_rank, clock in enumerate(self.pp_ranks)],
             [change(("stream", pp_rank), stream) for pp_rank, stream in enumerate(self.streams)],
             list(self.slowed),
+            [change(("reduction", pp_rank), begun) for pp_rank, begun in enumerate(self.reductions)],
             {lane: change(("lane", lane), end) for lane, end in self.lanes.items()},
             {(kind, stage, m + later): change((kind, stage, m), end) for (kind, stage, m), end in self.live.items()},
         )

@@ -164,7 +164,8 @@ def _candidates(
     own, pp = len(STAGE) - 2, len(optimizer)
     reduced, gathered, *slows = (row.reshape(-1, pp, row.shape[-1]) for row in rows[own:])
     stages = np.concatenate([rows[:own], ahead[None], back[None]])
-    pp_ranks = np.stack([reduced.sum(axis=0), optimizer + gathered.sum(axis=0), *(slow.max(axis=0) for slow in slows)])
+    sums, most = (reduced.sum(axis=0), optimizer + gathered.sum(axis=0)), (slow.max(axis=0) for slow in slows)
+    pp_ranks = np.stack([*sums, *most, np.zeros_like(optimizer)])
     kind = config.reduces_each_microbatch, config.shards_parameters
     return Candidates(config.schedule, pp, config.vpp, microbatches, stages, pp_ranks, tied, *kind)
 

@@ -29,11 +29,12 @@ others: the error can then have either sign.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.analytic.buckets import buckets, part_by_part, tails
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, Candidates, Floats
 from sim.analytic.clocks import Clocks, Name, joined
 from sim.analytic.pass_order import Loop, Task, ordered_tasks
@@ -48,15 +49,22 @@ ROWS = 4096
 
 def steps(candidates: Candidates) -> Floats:
     """Step time in seconds of every candidate, shape (candidates,)."""
-    found = [_steps(candidates.some(slice(first, first + ROWS))) for first in range(0, len(candidates), ROWS)]
-    return np.concatenate(found) if found else np.zeros(0)
+    return steps_and_reductions(candidates)[0]
 
 
-def _steps(candidates: Candidates) -> Floats:
+def steps_and_reductions(candidates: Candidates) -> tuple[Floats, Floats]:
+    """Step time in seconds of every candidate, shape (candidates,), and for each pipeline rank the time before which none of
+    its gradients of the last microbatch is reduced, shape (pipeline ranks, candidates)."""
+    found = [_whole(candidates.some(slice(first, first + ROWS))) for first in range(0, len(candidates), ROWS)]
+    ends, reductions = zip(*found, strict=True) if found else ([np.zeros(0)], [np.zeros((candidates.pp, 0))])
+    return np.concatenate(ends), np.concatenate(reductions, axis=1)
+
+
+def _whole(candidates: Candidates) -> tuple[Floats, Floats]:
     state, recurrence = _begin(candidates), _Recurrence(candidates)
     for loop in ordered_tasks(candidates.schedule, candidates.pp, candidates.microbatches, candidates.vpp):
         state = _repeat(recurrence, state, loop)
-    return _end(candidates, state)
+    return _end(candidates, state), np.array(state.reductions)
 
 
 class _Recurrence:
@@ -82,6 +90,7 @@ class _Recurrence:
             pairs = {kind: zip(self.seconds[kind], self.wire[kind], strict=True) for kind in "FB"}
             self.sent = {kind: [a + b for a, b in pairs[kind]] for kind in "FB"}
         self.parts, self.gather, self.reduce, self.stream = (stage[name] for name in ("parts", "gather", "reduce", "stream"))
+        self.gathered = of_rank["gathered"]
         self.slows = {"F": of_rank["gather_slows"], "B": of_rank["reduce_slows"]}
         self.slowing = {kind: [bool(share.any()) for share in shares] for kind, shares in self.slows.items()}
         self.before = [np.zeros(len(candidates))] * len(self.gather)
@@ -89,7 +98,7 @@ class _Recurrence:
             self.before[index] = self.before[index - candidates.pp] + self.gather[index - candidates.pp]
         self.closing = "W" if schedules.get(candidates.schedule).SPLITS_BACKWARD else "B"
         self.reduces = [bool(row.any()) for row in self.reduce]
-        self.behind = _tails(self.parts, self.seconds[self.closing], self.reduce)
+        self.behind = tails(self.parts, self.seconds[self.closing], self.reduce)
         self.freed: dict[int, tuple[Floats, Floats]] = {}
         self.always = (self.closing if candidates.reduces_each_microbatch else "") + "FB" * candidates.shards_parameters
 
@@ -165,13 +174,14 @@ class _Recurrence:
     def _behind_gathers(self, state: Clocks, pp_rank: int, kind: str, stage: int, now: Floats) -> Floats:
         """The end of a stage's first forward, each part of which waits for a bucket of weights."""
         n, whole, gather, begun = self.parts[stage], self.seconds[kind][stage], self.gather[stage], self.before[stage]
+        least: Floats = np.maximum(begun + gather, self.gathered[pp_rank]) + whole / n
         if not state.slowed[pp_rank]:
-            ended: Floats = np.maximum(now + whole, begun + np.maximum(gather / n + whole, gather + whole / n))
+            ended: Floats = np.maximum(np.maximum(now + whole, begun + gather / n + whole), least)
             return ended
-        for compute, here, each in _buckets(n, self.compute[kind][stage], whole, gather):
+        for compute, here, each in buckets(n, self.compute[kind][stage], whole, gather):
             begun = begun + each
             now = self._slowed(state, pp_rank, np.maximum(now, begun), compute, here)
-        return now
+        return np.maximum(now, least)
 
     def _before_reductions(self, state: Clocks, pp_rank: int, kind: str, stage: int, now: Floats) -> Floats:
         """The end of the last task of a microbatch, with a bucket of gradients reduced after each of its parts.
@@ -179,6 +189,7 @@ class _Recurrence:
         It is a closed form if the stream is free at the start, or still busy at the end; else parts are evaluated one by one.
         """
         whole, reduce = self.seconds[kind][stage], self.reduce[stage]
+        state.reductions[pp_rank] = now + whole / self.parts[stage]
         if not self.slowing["B"][pp_rank]:
             state.streams[pp_rank] = np.maximum(state.streams[pp_rank] + reduce, now + self.behind[stage])
             state.slowed[pp_rank] = ""
@@ -192,7 +203,7 @@ class _Recurrence:
         between = np.flatnonzero((late > 0.0) & (late < slowest))
         if len(between):
             some = (one[between] for one in (now, state.streams[pp_rank], *own))
-            ended[between], stream[between] = _part_by_part(*some)
+            ended[between], stream[between] = part_by_part(*some)
         state.streams[pp_rank] = stream
         return ended
 
@@ -200,33 +211,8 @@ class _Recurrence:
         """Ends of a microbatch's last task and of its stream, from the task's start, if the stream is free then; cached."""
         if stage not in self.freed:
             nothing = np.zeros(len(self.candidates))
-            self.freed[stage] = _part_by_part(nothing, nothing, *own)
+            self.freed[stage] = part_by_part(nothing, nothing, *own)
         return self.freed[stage]
-
-
-def _part_by_part(
-    now: Floats, stream: Floats, n: Floats, compute: Floats, whole: Floats, reduce: Floats, share: Floats
-) -> tuple[Floats, Floats]:
-    """Ends of a task of n parts and of its stream: each part starts a reduction of a bucket, which slows the next parts."""
-    for slowed, here, each in _buckets(n, compute, whole, reduce):
-        lost = (stream - now) * (share / (1.0 + share))
-        now = now + here + np.minimum(np.maximum(lost, 0.0), share * slowed)
-        stream = np.maximum(stream, now) + each
-    return now, stream
-
-
-def _tails(n: Floats, seconds: list[Floats], reduce: Floats) -> Floats:
-    """Time from the start of a task of n parts to the end of the reductions of its n buckets, for all stages."""
-    whole = np.array(seconds)
-    tails: Floats = np.maximum(whole / n + reduce, whole + reduce / n)
-    return tails
-
-
-def _buckets(n: Floats, *seconds: Floats) -> Iterator[tuple[Floats, ...]]:
-    """The given seconds divided into n parts, part by part; 0 for candidates whose parts are exhausted."""
-    shares, least = tuple(one / n for one in seconds), int(n.min())
-    for part in range(int(n.max())):
-        yield shares if part < least else tuple(share * (part < n) for share in shares)
 
 
 def _begin(candidates: Candidates) -> Clocks:
@@ -235,7 +221,7 @@ def _begin(candidates: Candidates) -> Clocks:
     nothing = np.zeros(len(candidates))
     gathered = [gather[pp_rank :: candidates.pp].sum(axis=0) for pp_rank in range(candidates.pp)]
     slowed = ["F" if until.any() and share.any() else "" for until, share in zip(gathered, slows, strict=True)]
-    return Clocks([nothing] * candidates.pp, gathered, slowed)
+    return Clocks([nothing] * candidates.pp, gathered, slowed, [nothing] * candidates.pp)
 
 
 def _end(candidates: Candidates, state: Clocks) -> Floats:

@@ -55,6 +55,16 @@ def alpha_beta_cost(routes: tuple[Route, ...], capacities: Capacities, times: tu
     return AlphaBeta(routes[0].latency, per_byte)
 
 
+def route_loads(routes: tuple[Route, ...], capacities: Capacities) -> dict[LinkName, Seconds]:
+    """Link -> the seconds that it needs for each byte of the payload of collectives over `routes`, at its full rate."""
+    load: dict[LinkName, Seconds] = {}
+    for route in routes:
+        for leg in route.legs:
+            for link, weight in leg.use:
+                load[link] = load.get(link, 0.0) + leg.share * weight / capacities(link)
+    return load
+
+
 def protocol_costs(
     fleet: Fleet, groups: tuple[Member, ...], operation: str, capacities: Capacities, times: tuple[int, ...] = ()
 ) -> tuple[ProtocolCost, ...]:

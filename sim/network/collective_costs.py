@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from sim import collectives
 from sim.errors import NotDefined
 from sim.hardware.cluster import Device, Fleet
 from sim.hardware.transport import common_transport, reduces_in_network
-from sim.network.alpha_beta import AlphaBeta, protocol_costs
-from sim.network.paths import Capacities
+from sim.network.alpha_beta import AlphaBeta, ProtocolCost, protocol_costs, route_loads
+from sim.network.paths import Capacities, LinkName
 from sim.network.replica_rows import ReplicaRows, Unlisted
 from sim.network.routes import Devices, Hosts, Member, member
 from sim.plan.groups import GRADIENT_KINDS
@@ -27,6 +27,20 @@ from sim.units import Bytes, Seconds
 
 INSIDE = ("tp", "cp", "ep")
 """Kinds of groups within a block of ranks, in contrast to gradient groups, which span all replicas."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoads:
+    """What a collective takes of each link under the collectives and protocols that may be chosen for it.
+
+    least, most: seconds of a link for each byte of the payload, at its full rate; links that not all choices load have no
+    least, and links of unlisted rows are left out. latency: the longest, of one collective. in_one_leg: under each choice all
+    links are loaded from begin to end, at the same time."""
+
+    least: dict[LinkName, Seconds]
+    most: dict[LinkName, Seconds]
+    latency: Seconds
+    in_one_leg: bool
 
 
 class CollectiveCosts:
@@ -115,10 +129,18 @@ class CollectiveCosts:
 
     def _options(self, kind: str, operation: str) -> dict[str, tuple[AlphaBeta, ...]]:
         """Collective -> costs of an operation by protocol: those of the slowest block, whose groups run side by side."""
+        by_name = {}
+        for name, sides in self._sides(kind, operation):
+            options = [tuple(under.cost for under in side) for side in sides]
+            self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
+            by_name[name] = max(options, key=lambda costs: min((p.per_byte, p.latency) for p in costs))
+        return by_name
+
+    def _sides(self, kind: str, operation: str) -> Iterator[tuple[str, list[tuple[ProtocolCost, ...]]]]:
+        """Every collective that may be chosen, with the costs by protocol of each set of groups that run side by side."""
         whole = self._shards.get(kind, len(self._rows)) == len(self._rows)
         cuts_rows = kind == "dp" and whole and not self._rings and bool(self._rows.unlisted)
         blocks = {short: self._blocks(kind, short) for short in (cuts_rows,)}
-        by_name = {}
         chosen = [self._chosen[kind]] if kind in self._chosen else self._choices(kind, operation, blocks[cuts_rows])
         for name in chosen:
             short = cuts_rows and collectives.doer(name, operation) == "ring"
@@ -126,11 +148,11 @@ class CollectiveCosts:
                 blocks[short] = self._blocks(kind, short)
             joined = [[replace(group, collective=name) for group in block] for block in blocks[short]]
             together = [side for block in joined for side in _side_by_side(block, operation)]
-            sides = [protocol_costs(self._fleet, side, operation, self._capacities) for side in together]
-            options = [tuple(under.cost for under in side) for side in sides]
-            self._slowing[kind, operation, name] = max(route.interference for side in sides for route in side[0].routes)
-            by_name[name] = max(options, key=lambda costs: min((p.per_byte, p.latency) for p in costs))
-        return by_name
+            yield name, [protocol_costs(self._fleet, side, operation, self._capacities) for side in together]
+
+    def link_loads(self, operation: str) -> LinkLoads:
+        """Loads of an operation of all data-parallel groups of the stage, which run side by side."""
+        return _link_loads([sides for _, sides in self._sides("dp", operation)], self._capacities)
 
     def _choices(self, kind: str, operation: str, blocks: list[list[Member]]) -> list[str]:
         """The ring, and all collectives that the library can choose for the groups of these blocks and that differ from it.
@@ -165,6 +187,16 @@ class CollectiveCosts:
                     min(cost.seconds(nbytes, count) for cost in costs) for costs, nbytes, count in options if costs
                 )
         return min(totals, key=lambda name: (totals[name], name != "ring"), default="ring")
+
+
+def _link_loads(choices: list[list[tuple[ProtocolCost, ...]]], capacities: Capacities) -> LinkLoads:
+    """Loads under choices of a collective, each given as its sides (`CollectiveCosts._sides`)."""
+    every = [under for sides in choices for side in sides for under in side]
+    options = [route_loads(under.routes, capacities) for under in every]
+    least = {link: min(one[link] for one in options) for link in set.intersection(*map(set, options))}
+    most = {link: max(one.get(link, 0.0) for one in options) for link in set().union(*options)}
+    in_one_leg = all(len(sides) == 1 for sides in choices) and all(len(r.legs) == 1 for under in every for r in under.routes)
+    return LinkLoads(least, most, max(under.cost.latency for under in every), in_one_leg)
 
 
 def _columns(rows: tuple[tuple[Device, ...], ...]) -> list[tuple[Device, ...]]:

@@ -50,5 +50,6 @@ def many(draw: st.DrawFn) -> Candidates:
     unused = "stream" if schedules.get(schedule).SPLITS_BACKWARD else "weight"  # B's stream: it reduces nothing then
     stages[STAGE.index(unused)] = 0.0
     ranks = rng.random((len(PIPELINE_RANK), pp, count)) * rng.choice([0.0, 1.0], (len(PIPELINE_RANK), 1, 1))
+    ranks[PIPELINE_RANK.index("gathered")] *= stages[STAGE.index("gather"), :pp] > 0
     tied, zero_stage = rng.choice([UNTIED, 0.0, 1.0], count), draw(st.integers(1, 3))
     return Candidates(schedule, pp, vpp, microbatches, stages, ranks, tied, zero_stage >= 2, zero_stage == 3)
