@@ -14,7 +14,7 @@ def export(plan: Plan, target: str) -> Launch:
 
     Raises HolmesError for an unknown target, NotSupported with one line per property that the target cannot express."""
     exporter = exporters.get(target)
-    faults = tuple(exporter.unsupported(plan))
+    faults = tuple(exporters.unsupported(target, plan))
     if faults:
         raise NotSupported("\n".join(f"{target} cannot express {fault}" for fault in faults))
     return folder.complete(plan, exporter.TITLE, exporter.READERS, exporter.launch(plan))

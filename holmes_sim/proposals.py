@@ -6,6 +6,7 @@ account."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ def _plans(
     request: Request, target: str, runs: Sequence[Run], progress: Callable[[str], None]
 ) -> tuple[list[Plan], list[Run | None], str]:
     """(the fastest simulated plan of each layout, its run if there is one, why the plan of the search is left out)."""
-    unsupported = exporters.get(target).unsupported
+    unsupported = functools.partial(exporters.unsupported, target)
     for run in runs:
         _check(run, request)
     context = PlanningContext(request, progress)

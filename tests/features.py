@@ -111,7 +111,7 @@ FEATURES = (
 
 def schedule(target: str) -> str:
     """The schedule of the plain plan of a target: 1F1B as DeepSpeed plays it where the target plays no other."""
-    return "1f1b-deepspeed" if any(exporters.get(target).unsupported(plan_of(FEATURES[0]))) else "1f1b"
+    return "1f1b-deepspeed" if any(exporters.unsupported(target, plan_of(FEATURES[0]))) else "1f1b"
 
 
 def plan_of(feature: Feature, schedule: str = "1f1b") -> Plan:

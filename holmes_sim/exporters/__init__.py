@@ -1,7 +1,8 @@
 """Launch targets: one file per target.
 
 A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports),
-`unsupported(plan)` and `launch(plan)`. The folder is the registry.
+`unsupported_layout(config, workload)`, `unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said
+in two parts, because a search for a target needs the first before there is a plan. The folder is the registry.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Protocol
 from holmes_sim.launching.folder import Launch
 from sim.errors import HolmesError
 from sim.formats.documents import suggestion
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.registry import Registry
+from sim.workload.workload import Workload
 
 
 class Exporter(Protocol):
@@ -22,9 +25,13 @@ class Exporter(Protocol):
     TITLE: str
     READERS: str
 
-    def unsupported(self, plan: Plan) -> Iterator[str]:
-        """Properties of the plan that the target cannot express, each as `property value: reason; what the
-        target can express`."""
+    def unsupported_layout(self, config: ParallelConfig, workload: Workload) -> Iterator[str]:
+        """Degrees, schedules, numbers of microbatches and models that the target cannot express, each as `property value:
+        reason; what the target can express`."""
+        ...
+
+    def unsupported_placement(self, plan: Plan) -> Iterator[str]:
+        """Stages, devices, groups and names that the target cannot express, in the same form."""
         ...
 
     def launch(self, plan: Plan) -> Launch:
@@ -38,6 +45,13 @@ REGISTRY: Registry[Exporter] = Registry(__name__, "target", HolmesError, suggest
 def names() -> tuple[str, ...]:
     """Names of all targets, sorted."""
     return REGISTRY.names
+
+
+def unsupported(name: str, plan: Plan) -> Iterator[str]:
+    """All properties of a plan that a target cannot express. Raises HolmesError for an unknown name."""
+    exporter = get(name)
+    yield from exporter.unsupported_layout(plan.config, plan.workload)
+    yield from exporter.unsupported_placement(plan)
 
 
 def get(name: str) -> Exporter:

@@ -13,7 +13,9 @@ from holmes_sim.chakra import network
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.nodes import Traces
 from holmes_sim.launching.folder import File, Launch
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "ASTRA-sim (MLCommons Chakra traces)"
 READERS = "protobuf; ASTRA-sim c459ab6"
@@ -45,7 +47,12 @@ AstraSim_Analytical_Congestion_Unaware --workload-configuration=traces/trace --c
 NPU numbers are ranks. A cycle is a nanosecond; the step is the largest `finished` of all `sys`."""
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Nothing: a trace has any layout."""
+    return iter(())
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Collectives other than rings, because a trace cannot name the algorithm of a group and ASTRA-sim has one for all; and too
     many groups."""
     for kind in dict.fromkeys(group.kind for group in plan.groups):

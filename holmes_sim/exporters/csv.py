@@ -8,14 +8,21 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
 from holmes_sim.launching.folder import File, Launch
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "a script of your own"
 READERS = "pandas"
 COLUMNS = ("rank", "host", "local_rank", "device", "node_rank", "pp", "dp", "cp", "tp", "stages", "layers", "microbatches")
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Nothing: a table has any layout."""
+    return iter(())
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Nothing: a table expresses every plan."""
     return iter(())
 

@@ -26,7 +26,9 @@ from holmes_sim.launching import environment, head, nets, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
 from sim.formats import planfile
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "DeepSpeed 0.19"
 READERS = "DeepSpeed 0.19.8 on torch 2.13"
@@ -136,11 +138,8 @@ PIPELINE_USAGE = """\
     engine.train_batch(batches)  # {microbatches} of them"""
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
-    """What DeepSpeed cannot express, or executes differently."""
-    yield from environment.unsupported(plan)
-    yield from head.unsupported(plan)
-    config = plan.config
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Layouts that DeepSpeed cannot express, or executes differently."""
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
         yield (
@@ -151,19 +150,30 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:
         yield f"ep {config.ep}: its topology has the axes pipe, data and model; --ep 1"
-    if not nets.one_vendor(plan, range(config.world_size)):
-        vendors = ", ".join(sorted({plan.fleet.spec(device).vendor for device in plan.placement}))
-        yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
     if config.zero_shard_size is not None and config.zero_shard_size < config.dp:
         yield f"zero_shard_size {config.zero_shard_size}: ZeRO shards over all of dp; {config.dp}"
     if config.recompute_layers:
         yield "recompute_layers: its activation_checkpoint_interval is one for all layers; none, to recompute all layers"
-    yield from _unsupported_pipeline(plan)
-    yield from _unsupported_precision(plan)
+    yield from _unsupported_pipeline(config)
+    yield from _unsupported_precision(config, workload.precision)
 
 
-def _unsupported_pipeline(plan: Plan) -> Iterator[str]:
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Devices of several vendors, and pipelines over several fabrics."""
     config = plan.config
+    yield from environment.unsupported(plan)
+    yield from head.unsupported(plan)
+    if not nets.one_vendor(plan, range(config.world_size)):
+        vendors = ", ".join(sorted({plan.fleet.spec(device).vendor for device in plan.placement}))
+        yield f"vendors {vendors}: it has one accelerator for all ranks; a plan on devices of one vendor"
+    world = nets.world_net_name(plan)
+    for group in plan.groups if config.pp > 1 else ():
+        if group.kind == "pp" and nets.net_name(group) not in (None, world):
+            yield f"groups pp over {group.nic}: messages use the group of all ranks, over {world}; one fabric for all ranks"
+            return
+
+
+def _unsupported_pipeline(config: ParallelConfig) -> Iterator[str]:
     if config.vpp > 1:
         yield f"vpp {config.vpp}: a pipeline rank has one stage; --vpp 1"
     if config.pp == 1:
@@ -178,15 +188,9 @@ def _unsupported_pipeline(plan: Plan) -> Iterator[str]:
         yield f"zero_stage {config.zero_stage} with pp {config.pp}: its pipelines support ZeRO 0 and 1; --zero-stage 1"
     if config.modules:
         yield "recompute selective: a pipeline recomputes whole layers; none or full"
-    world = nets.world_net_name(plan)
-    for group in plan.groups:
-        if group.kind == "pp" and nets.net_name(group) not in (None, world):
-            yield f"groups pp over {group.nic}: messages use the group of all ranks, over {world}; one fabric for all ranks"
-            return
 
 
-def _unsupported_precision(plan: Plan) -> Iterator[str]:
-    config, precision = plan.config, plan.workload.precision
+def _unsupported_precision(config: ParallelConfig, precision: str) -> Iterator[str]:
     gradients = config.gradient_precision
     if precision not in ("bf16", "fp16", "fp32"):
         yield f"precision {precision}: its models are bf16, fp16 or fp32; one of them"

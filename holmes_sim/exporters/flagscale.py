@@ -24,7 +24,9 @@ from collections.abc import Iterator
 from holmes_sim.launching import environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "FlagScale"
 READERS = "its own code (16a2dd5) with megatron-core 0.16.1"
@@ -62,11 +64,9 @@ exec python run.py --config-path "$here"/conf --config-name plan experiment.runn
 """
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What FlagScale cannot express, in addition to the limits of Megatron-LM."""
-    config = plan.config
-    yield from megatron_flags.unsupported(plan)
-    yield from megatron_flags.without_layers(plan)
+    yield from megatron_flags.unsupported_layout(config, workload)
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: its arguments are one value each; recompute none, full, or core_attn alone"
@@ -76,6 +76,13 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"cp {config.cp}: its meshes of device types have no context parallelism; cp 1"
     if config.shards < config.dp_cp:
         yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Stages without layers, and meshes of several pipeline ranks on shared hosts."""
+    config = plan.config
+    yield from megatron_flags.unsupported_placement(plan)
+    yield from megatron_flags.without_layers(plan)
     for first, past in meshes(plan)[:-1]:
         if past - first > 1 and config.dp > 1:
             yield (

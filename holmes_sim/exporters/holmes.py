@@ -24,8 +24,10 @@ from dataclasses import replace
 from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.model import NARROW
+from sim.workload.workload import Workload
 
 TITLE = "Holmes (zhejianglab)"
 READERS = "its own code (dadcc08)"
@@ -53,11 +55,9 @@ ASSUMED = (
 )
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """What the fork cannot express, in addition to the limits of Megatron-LM."""
-    config, model = plan.config, plan.workload.model
-    yield from megatron_flags.unsupported(plan)
-    yield from megatron_flags.without_layers(plan)
+    yield from megatron_flags.unsupported_layout(config, workload)
     if set(config.modules) - {"core_attn"}:
         names = ", ".join(config.modules)
         yield f"recompute_modules {names}: the fork has the attention core only; recompute none, full, or core_attn alone"
@@ -65,25 +65,27 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"vpp {config.vpp}: its pipeline of device types has no virtual stages; vpp 1 (--vpp 1)"
     if config.cp > 1:
         yield f"cp {config.cp}: its pipeline of device types has no context parallelism; cp 1"
-    if model.experts:
-        yield f"experts {model.experts}: its expert groups do not support device types; a dense model"
+    if workload.model.experts:
+        yield f"experts {workload.model.experts}: its expert groups do not support device types; a dense model"
     if config.shards < config.dp_cp:
         yield f"zero_shard_size {config.shards}: all replicas shard the optimizer state; no zero_shard_size"
-    if config.gathers_ahead and not _equal(plan):
+    if workload.precision in NARROW:
+        yield f"precision {workload.precision}: its legacy models have none; bf16, fp16 or fp32"
+    if config.gradient_precision == "bf16":
+        yield "gradient_precision bf16: there is no flag for it; fp32"
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Unequal stages whose gathers overlap, devices that it is not built for, and hosts that are not whole or not equal."""
+    yield from megatron_flags.unsupported_placement(plan)
+    yield from megatron_flags.without_layers(plan)
+    if plan.config.gathers_ahead and not _equal(plan):
         yield (
             "overlap_param_gather true: only its legacy models support unequal stages, and they cannot overlap the gather; "
             "equal stages (--strategy megatron), or a plan whose overlap_param_gather is false"
         )
-    if plan.workload.precision in NARROW:
-        yield f"precision {plan.workload.precision}: its legacy models have none; bf16, fp16 or fp32"
-    if config.gradient_precision == "bf16":
-        yield "gradient_precision bf16: there is no flag for it; fp32"
     if "amd" in {plan.fleet.spec(device).vendor for device in plan.placement}:
         yield "vendor amd: it is built for CUDA; devices of NVIDIA"
-    yield from _unsupported_placement(plan)
-
-
-def _unsupported_placement(plan: Plan) -> Iterator[str]:
     all_hosts = hosts.of_plan(plan)
     odd = next((host for host in all_hosts if len(host.ranks) != host.cluster.node.host.count), None)
     if not hosts.in_order(all_hosts) or hosts.per_host(all_hosts) is None:

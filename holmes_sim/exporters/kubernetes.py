@@ -19,7 +19,9 @@ from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from sim.formats import planfile
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "Kubernetes (JobSet)"
 READERS = "JobSet's CRD, kubectl kustomize, PyYAML, bash"
@@ -67,7 +69,12 @@ class Job:
         return ("kubernetes.io/hostname", host.name) if self.is_named else (CLUSTER, host.cluster.name)
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Nothing: it starts any program."""
+    return iter(())
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Devices without a known resource name, names that Kubernetes rejects, and launches that exceed its size limits."""
     jobs = _jobs(plan)
     known = ", ".join(RESOURCE)

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from sim import collectives
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "Megatron-LM"
 READERS = "megatron-core 0.16.1 and 0.19.2"
@@ -40,13 +42,18 @@ bash FOLDER/bridge/HOST.sh --recipe RECIPE --mode pretrain --dataset DATASET
 ```"""
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
-    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, vendors that NCCL does not join, and
-    an overlap of tensor parallelism in fp16 or fp32."""
-    yield from megatron_flags.unsupported(plan)
-    yield from megatron_flags.without_buffers(plan)
-    if plan.config.vpp > 1 and plan.config.pp == 1:
-        yield f"vpp {plan.config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """What Megatron-LM cannot express: unequal replicas, ZeRO 2 and 3, other schedules, and an overlap of tensor parallelism in
+    fp16 or fp32."""
+    yield from megatron_flags.unsupported_layout(config, workload)
+    yield from megatron_flags.without_buffers(config, workload)
+    if config.vpp > 1 and config.pp == 1:
+        yield f"vpp {config.vpp}: virtual stages need a pipeline; pp 2 or more, or vpp 1"
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Vendors that NCCL does not join, and hosts whose groups need networks that NCCL does not distinguish."""
+    return megatron_flags.unsupported_placement(plan)
 
 
 def launch(plan: Plan) -> Launch:
@@ -71,7 +78,7 @@ def launch(plan: Plan) -> Launch:
 def flags(plan: Plan) -> megatron_flags.Flags:
     """All flags that follow from the plan."""
     found = megatron_flags.degrees(plan)
-    if megatron_flags.overlaps(plan):
+    if megatron_flags.overlaps(plan.config):
         found["tp-comm-overlap"] = True
     if any(group.kind == "dp" and collectives.get(group.collective).IN_NETWORK for group in plan.groups):
         found["use-sharp"] = True

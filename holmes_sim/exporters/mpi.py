@@ -23,7 +23,9 @@ from holmes_sim import launching
 from holmes_sim.launching import environment, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "Open MPI"
 READERS = "Open MPI 4.1.4 and 5.0.11"
@@ -48,7 +50,12 @@ has `pe` in it). It needs Open MPI 5: version 4.1 binds each process to the one 
 `--bind-to none`."""
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Nothing: it starts any program."""
+    return iter(())
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Host names that mpirun would misread, and what NCCL's environment cannot express."""
     for host in hosts.of_plan(plan):
         if ":" in host.name:

@@ -17,7 +17,9 @@ from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
 from sim.formats import hostlist
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"
@@ -37,7 +39,12 @@ for all of them. `{TASK}` runs once on every node; a container is started there.
 unless `MASTER_ADDR` says another; `MASTER_PORT` (29500 unless set) must be free on it."""
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Nothing: it starts any program."""
+    return iter(())
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
     """More clusters than a job can have components, and what NCCL's environment cannot express."""
     clusters = len(_components(plan))
     if clusters > MOST:

@@ -6,13 +6,20 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import Launch
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "torchrun"
 READERS = "torch 2.13"
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Nothing: it starts any program."""
+    return iter(())
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
     """What NCCL's environment cannot express; the shim assigns ranks for any placement."""
     return environment.unsupported(plan)
 

@@ -32,6 +32,7 @@ from sim.formats import planfile
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 TITLE = "torchtitan 0.3.0"
 READERS = "torchtitan 0.3.0 on torch 2.14"
@@ -101,22 +102,14 @@ def parts() -> list[list[str]]:
 '''
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
-    """What torchtitan's llama3 cannot express, or executes differently."""
-    yield from environment.unsupported(plan)
-    yield from head.unsupported(plan)
-    config, model = plan.config, plan.workload.model
-    yield from _unsupported_model(plan)
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Layouts that torchtitan's llama3 cannot express, or executes differently."""
+    yield from _unsupported_model(config, workload)
     if len(set(config.num_microbatches)) > 1:
         numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
         yield (
             f"num_microbatches {numbers}: all replicas have the same number; --strategy holmes, or --dp that divides the batch"
         )
-    vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
-    if len(vendors) > 1:
-        yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
-    elif vendors == ["huawei"]:
-        yield "vendor huawei: it runs on CUDA and ROCm devices; a plan on devices of nvidia or amd"
     if config.recompute_layers:
         yield "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     if config.modules:
@@ -125,15 +118,26 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"gradient_precision {config.gradient_precision}: gradients are reduced as fp32 (mixed_precision_reduce); fp32"
     if config.ep > 1:
         yield f"ep {config.ep}: llama3 has no experts; ep 1"
-    if model.kv_heads % config.tp:
-        yield f"tp {config.tp}: it must divide kv_heads {model.kv_heads}; a divisor of it"
-    yield from _unsupported_sequence(plan)
+    if workload.model.kv_heads % config.tp:
+        yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
+    yield from _unsupported_sequence(config, workload.seq_len)
     yield from _unsupported_pipeline(config)
     yield from _unsupported_sharding(config)
 
 
-def _unsupported_model(plan: Plan) -> Iterator[str]:
-    workload, model = plan.workload, plan.workload.model
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Devices of several vendors, or of one that torchtitan does not run on."""
+    yield from environment.unsupported(plan)
+    yield from head.unsupported(plan)
+    vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
+    if len(vendors) > 1:
+        yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"
+    elif vendors == ["huawei"]:
+        yield "vendor huawei: it runs on CUDA and ROCm devices; a plan on devices of nvidia or amd"
+
+
+def _unsupported_model(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    model = workload.model
     if model.mlp != "swiglu":
         yield f"mlp {model.mlp}: its models for text are gated; swiglu"
     if model.learned_positions:
@@ -142,16 +146,15 @@ def _unsupported_model(plan: Plan) -> Iterator[str]:
         yield f"experts {model.experts}: llama3 is dense; 0"
     if model.head_dim * model.heads != model.hidden:
         yield f"head_dim {model.head_dim}: llama3 takes hidden / heads; {model.hidden / model.heads:g}"
-    if model.tied_embeddings and plan.config.pp > 1:
-        yield f"tied_embeddings with pp {plan.config.pp}: it does not tie weights across stages; pp 1"
+    if model.tied_embeddings and config.pp > 1:
+        yield f"tied_embeddings with pp {config.pp}: it does not tie weights across stages; pp 1"
     if workload.precision not in ("bf16", "fp32"):
         yield f"precision {workload.precision}: mixed_precision_param supports bfloat16 and float32; bf16 or fp32"
-    if plan.config.attention != "flash":
-        yield f"attention {plan.config.attention}: it has fused attention only (flex, varlen); flash"
+    if config.attention != "flash":
+        yield f"attention {config.attention}: it has fused attention only (flex, varlen); flash"
 
 
-def _unsupported_sequence(plan: Plan) -> Iterator[str]:
-    config, length = plan.config, plan.workload.seq_len
+def _unsupported_sequence(config: ParallelConfig, length: int) -> Iterator[str]:
     if length > LONGEST:
         yield f"seq_len {length}: its RoPE ends at {LONGEST}; no more than that"
     if config.cp > 1 and length % (MASK_BLOCK * config.cp):

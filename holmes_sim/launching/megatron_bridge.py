@@ -47,9 +47,9 @@ def overrides(plan: Plan) -> str:
         "model.num_layers_in_last_pipeline_stage": None,
         "model.account_for_embedding_in_pipeline_split": False,
         "model.account_for_loss_in_pipeline_split": False,
-        "model.tp_comm_overlap": megatron_flags.overlaps(plan),
+        "model.tp_comm_overlap": megatron_flags.overlaps(plan.config),
     }
-    if megatron_flags.overlaps(plan):
+    if megatron_flags.overlaps(plan.config):
         found["model.tp_comm_overlap_cfg"] = None
     found |= _model(plan)
     found |= {

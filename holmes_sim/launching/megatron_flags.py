@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from holmes_sim.launching import environment, head, nets
+from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
+from sim.workload.workload import Workload
 
 Flags: TypeAlias = dict[str, str | int | float | bool]
 
@@ -44,19 +46,19 @@ def degrees(plan: Plan) -> Flags:
     return found
 
 
-def overlaps(plan: Plan) -> bool:
+def overlaps(config: ParallelConfig) -> bool:
     """Whether the collectives of tensor parallelism overlap products; Megatron-LM needs sequence parallelism for it."""
-    return plan.config.tp_overlap and plan.config.sequence_parallel and plan.config.tp > 1
+    return config.tp_overlap and config.sequence_parallel and config.tp > 1
 
 
-def without_buffers(plan: Plan) -> Iterator[str]:
+def without_buffers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """An overlap of tensor parallelism in fp16 or fp32: user buffers are bf16 or fp8.
 
     Megatron-LM d98e8a64 and Megatron-Bridge 067f987 (both initialize.py) give `initialize_ub` of Transformer Engine no dtype,
     so buffers are bf16 (transformer_engine/pytorch/module/base.py at d0067d0d) if they are not fp8."""
-    if overlaps(plan) and plan.workload.precision in ("fp16", "fp32"):
+    if overlaps(config) and workload.precision in ("fp16", "fp32"):
         yield (
-            f"tp_overlap with precision {plan.workload.precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
+            f"tp_overlap with precision {workload.precision}: the user buffers of its Transformer Engine are bf16 or fp8; "
             f"precision bf16, or a stack without tp_overlap"
         )
 
@@ -185,9 +187,9 @@ def assumed(plan: Plan) -> Iterator[str]:
         yield "Megatron-LM is ROCm's own (ROCm/Megatron-LM)."
 
 
-def unsupported(plan: Plan) -> Iterator[str]:
-    """What neither Megatron-LM nor its forks can express."""
-    config, workload, model = plan.config, plan.workload, plan.workload.model
+def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    """Layouts that neither Megatron-LM nor its forks can express."""
+    model = workload.model
     if len(set(config.num_microbatches)) > 1:
         counts = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
         yield f"num_microbatches {counts}: all replicas have the same number; --strategy holmes, or --dp that divides the batch"
@@ -205,7 +207,7 @@ def unsupported(plan: Plan) -> Iterator[str]:
             "overlap_grad_reduce false: --overlap-param-gather requires --overlap-grad-reduce; "
             "both of them, or overlap_param_gather false too"
         )
-    yield from _unsupported_numbers(plan)
+    yield from _unsupported_numbers(config, workload)
     if len(set(config.recompute_layers)) > 1:
         counts = ", ".join(map(str, config.recompute_layers))
         yield f"recompute_layers {counts}: --recompute-num-layers is one number for all stages; the same for each stage"
@@ -223,24 +225,28 @@ def unsupported(plan: Plan) -> Iterator[str]:
         yield f"sequence_parallel false: experts with tp {config.tp} require it; sequence_parallel true, or tp 1"
     if model.experts and config.tp > 1 and model.mlp == "gelu":
         yield f"mlp gelu: biases of experts are not sharded by tp {config.tp}; tp 1, or mlp swiglu or relu2"
+
+
+def unsupported_placement(plan: Plan) -> Iterator[str]:
+    """Stages and devices that neither Megatron-LM nor its forks can express."""
     yield from environment.unsupported(plan)
     yield from head.unsupported(plan)
     vendors = list(dict.fromkeys(plan.fleet.spec(device).vendor for device in plan.placement))
     if "huawei" in vendors:
         yield "vendor huawei: it is built for CUDA and ROCm; devices of NVIDIA or AMD"
-    if len(vendors) > 1 and plan.fleet.communicator != "unified" and not nets.one_vendor(plan, range(config.world_size)):
+    if len(vendors) > 1 and plan.fleet.communicator != "unified" and not nets.one_vendor(plan, range(plan.config.world_size)):
         yield (
             f"vendors {', '.join(vendors)}: NCCL does not join them, and gloo cannot send tensors of devices; "
             "devices of one vendor, or a fleet with communicator unified"
         )
 
 
-def _unsupported_numbers(plan: Plan) -> Iterator[str]:
-    precision, gradients = plan.workload.precision, plan.config.gradient_precision
+def _unsupported_numbers(config: ParallelConfig, workload: Workload) -> Iterator[str]:
+    precision, gradients = workload.precision, config.gradient_precision
     if precision not in PRECISIONS:
         yield f"precision {precision}: there is no flag for it; bf16, fp16, fp32, fp8 or mxfp8"
     elif gradients not in GRADIENTS[precision]:
         known = " or ".join(GRADIENTS[precision])
         yield f"gradient_precision {gradients}: there is no flag for it with precision {precision}; {known}"
-    if plan.config.attention == "flash" and precision in ("fp32", "tf32"):
+    if config.attention == "flash" and precision in ("fp32", "tf32"):
         yield f"attention flash: its kernels take fp16 and bf16, not {precision}; attention unfused, or precision bf16"

@@ -88,7 +88,7 @@ def _compared(plan: Plan, names: tuple[str, ...], time_limit: float, progress: C
 def _target(plan: Plan, target: str) -> LaunchTarget:
     """The launch of a plan for one target."""
     exporter = exporters.get(target)
-    refused = tuple(f"{target} cannot express {fault}" for fault in exporter.unsupported(plan))
+    refused = tuple(f"{target} cannot express {fault}" for fault in exporters.unsupported(target, plan))
     if refused or plan.config.world_size > MOST_LAUNCHED:
         return LaunchTarget(target, refused)
     launch = exporter.launch(plan)

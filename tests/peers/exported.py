@@ -44,8 +44,7 @@ def shipped() -> Iterator[tuple[str, Plan]]:
 
 def expressible(target: str, shipped: Plans) -> Iterator[tuple[str, Plan]]:
     """(name, plan) of every feature, and of every plan of `shipped`, that the target can express."""
-    exporter = exporters.get(target)
-    return ((name, plan) for name, plan in plans(target, shipped) if not any(exporter.unsupported(plan)))
+    return ((name, plan) for name, plan in plans(target, shipped) if not any(exporters.unsupported(target, plan)))
 
 
 def facts(plan: Plan) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holmes_sim import exporting
+from holmes_sim import exporters, exporting
 from holmes_sim.chakra import network
 from holmes_sim.chakra.nodes import Traces
 from holmes_sim.exporters import chakra
@@ -108,7 +108,7 @@ def test_another_algorithm_than_a_ring_is_refused() -> None:
 
 def test_more_groups_than_streams_have_numbers_are_refused(two_hosts: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chakra, "MOST_GROUPS", 7)
-    assert list(chakra.unsupported(two_hosts)) == ["groups 8: ASTRA-sim's stream numbers overflow; at most 7"]
+    assert list(exporters.unsupported("chakra", two_hosts)) == ["groups 8: ASTRA-sim's stream numbers overflow; at most 7"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def plan_for(target: str, feature: features.Feature) -> Plan:
 
 
 def can(target: str, feature: features.Feature) -> bool:
-    return not any(exporters.get(target).unsupported(plan_for(target, feature)))
+    return not any(exporters.unsupported(target, plan_for(target, feature)))
 
 
 def table() -> str:
@@ -91,7 +91,7 @@ def test_a_framework_that_builds_the_head_on_the_last_stage_refuses_another_plac
     four = features.Feature("", {"pp": 4, "dp": 1, "num_microbatches": (16,)}, layers=(8, 8, 8, 0))
     plan = plan_for(target, four)
     early = replace(plan, stages=(*plan.stages[:2], replace(plan.stages[2], head=True), plan.stages[3]))
-    assert set(exporters.get(target).unsupported(early)) - set(exporters.get(target).unsupported(plan)) == {
+    assert set(exporters.unsupported(target, early)) - set(exporters.unsupported(target, plan)) == {
         "stages[2].head: it builds the head on the last stage; a last stage with the head"
     }
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from holmes_sim import exporting
+from holmes_sim import exporters, exporting
 from holmes_sim.exporters import deepspeed
 from holmes_sim.launching import folder
 from sim.hardware.cluster import Trunk
@@ -37,7 +37,7 @@ def one_fabric():
 
 
 def written(plan, name):
-    assert list(deepspeed.unsupported(plan)) == []
+    assert list(exporters.unsupported("deepspeed", plan)) == []
     return deepspeed.launch(plan).files[name].content
 
 
@@ -156,12 +156,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("facts", "line"), REFUSED, ids=[line.split(":")[0] for _, line in REFUSED])
 def test_what_it_cannot_express_is_refused(one_fabric, facts, line):
-    assert list(deepspeed.unsupported(builders.plan(one_fabric, **facts))) == [line]
+    assert list(exporters.unsupported("deepspeed", builders.plan(one_fabric, **facts))) == [line]
 
 
 def test_virtual_stages_are_refused(one_fabric):
     plan = builders.plan(one_fabric, pp=2, vpp=2, schedule="interleaved", microbatches=2)
-    assert list(deepspeed.unsupported(plan)) == [
+    assert list(exporters.unsupported("deepspeed", plan)) == [
         "vpp 2: a pipeline rank has one stage; --vpp 1",
         "schedule interleaved: TrainSchedule is 1F1B; --schedule 1f1b-deepspeed",
     ]
@@ -171,7 +171,9 @@ def test_virtual_stages_are_refused(one_fabric):
 def test_a_precision_that_it_does_not_train_in_is_refused(precision):
     spec = device("new", peak=((precision, 1e14), ("bf16", 1e14), ("fp32", 1e13)))
     plan = builders.plan(fleet(cluster(spec=spec)), precision=precision)
-    assert list(deepspeed.unsupported(plan)) == [f"precision {precision}: its models are bf16, fp16 or fp32; one of them"]
+    assert list(exporters.unsupported("deepspeed", plan)) == [
+        f"precision {precision}: its models are bf16, fp16 or fp32; one of them"
+    ]
 
 
 def test_pipelines_inside_a_fabric_are_refused_where_all_ranks_are_not_in_one(two_fabrics):
@@ -181,7 +183,7 @@ def test_pipelines_inside_a_fabric_are_refused_where_all_ranks_are_not_in_one(tw
     order = (0, 1, 4, 5, 2, 3, 6, 7)
     devices = builders.plan(machines, tp=2, pp=4, **PLAYED).placement
     plan = builders.plan(machines, tp=2, pp=2, dp=2, placement=tuple(devices[rank] for rank in order), **PLAYED)
-    assert list(deepspeed.unsupported(plan)) == [
+    assert list(exporters.unsupported("deepspeed", plan)) == [
         "groups pp over infiniband: messages use the group of all ranks, over Socket; one fabric for all ranks"
     ]
 
@@ -190,6 +192,6 @@ def test_devices_of_two_vendors_are_refused(two_fabrics):
     vendors = zip(two_fabrics.clusters, ("nvidia", "amd"), strict=True)
     made = [replace(c, node=replace(c.node, device=device(f"chip-{name}", vendor=name))) for c, name in vendors]
     plan = builders.plan(replace(two_fabrics, clusters=tuple(made)), tp=2, pp=3, microbatches=2, **PLAYED)
-    assert list(deepspeed.unsupported(plan)) == [
+    assert list(exporters.unsupported("deepspeed", plan)) == [
         "vendors amd, nvidia: it has one accelerator for all ranks; a plan on devices of one vendor"
     ]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from holmes_sim import exporters
 from holmes_sim.exporters import flagscale
 from holmes_sim.launching import folder
 from tests import features
@@ -53,7 +54,7 @@ def test_a_mesh_for_every_pipeline_rank_with_its_layers():
 
 
 def test_a_stage_without_layers_is_refused():
-    (line,) = flagscale.unsupported(plan_of(layers=(24, 0)))
+    (line,) = exporters.unsupported("flagscale", plan_of(layers=(24, 0)))
     assert line == "stages[1] without layers: its list of layers by stage is not known to allow 0; stages with layers"
 
 
@@ -90,7 +91,7 @@ def test_places_that_share_hosts_are_one_mesh():
     hetero = read(plan, "conf/train/plan.yaml")["model"]["hetero"]
     assert hetero["hetero_device_types"] == ["stages0-1", "stages2-3", "stages4-5"]
     assert hetero["hetero_process_meshes"] == [2, 1, 1, 1, 2, 2, 1, 1, 1, 2, 2, 1, 1, 1, 2]
-    assert not list(flagscale.unsupported(plan))
+    assert not list(exporters.unsupported("flagscale", plan))
 
 
 def test_run_hands_the_files_to_flagscale(tmp_path):
@@ -130,4 +131,4 @@ def test_the_entry_puts_flagscales_script_behind_the_shim(tmp_path):
     ],
 )  # fmt: skip
 def test_refusals(plan, line):
-    assert list(flagscale.unsupported(plan)) == [line]
+    assert list(exporters.unsupported("flagscale", plan)) == [line]

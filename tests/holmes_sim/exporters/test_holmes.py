@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from holmes_sim import exporters
 from holmes_sim.exporters import holmes
 from holmes_sim.launching import folder
 from tests import features
@@ -140,4 +141,4 @@ def test_the_script_says_the_device_type_and_wants_its_config(tmp_path):
     ],
 )  # fmt: skip
 def test_refusals(plan, line):
-    assert list(holmes.unsupported(plan)) == ([line] if line else [])
+    assert list(exporters.unsupported("holmes", plan)) == ([line] if line else [])

@@ -253,7 +253,7 @@ def test_a_launch_that_is_too_large_is_refused(monkeypatch):
     target = exporters.get("kubernetes")
     monkeypatch.setattr(target, "CONFIG_MAP_BYTES", 1024)
     monkeypatch.setattr(target, "OBJECT_BYTES", 1024)
-    table, jobset = target.unsupported(builders.plan(fleet(), pp=3, dp=2, placement=SIX))
+    table, jobset = exporters.unsupported("kubernetes", builders.plan(fleet(), pp=3, dp=2, placement=SIX))
     assert table.startswith("4 hosts: ") and table.endswith(" bytes of plan, rank table and shim; a ConfigMap holds 1,024")
     assert jobset.startswith("2 jobs: ")
     assert jobset.endswith(

@@ -27,7 +27,7 @@ def written(plan, name):
 
 
 def refusals(plan):
-    return list(megatron.unsupported(plan))
+    return list(exporters.unsupported("megatron", plan))
 
 
 def test_arguments_of_unlike_stages():
@@ -124,7 +124,7 @@ def test_overlap_in_fp16_or_fp32_is_refused_by_name(precision, refused):
     gradients = "fp16" if precision == "fp16" else "fp32"
     workload = replace(plan.workload, precision=precision)
     plan = replace(plan, workload=workload, config=replace(plan.config, tp_overlap=True, gradient_precision=gradients))
-    reasons = [reason for reason in megatron.unsupported(plan) if reason.startswith("tp_overlap")]
+    reasons = [reason for reason in exporters.unsupported("megatron", plan) if reason.startswith("tp_overlap")]
     assert bool(reasons) is refused
     if refused:
         assert reasons == [
@@ -132,7 +132,7 @@ def test_overlap_in_fp16_or_fp32_is_refused_by_name(precision, refused):
             "precision bf16, or a stack without tp_overlap"
         ]
     alone = replace(plan, config=replace(plan.config, tp_overlap=False))
-    assert not [reason for reason in megatron.unsupported(alone) if reason.startswith("tp_overlap")]
+    assert not [reason for reason in exporters.unsupported("megatron", alone) if reason.startswith("tp_overlap")]
 
 
 def test_one_pipeline_rank_has_no_layout():
@@ -395,5 +395,5 @@ def test_targets_without_recomputed_modules_refuse_them(target):
     schedule = features.schedule(target)
     facts = {"recompute": "selective", "recompute_modules": ("layernorm",)}
     plans = [features.plan_of(features.Feature("", each), schedule) for each in ({}, facts)]
-    plain, refused = (set(exporters.get(target).unsupported(plan)) for plan in plans)
+    plain, refused = (set(exporters.unsupported(target, plan)) for plan in plans)
     assert [line.split()[0] for line in refused - plain] in (["recompute_modules"], ["recompute"])

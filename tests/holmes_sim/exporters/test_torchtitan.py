@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from holmes_sim import exporters
 from holmes_sim.exporters import torchtitan
 from sim.hardware.cluster import Trunk
 from sim.plan.parallel_config import ParallelConfig
@@ -32,7 +33,7 @@ def one_fabric():
 
 
 def written(plan, name=torchtitan.MODULE):
-    assert list(torchtitan.unsupported(plan)) == []
+    assert list(exporters.unsupported("torchtitan", plan)) == []
     return torchtitan.launch(plan).files[name].content
 
 
@@ -246,20 +247,23 @@ REFUSED = [
 
 @pytest.mark.parametrize(("facts", "line"), REFUSED, ids=[line.split(":")[0] for _, line in REFUSED])
 def test_what_it_cannot_express_is_refused(one_fabric, facts, line):
-    assert list(torchtitan.unsupported(builders.plan(one_fabric, **{"shape": LLAMA} | facts))) == [line]
+    assert list(exporters.unsupported("torchtitan", builders.plan(one_fabric, **{"shape": LLAMA} | facts))) == [line]
 
 
 def test_experts_over_ranks_are_refused(one_fabric):
     experts = LLAMA | {"experts": 4, "experts_per_token": 2}
     plan = builders.plan(one_fabric, dp=2, ep=2, shape=experts)
-    assert list(torchtitan.unsupported(plan)) == ["experts 4: llama3 is dense; 0", "ep 2: llama3 has no experts; ep 1"]
+    assert list(exporters.unsupported("torchtitan", plan)) == [
+        "experts 4: llama3 is dense; 0",
+        "ep 2: llama3 has no experts; ep 1",
+    ]
 
 
 def test_recomputation_of_unfused_attention_alone_is_refused(one_fabric):
     plan = builders.plan(one_fabric, recompute="selective", attention="unfused", shape=LLAMA)
     assert (
         "recompute selective: its SelectiveAC keeps matrix products and recomputes the rest; none or full"
-        in torchtitan.unsupported(plan)
+        in exporters.unsupported("torchtitan", plan)
     )
     fused = builders.plan(one_fabric, recompute="selective", shape=LLAMA)
     assert settings(fused)["config.activation_checkpoint"] == "None"
@@ -279,11 +283,11 @@ def test_devices_are_of_one_vendor_that_it_runs_on(two_fabrics, vendors, line):
         for index, (cluster, vendor) in enumerate(zip(two_fabrics.clusters, vendors, strict=True))
     ]
     plan = builders.plan(replace(two_fabrics, clusters=tuple(made)), tp=2, pp=2, microbatches=2, shape=LLAMA)
-    assert list(torchtitan.unsupported(plan)) == ([line] if line else [])
+    assert list(exporters.unsupported("torchtitan", plan)) == ([line] if line else [])
 
 
 def test_recomputation_of_some_layers_is_refused(one_fabric):
     plan = builders.plan(one_fabric, recompute="full", recompute_layers=(1,), shape=LLAMA)
-    assert list(torchtitan.unsupported(plan)) == [
+    assert list(exporters.unsupported("torchtitan", plan)) == [
         "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     ]

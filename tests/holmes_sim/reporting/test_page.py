@@ -233,7 +233,9 @@ def test_the_plans_own_strategy_does_not_run_again(planned):
 
 
 def test_every_target_has_its_line_or_its_reason(planned, monkeypatch):
-    monkeypatch.setattr(csv, "unsupported", lambda plan: iter(["tp 2: a table has no second dimension; tp 1 would do"]))
+    monkeypatch.setattr(
+        csv, "unsupported_placement", lambda plan: iter(["tp 2: a table has no second dimension; tp 1 would do"])
+    )
     page = Page(reporting.page(reporting.gather(planned, (), file="my plans/plan.json")))
     launch = page.one("section", id="launch").text
     assert "csv cannot express tp 2: a table has no second dimension; tp 1 would do" in launch
