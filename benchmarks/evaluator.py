@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import least
 from planner.costs.context import PlanningContext
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic.evaluator import Table
 from sim.analytic.recurrence import steps
 from sim.analytic.stage_costs import StageCosts

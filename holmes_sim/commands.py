@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from holmes_sim import exporters
 from holmes_sim.results import Compared, Planned, Simulated, reason
 from planner import api, strategies
 from planner.api import Row
@@ -131,18 +133,21 @@ def plan(
     explain: bool = False,
     objective: str = "step-time",
     watch: Callable[[Progress], None] = lambda state: None,
+    target: str | None = None,
 ) -> Planned:
     """Plan a topology, and plan it with the published strategies `BASELINES` for comparison.
 
     `objective` is step-time, cost (USD per token; every device needs a price) or energy (joules per token; every device needs
     watts). `time_limit` is in seconds. With `explain`, the result says why other layouts are slower or do not fit. `progress`
-    receives status lines, and `watch` the states of a search of strategy certified for the step time.
+    receives status lines, and `watch` the states of a search of strategy certified for the step time. `target` is a launch
+    target (`holmes_sim.exporters`) that must be able to run the plan, and those of the published strategies.
 
     Ctrl-C ends the search with the best plan so far. Raises Infeasible, OptionError, TopologyError; KeyboardInterrupt if Ctrl-C
     was pressed before a plan was found.
     """
     started = time.perf_counter()
     request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    request = replace(request, target=exporters.target(target) if target is not None else None)
     context = PlanningContext(request, progress, watch=watch, beside=BASELINES)
     found, others = api.plan_for(objective, request, strategy, context)
     rows = others + tuple(_baseline(request, name, context) for name in BASELINES if name != strategy)
@@ -190,6 +195,45 @@ def compare(
             raise KeyboardInterrupt
         raise Infeasible(_why_none(found.rows))
     return found
+
+
+ANY = "any"
+"""Name of the plan that need not run on a target."""
+
+
+def compare_targets(
+    where: Topology,
+    workload: Workload | None = None,
+    targets: tuple[str, ...] = (),
+    wishes: Wishes | None = None,
+    time_limit: float = 50.0,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Compared:
+    """The best plan for each launch target, and the best of all (`ANY`); for every training framework if `targets` is empty.
+
+    Raises as `compare`."""
+    request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
+    chosen = tuple(dict.fromkeys(targets or exporters.frameworks()))
+    asked = {ANY: request} | {name: replace(request, target=exporters.target(name)) for name in chosen}
+    rows: list[Row] = []
+    for number, (name, one) in enumerate(asked.items(), 1):
+        context = PlanningContext(one, functools.partial(_of_target, progress, f"{name} ({number} of {len(asked)})"))
+        try:
+            rows.append(replace(api.row(one, api.DEFAULT, context), name=name))
+        except KeyboardInterrupt:
+            break
+        if rows[-1].interrupted:
+            break
+    found = Compared(request, (ANY, *chosen), tuple(rows), "target")
+    if not found.ranked:
+        if found.note:
+            raise KeyboardInterrupt
+        raise Infeasible(_why_none(found.rows))
+    return found
+
+
+def _of_target(progress: Callable[[str], None], who: str, text: str) -> None:
+    progress(f"{who}: {text}")
 
 
 def _why_none(rows: tuple[Row, ...]) -> str:

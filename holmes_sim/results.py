@@ -51,13 +51,20 @@ class Planned:
         return frames.html(repr(self), self.frame)
 
 
+PLURAL = {"strategy": "strategies", "target": "targets"}
+"""What plans are compared by, and its plural."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Plans of several strategies for one request, in the order of `strategies`; fewer than asked if Ctrl-C was pressed."""
+    """Plans of several strategies for one request, in the order of `strategies`; fewer than asked if Ctrl-C was pressed.
+
+    by: what the plans differ by, "strategy" or "target"; then `strategies` are launch targets, each with its best plan."""
 
     request: Request
     strategies: tuple[str, ...]
     rows: tuple[Row, ...]
+    by: str = "strategy"
 
     @property
     def ranked(self) -> tuple[tuple[str, Plan, Prediction], ...]:
@@ -103,9 +110,9 @@ class Compared:
     def __repr__(self) -> str:
         where = self.request.topology.name
         if not self.ranked:
-            return f"{where}: none of {len(self.rows)} strategies has a plan"
+            return f"{where}: none of {len(self.rows)} {PLURAL[self.by]} has a plan"
         name, _, predicted = self.ranked[0]
-        plans = f"{len(self.ranked)} of {len(self.rows)} strategies have a plan"
+        plans = f"{len(self.ranked)} of {len(self.rows)} {PLURAL[self.by]} have a plan"
         return f"{where}: {plans}; {name} is the fastest, with a step of {time_text(predicted.step_s)}"
 
     def _repr_html_(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
+from planner.target import Target
 from sim.errors import PlanError
 from sim.hardware.cluster import Cluster
 from sim.hardware.topology import Topology
@@ -44,17 +45,21 @@ class Request:
     """A planning request.
 
     time_limit: seconds of search. machines: (cluster, number of nodes) of each cluster that may be used; empty for the whole
-    fleet."""
+    fleet. target: the launch target that must be able to run the plan, if any."""
 
     topology: Topology
     workload: Workload
     wishes: Wishes = Wishes()
     time_limit: float = 50.0
     machines: tuple[tuple[str, int], ...] = ()
+    target: Target | None = None
 
     def clusters(self) -> Iterator[Cluster]:
-        """Clusters that may be used, with the allowed number of nodes, whose devices support the workload's precision."""
-        nodes = dict(self.machines)
+        """Clusters that may be used, with the allowed number of nodes, whose devices support the workload's precision and have
+        a vendor that the target runs on."""
+        nodes, excluded = dict(self.machines), self.target.excluded_vendors if self.target is not None else ()
         for cluster in self.topology.fleet.clusters:
+            if cluster.node.device.vendor in excluded:
+                continue
             if cluster.node.device.runs(self.workload.precision) and (not nodes or cluster.name in nodes):
                 yield replace(cluster, nodes=nodes[cluster.name]) if nodes else cluster

@@ -17,7 +17,7 @@ from planner.placement import simulation
 from planner.placement.ranks import assemble
 from planner.request import Request, Wishes
 from planner.search import fitting
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from planner.time_limit import TimeLimit
 from sim import collectives
 from sim.analytic import evaluator

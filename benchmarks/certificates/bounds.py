@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from benchmarks.certificates.space import Stages, slots
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.errors import NoRoute

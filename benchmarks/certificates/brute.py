@@ -19,7 +19,7 @@ from benchmarks.certificates.space import Stages, pipelines, shapes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic import plan_costs
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled

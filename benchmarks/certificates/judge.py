@@ -16,7 +16,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import step
 from planner.request import Request
 from planner.search.mixed import is_mixed
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.errors import Infeasible
 from sim.hardware.cluster import Node
 from sim.hardware.stack import DEFAULT

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.hardware.cluster import Cluster
 from sim.hardware.stack import software_facts
 from sim.plan import schedules

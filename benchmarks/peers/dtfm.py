@@ -25,7 +25,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan

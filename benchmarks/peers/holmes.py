@@ -14,7 +14,7 @@ from holmes_sim import commands
 from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.plan.plan import Plan
 
 SCRIPTS = {"holmes-39b-4": (8, (26, 22)), "peers/holmes-3.6b-2": (1, (16, 14))}

@@ -31,7 +31,8 @@ import yaml
 from holmes_sim import commands
 from planner.placement.ranks import assemble
 from planner.request import Request
-from planner.space.shapes import Shape, slot
+from planner.space.shape import Shape
+from planner.space.shapes import slot
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan
 

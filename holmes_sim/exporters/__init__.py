@@ -1,8 +1,10 @@
 """Launch targets: one file per target.
 
-A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports),
-`unsupported_layout(config, workload)`, `unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said
-in two parts, because a search for a target needs the first before there is a plan. The folder is the registry.
+A module provides `TITLE` (name of the target), `READERS` (programs and versions that have read its exports), `KIND` (a training
+framework, a launcher of any program, or data for other programs), `VENDORS` (`planner.target.Vendors`: of how many vendors the
+devices of a plan may be), `EXCLUDED_VENDORS` (on whose devices it does not run), `unsupported_layout(config, workload)`,
+`unsupported_placement(plan)` and `launch(plan)`. What a target cannot express is said in two parts, because a search for a
+target needs the first before there is a plan. The folder is the registry.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from holmes_sim.launching.folder import Launch
+from planner.target import Target, Vendors
 from sim.errors import HolmesError
 from sim.formats.documents import suggestion
 from sim.plan.parallel_config import ParallelConfig
@@ -24,6 +27,9 @@ class Exporter(Protocol):
 
     TITLE: str
     READERS: str
+    KIND: str
+    VENDORS: Vendors
+    EXCLUDED_VENDORS: tuple[str, ...]
 
     def unsupported_layout(self, config: ParallelConfig, workload: Workload) -> Iterator[str]:
         """Degrees, schedules, numbers of microbatches and models that the target cannot express, each as `property value:
@@ -47,11 +53,24 @@ def names() -> tuple[str, ...]:
     return REGISTRY.names
 
 
+def frameworks() -> tuple[str, ...]:
+    """Names of the targets that are training frameworks, sorted: what limits the plans that they can run."""
+    return tuple(name for name in names() if get(name).KIND == "framework")
+
+
 def unsupported(name: str, plan: Plan) -> Iterator[str]:
     """All properties of a plan that a target cannot express. Raises HolmesError for an unknown name."""
     exporter = get(name)
     yield from exporter.unsupported_layout(plan.config, plan.workload)
     yield from exporter.unsupported_placement(plan)
+
+
+def target(name: str) -> Target:
+    """A target as the planner takes it (`planner.request.Request`). Raises HolmesError for an unknown name."""
+    exporter = get(name)
+    return Target(
+        name, exporter.VENDORS, exporter.EXCLUDED_VENDORS, exporter.unsupported_layout, exporter.unsupported_placement
+    )
 
 
 def get(name: str) -> Exporter:

@@ -13,12 +13,16 @@ from holmes_sim.chakra import network
 from holmes_sim.chakra.groups import Groups
 from holmes_sim.chakra.nodes import Traces
 from holmes_sim.launching.folder import File, Launch
+from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "ASTRA-sim (MLCommons Chakra traces)"
 READERS = "protobuf; ASTRA-sim c459ab6"
+KIND = "data"
+VENDORS: Vendors = "any"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 NAME = "traces/trace"
 ALGORITHMS = {"all-reduce": "ring", "all-gather": "ring", "reduce-scatter": "ring", "all-to-all": "direct"}
 """Algorithms for groups of all ranks. ASTRA-sim always runs groups of some ranks as rings."""

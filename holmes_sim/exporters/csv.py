@@ -8,12 +8,16 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import hosts
 from holmes_sim.launching.folder import File, Launch
+from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "a script of your own"
 READERS = "pandas"
+KIND = "data"
+VENDORS: Vendors = "any"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 COLUMNS = ("rank", "host", "local_rank", "device", "node_rank", "pp", "dp", "cp", "tp", "stages", "layers", "microbatches")
 
 

@@ -22,9 +22,10 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, nets, torch_launch
+from holmes_sim.launching import environment, head, nets, replicas, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import of_plan
+from planner.target import Vendors
 from sim.formats import planfile
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -32,6 +33,9 @@ from sim.workload.workload import Workload
 
 TITLE = "DeepSpeed 0.19"
 READERS = "DeepSpeed 0.19.8 on torch 2.13"
+KIND = "framework"
+VENDORS: Vendors = "one"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 MODULE, CONFIG, HOSTFILE, SCRIPT = "holmes_plan.py", "ds_config.json", "hostfile", "holmes_rank.py"
 HOW = """\
 On the first host, which reaches all others by ssh (pdsh), with this folder on all of them under one path:
@@ -140,12 +144,7 @@ PIPELINE_USAGE = """\
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that DeepSpeed cannot express, or executes differently."""
-    if len(set(config.num_microbatches)) > 1:
-        numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
-        yield (
-            f"num_microbatches {numbers}: gradient_accumulation_steps is one number; "
-            "--strategy holmes, or --dp that divides the batch"
-        )
+    yield from replicas.unequal(config, "gradient_accumulation_steps is one number")
     if config.cp > 1:
         yield f"cp {config.cp}: its topology has the axes pipe, data and model; --cp 1"
     if config.ep > 1:

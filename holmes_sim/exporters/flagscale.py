@@ -24,12 +24,16 @@ from collections.abc import Iterator
 from holmes_sim.launching import environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "FlagScale"
 READERS = "its own code (16a2dd5) with megatron-core 0.16.1"
+KIND = "framework"
+VENDORS: Vendors = "joined"
+EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
 HOW = """\
 On one host that reaches the others by ssh, from FlagScale's folder, with this folder on all of them under one path:
 

@@ -24,6 +24,7 @@ from dataclasses import replace
 from holmes_sim.launching import device_types, environment, hosts, megatron_flags, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.model import NARROW
@@ -31,6 +32,9 @@ from sim.workload.workload import Workload
 
 TITLE = "Holmes (zhejianglab)"
 READERS = "its own code (dadcc08)"
+KIND = "framework"
+VENDORS: Vendors = "joined"
+EXCLUDED_VENDORS: tuple[str, ...] = ("amd", "huawei")
 ARGS, CONFIG = "holmes.args", "config.json"
 TYPE = "HETERO_DEVICE_TYPE"
 LISTS = ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from planner.target import Vendors
 from sim.formats import planfile
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -25,6 +26,9 @@ from sim.workload.workload import Workload
 
 TITLE = "Kubernetes (JobSet)"
 READERS = "JobSet's CRD, kubectl kustomize, PyYAML, bash"
+KIND = "launcher"
+VENDORS: Vendors = "any"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 RESOURCE = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "huawei": "huawei.com/Ascend910"}
 """Vendor -> resource name in its device plug-in (NVIDIA/k8s-device-plugin, ROCm/k8s-device-plugin, Ascend's)."""
 CLUSTER = "holmes-sim/cluster"

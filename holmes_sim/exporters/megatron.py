@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import megatron_bridge, megatron_flags, megatron_groups, torch_launch
 from holmes_sim.launching.folder import File, Launch
+from planner.target import Vendors
 from sim import collectives
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -19,6 +20,9 @@ from sim.workload.workload import Workload
 
 TITLE = "Megatron-LM"
 READERS = "megatron-core 0.16.1 and 0.19.2"
+KIND = "framework"
+VENDORS: Vendors = "joined"
+EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
 ARGS, NCCL, BRIDGE = "megatron.args", "nccl.yaml", "bridge-overrides.txt"
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 """validate_args requires it with tp or cp on devices before Blackwell: it keeps compute and communication in order."""

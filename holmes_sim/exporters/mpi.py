@@ -23,12 +23,16 @@ from holmes_sim import launching
 from holmes_sim.launching import environment, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "Open MPI"
 READERS = "Open MPI 4.1.4 and 5.0.11"
+KIND = "launcher"
+VENDORS: Vendors = "any"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 RANK, RUN = "holmes_mpi.py", "mpirun.sh"
 RANKFILE, RUN_BY_RANKFILE, SCRIPT_OF_RANK = "rankfile", "mpirun-rankfile.sh", "rank.sh"
 HOW = f"""\

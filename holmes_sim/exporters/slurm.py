@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from holmes_sim.launching import environment, folder, hosts, torch_launch
 from holmes_sim.launching.folder import File, Launch
 from holmes_sim.launching.hosts import Host
+from planner.target import Vendors
 from sim.formats import hostlist
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -23,6 +24,9 @@ from sim.workload.workload import Workload
 
 TITLE = "Slurm"
 READERS = "Slurm 22.05.8 (slurmctld and slurmd), bash -n"
+KIND = "launcher"
+VENDORS: Vendors = "any"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 JOB, TASK = "job.sbatch", "node.sh"
 MOST = 128
 """Maximum number of components of a job (slurm/slurm.h, MAX_HET_JOB_COMPONENTS)."""

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 from holmes_sim.launching import environment, torch_launch
 from holmes_sim.launching.folder import Launch
+from planner.target import Vendors
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
 from sim.workload.workload import Workload
 
 TITLE = "torchrun"
 READERS = "torch 2.13"
+KIND = "launcher"
+VENDORS: Vendors = "any"
+EXCLUDED_VENDORS: tuple[str, ...] = ()
 
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:

@@ -13,9 +13,9 @@ models/llama3, models/common/decoder.py) on torch 2.14 (distributed/pipelining/s
   is split).
 - Its trainer passes microbatches to pipelines as `arg_mbs`, which torch 2.13 does not support: a pipeline needs torch 2.14. So
   does its default spmd_backend (fully_shard of torch 2.13 accepts DTensors only); both versions shard partial_dtensor.
-- Stages are lists of module names. Names that the model does not have are silently dropped (`_split_module`).
-- The generated module uses private names of torchtitan.models.llama3 (`_build_llama3_layers`, `_output_linear_init`,
-  `_NORM_INIT`, `_EMBEDDING_INIT`, `_EMBEDDING_SKIP_INIT`): tests/peers/torchtitan.py checks them against the release.
+- Stages are lists of module names; unknown names are dropped (`_split_module`). The generated module uses private names of
+  torchtitan.models.llama3 (`_build_llama3_layers`, `_output_linear_init`, `_NORM_INIT`, `_EMBEDDING_INIT`,
+  `_EMBEDDING_SKIP_INIT`): tests/peers/torchtitan.py checks them against the release.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from holmes_sim.launching import environment, head, torch_launch
+from holmes_sim.launching import environment, head, replicas, torch_launch
 from holmes_sim.launching.folder import File, Launch
+from planner.target import Vendors
 from sim.formats import planfile
 from sim.plan import schedules
 from sim.plan.parallel_config import ParallelConfig
@@ -36,6 +37,9 @@ from sim.workload.workload import Workload
 
 TITLE = "torchtitan 0.3.0"
 READERS = "torchtitan 0.3.0 on torch 2.14"
+KIND = "framework"
+VENDORS: Vendors = "one"
+EXCLUDED_VENDORS: tuple[str, ...] = ("huawei",)
 MODULE, TIMETABLE = "holmes_plan.py", "schedule.csv"
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 """Our schedule -> torch's name (get_schedule_class)."""
@@ -104,12 +108,7 @@ def parts() -> list[list[str]]:
 
 def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[str]:
     """Layouts that torchtitan's llama3 cannot express, or executes differently."""
-    yield from _unsupported_model(config, workload)
-    if len(set(config.num_microbatches)) > 1:
-        numbers = ", ".join(map(str, dict.fromkeys(config.num_microbatches)))
-        yield (
-            f"num_microbatches {numbers}: all replicas have the same number; --strategy holmes, or --dp that divides the batch"
-        )
+    yield from (*_unsupported_model(config, workload), *replicas.unequal(config))
     if config.recompute_layers:
         yield "recompute_layers: its FullAC is for all layers; none, to recompute all layers"
     if config.modules:
@@ -121,14 +120,12 @@ def unsupported_layout(config: ParallelConfig, workload: Workload) -> Iterator[s
     if workload.model.kv_heads % config.tp:
         yield f"tp {config.tp}: it must divide kv_heads {workload.model.kv_heads}; a divisor of it"
     yield from _unsupported_sequence(config, workload.seq_len)
-    yield from _unsupported_pipeline(config)
-    yield from _unsupported_sharding(config)
+    yield from (*_unsupported_pipeline(config), *_unsupported_sharding(config))
 
 
 def unsupported_placement(plan: Plan) -> Iterator[str]:
     """Devices of several vendors, or of one that torchtitan does not run on."""
-    yield from environment.unsupported(plan)
-    yield from head.unsupported(plan)
+    yield from (*environment.unsupported(plan), *head.unsupported(plan))
     vendors = sorted({plan.fleet.spec(device).vendor for device in plan.placement})
     if len(vendors) > 1:
         yield f"vendors {', '.join(vendors)}: it has one device backend for all ranks; a plan on devices of one vendor"

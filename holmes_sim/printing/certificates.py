@@ -11,7 +11,10 @@ from sim.units import MEGA, time_text
 
 AXIS_TITLES = {"microbatch_size": "microbatch size", "zero_stage": "ZeRO"}
 """Axis of the searched space -> its name in printed text, where it differs."""
-LISTED = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size", "recompute")
+LISTED = (
+    "tp", "pp", "dp", "cp", "ep", "microbatch_size", "schedule", "vpp", "zero_stage", "zero_shard_size", "recompute",
+    "target",
+)  # fmt: skip
 """Axes that are printed; plan.json has all of them."""
 PRINTED_VALUES = 12
 """Up to this many values of an axis are all printed; above, the first, the last and their number."""

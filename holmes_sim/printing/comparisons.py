@@ -1,4 +1,4 @@
-"""Table of several strategies on one request: one row per strategy, the fastest first, and why some have no plan."""
+"""Table of several strategies or targets for one request: a row for each, the fastest first, and why some have no plan."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rich.text import Text
 from holmes_sim.intervals import step_range
 from holmes_sim.printing.plans import degrees, layers_by_cluster
 from holmes_sim.printing.tables import STYLE, grid
-from holmes_sim.results import Compared, reason, tokens_per_device
+from holmes_sim.results import PLURAL, Compared, reason, tokens_per_device
 from planner.request import Request
 from sim.plan.plan import Plan
 from sim.units import GIGA, time_text
 
 HEADERS = (
-    "strategy", "step\n80 % range", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin",
+    "step\n80 % range", "samples/s", "tokens/s\nper device", "of upper\nbound", "slower\nby", "planned\nin",
     "layout",
 )  # fmt: skip
 
 
 def compared(answer: Compared) -> Group:
-    """Heading, table, and one line per strategy without a plan. At least one strategy must have a plan."""
+    """Heading, table, and one line for each strategy or target without a plan. At least one must have a plan."""
     pinned = str(answer.request.wishes)
     parts: list[Text | Table] = [
         heading(answer.request),
@@ -57,7 +57,7 @@ def heading(request: Request) -> Text:
 
 
 def _table(answer: Compared) -> Table:
-    table = grid("Strategies, the fastest first", *HEADERS)
+    table = grid(f"{PLURAL[answer.by].capitalize()}, the fastest first", answer.by, *HEADERS)
     seconds = {row.name: time_text(float(f"{row.planning_s:.2g}")) for row in answer.rows}
     best = answer.ranked[0][2].step_s
     for name, plan, prediction in answer.ranked:

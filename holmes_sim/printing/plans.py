@@ -11,13 +11,14 @@ from rich.text import Text
 
 from holmes_sim.idle import unjoined_clusters
 from holmes_sim.intervals import step_range, step_text
+from holmes_sim.launchable import frameworks
 from holmes_sim.printing.certificates import amount, certificate, free_memory, searched
 from holmes_sim.printing.tables import STYLE, grid
 from holmes_sim.resolution import is_close, why_close
 from holmes_sim.results import Planned, Simulated
 from planner.api import Row
 from planner.diagnosis.reasons import Verdict
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig
 from sim.plan.plan import Plan
@@ -44,8 +45,8 @@ def planned(answer: Planned) -> Group:
     if answer.baselines:
         parts += [comparison(plan, answer.baselines), *_closeness(plan, answer.baselines), Text()]
     if plan.certificate is not None:
-        lines = certificate(plan, plan.certificate), searched(plan.certificate), free_memory(plan), unjoined_clusters(plan)
-        parts += [Text(line) for line in lines if line]
+        parts += [Text(line) for line in (certificate(plan, plan.certificate), searched(plan.certificate)) if line]
+    parts += [Text(line) for line in (free_memory(plan), frameworks(plan), unjoined_clusters(plan)) if line]
     return Group(*parts)
 
 

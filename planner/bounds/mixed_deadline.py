@@ -27,7 +27,8 @@ from planner.bounds.total_work import Work
 from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.space.device_slots import Run, StageSlots, distinct_offsets, replica_groups
-from planner.space.shapes import Shape, slots, split_backward
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import slots
 from planner.time_limit import TimeLimit
 from sim.errors import NoRoute, NotModelled
 from sim.units import Seconds

@@ -21,7 +21,8 @@ from planner.costs.context import PlanningContext
 from planner.costs.mixed_stages import MixedStageCosts
 from planner.request import Request
 from planner.space.device_slots import Run
-from planner.space.shapes import Shape, searched, slots, split_backward
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import searched, slots
 from sim.errors import OptionError
 from sim.hardware.cluster import Cluster
 from sim.kernels import compute

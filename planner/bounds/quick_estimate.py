@@ -8,7 +8,7 @@ from itertools import permutations
 
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.errors import NoRoute
 from sim.plan import schedules
 

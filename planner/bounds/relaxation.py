@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request
-from planner.space.shapes import MOST_CHUNKS, Shape, searched
+from planner.space.shape import Shape
+from planner.space.shapes import MOST_CHUNKS, searched
 from sim.plan import schedules
 from sim.units import Seconds
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import period
 from planner.space.device_slots import Run, rows
-from planner.space.shapes import Shape, slots, split_backward, spread, uneven
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import slots, spread, uneven
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Cluster
 from sim.network.collective_costs import CollectiveCosts

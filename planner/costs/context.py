@@ -15,7 +15,7 @@ from planner.effort import Effort
 from planner.placement.simulation import FastestTimeline
 from planner.progress import Progress
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from planner.time_limit import SOON, TimeLimit
 from sim.analytic.evaluator import StageRows
 from sim.errors import HolmesError, Infeasible
@@ -48,7 +48,7 @@ class PlanningContext:
         self.timelines = FastestTimeline()
         self.effort = Effort()
         self._answers: dict[str, Plan | HolmesError] = {}
-        self.fleets = FleetViews(request.topology.fleet)
+        self.fleets = FleetViews(request.topology.fleet, request.target)
         self.cluster_costs = ClusterCosts(request.workload, self.fleets)
         self.messages = MessageCosts(request, self.fleets)
         self.loads = MessageLoads(request.workload, self.fleets, self.cluster_costs)

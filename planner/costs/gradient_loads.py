@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import period
 from planner.space.device_slots import Run, rows
-from planner.space.shapes import Shape, slots
+from planner.space.shape import Shape
+from planner.space.shapes import slots
 from sim.analytic.candidates import Floats
 from sim.hardware.cluster import Cluster
 from sim.kernels import payloads

@@ -10,7 +10,8 @@ from itertools import product
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import Hop, first_apart, hops, nic_kinds, period, same_position
 from planner.request import Request
-from planner.space.shapes import Shape, slots
+from planner.space.shape import Shape
+from planner.space.shapes import slots
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Fleet
 from sim.hardware.transport import joint_nics

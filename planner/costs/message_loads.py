@@ -9,7 +9,8 @@ from dataclasses import replace
 from planner.costs.cluster_costs import ClusterCosts
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import Hop, Stages, hops
-from planner.space.shapes import Shape, slots
+from planner.space.shape import Shape
+from planner.space.shapes import slots
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster, Fleet

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from planner.costs.context import PlanningContext
 from planner.space.device_slots import Run, StageSlots, borders, distinct_offsets, rows
-from planner.space.shapes import Shape, slot
+from planner.space.shape import Shape
+from planner.space.shapes import slot
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.analytic.stage_costs import StageCost, StageCosts
 from sim.hardware.cluster import Device

@@ -16,7 +16,8 @@ from planner.costs.context import PlanningContext
 from planner.costs.stage_memory import StageMemory
 from planner.placement.leaves import oversubscribed
 from planner.request import Request
-from planner.space.shapes import Shape, slots, split_backward
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import slots
 from sim.analytic.stage_costs import StageCost, StageCosts, weight_seconds
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from planner.costs.context import PlanningContext
-from planner.space.shapes import Shape, split_backward
+from planner.space.shape import Shape, split_backward
 from sim.hardware.cluster import Cluster
 from sim.kernels import memory
 from sim.plan.parallel_config import ParallelConfig

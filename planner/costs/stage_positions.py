@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
-from planner.space.shapes import Shape, slot
+from planner.space.shape import Shape
+from planner.space.shapes import slot
 from sim.hardware.cluster import Cluster, Device, Fleet
 from sim.hardware.transport import joint_nics
 

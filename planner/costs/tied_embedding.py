@@ -9,7 +9,7 @@ from itertools import product
 
 from planner.costs.fleet_views import FleetViews
 from planner.costs.stage_positions import first_apart, hops, nic_kinds, period, same_position
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.errors import NoRoute
 from sim.hardware.cluster import Cluster
 from sim.kernels.payloads import tied_bytes

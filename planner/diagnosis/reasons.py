@@ -13,7 +13,8 @@ from planner.bounds.quick_estimate import quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.search.candidates import Estimate, estimates
-from planner.space.shapes import Shape, searched, split_backward, variants
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import searched, variants
 
 
 @dataclass(frozen=True, slots=True)

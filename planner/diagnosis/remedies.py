@@ -1,10 +1,10 @@
 """Reasons why no plan fits, and remedies: the smallest changes with which a plan exists, each checked before it is reported.
 
-Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no head-room of
-memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at all; another
-global batch size. Then come changes of the machines: the fewest additional nodes of one cluster or, where no number of nodes
-helps, the least additional memory of its devices. A change is a remedy where `planner.search.fitting` finds a plan with it;
-then `planner.strategies.certified` finds one, too."""
+Changes are tried in the order of their cost. First come changes of the request, which need no new hardware: no launch target;
+no head-room of memory; another value of one pinned dimension, the nearest first; pinning a cp that is not searched; no pins at
+all; another global batch size. Then come changes of the machines: the fewest additional nodes of one cluster or, where no
+number of nodes helps, the least additional memory of its devices. A change is a remedy where `planner.search.fitting` finds a
+plan with it; then `planner.strategies.certified` finds one, too."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ class Remedy:
 def why_none(request: Request) -> str:
     """The requirement that fails and by how much, in the layout that exceeds memory least, as text. Raises Infeasible for no
     shape."""
-    model, wishes = request.workload.model, request.wishes
+    model, wishes, target = request.workload.model, request.wishes, request.target
+    if target is not None:
+        other = fitting(replace(request, target=None))
+        if other is not None:
+            return f"no layout that fits runs on {target.name}; for example, it cannot express {target.fault(other)}"
     if wishes.pp and wishes.pp * (wishes.vpp or 1) > model.layers:
         wished = f"pp {wishes.pp}" + (f" x vpp {wishes.vpp}" if wishes.vpp else "")
         return f"{wished} needs a layer for each stage; {model.name} has {model.layers}"
@@ -97,6 +101,8 @@ def in_words(request: Request) -> str:
 def _request_changes(request: Request) -> Iterator[Remedy]:
     """Changes of the request to check, the smallest first."""
     wishes = request.wishes
+    if request.target is not None:
+        yield Remedy(f"leaving out --for {request.target.name}", replace(request, target=None))
     if request.topology.memory_headroom:
         topology = replace(request.topology, memory_headroom=0.0)
         yield Remedy("--set memory_headroom=0, without head-room", replace(request, topology=topology))

@@ -27,7 +27,8 @@ from typing import TypeAlias
 import networkx as nx
 
 from planner.request import Request
-from planner.space.shapes import Shape, slot
+from planner.space.shape import Shape
+from planner.space.shapes import slot
 from sim.analytic.plan_costs import messages_alpha_beta
 from sim.errors import NoRoute
 from sim.hardware.transport import common_transport

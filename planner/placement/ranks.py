@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from planner.placement import leaves
 from planner.request import Request
-from planner.space.shapes import Shape, slot, spread
+from planner.space.shape import Shape
+from planner.space.shapes import slot, spread
 from sim import __version__
 from sim.analytic import plan_costs, stage_costs
 from sim.errors import NotDefined
@@ -31,7 +32,9 @@ from sim.plan.plan import MadeBy, Plan, Stage
 
 
 def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], strategy: str, evenly: bool = False) -> Plan:
-    """The plan of a pipeline given as (cluster, layers) of every stage. Raises NoRoute, NotDefined."""
+    """The plan of a pipeline given as (cluster, layers) of every stage.
+
+    Raises NoRoute; NotDefined, also where the target of the request cannot run it."""
     fleet, free_slots = request.topology.fleet, dict[str, Iterator[tuple[Device, ...]]]()
     for name, number in Counter(name for name, _ in stages).items():
         cluster, taken = fleet.cluster(name), number * shape.slots
@@ -41,7 +44,7 @@ def build(request: Request, shape: Shape, stages: tuple[tuple[str, int], ...], s
     devices = list(itertools.chain.from_iterable(slots))
     plan = _with_rings(request, shape, tuple(layers for _, layers in stages), tuple(devices), strategy)
     placement = leaves.arranged(plan)
-    return _with_collectives(plan if placement == plan.placement else replace(plan, placement=placement))
+    return _launched(request, plan if placement == plan.placement else replace(plan, placement=placement))
 
 
 def assemble(
@@ -54,8 +57,21 @@ def assemble(
 ) -> Plan:
     """The plan with rank r on devices[r] and layers[i] layers on pipeline stage i.
 
-    `microbatches` are those of each replica; empty for those of the shape. Raises NoRoute, NotDefined."""
-    return _with_collectives(_with_rings(request, shape, layers, devices, strategy, microbatches))
+    `microbatches` are those of each replica; empty for those of the shape. Raises as `build`."""
+    return _launched(request, _with_rings(request, shape, layers, devices, strategy, microbatches))
+
+
+def _launched(request: Request, rings: Plan) -> Plan:
+    """A plan with ring collectives, with the fastest ones where the target of the request can express them.
+
+    Raises NotDefined where the target cannot run the plan."""
+    plan, target = _with_collectives(rings), request.target
+    if target is None or not target.fault(plan):
+        return plan
+    fault = target.fault(rings)
+    if fault:
+        raise NotDefined(f"{target.name} cannot express {fault}")
+    return rings
 
 
 def _with_rings(

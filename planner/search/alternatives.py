@@ -20,7 +20,8 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
 from planner.search.candidates import Candidate, Estimate, estimates
-from planner.space.shapes import Shape, searched, split_backward, variants
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import searched, variants
 from planner.time_limit import TimeLimit
 from sim.errors import NoRoute, NotDefined
 from sim.plan.parallel_config import ParallelConfig

@@ -37,7 +37,9 @@ from planner.search.families import Branching, Family
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.single_stage import single_stage_bounds
-from planner.space.shapes import Shape, overlaps
+from planner.space.runnable import runs
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps
 
 
 class Proof:
@@ -159,7 +161,8 @@ class Proof:
         The bound is rough where a settled one is not higher. Settles the bounds of its pipelines of one stage."""
         self._settle(single_stage_bounds(self.incumbent, shape), shape)
         classes, either = node_classes(self.context, shape), len(overlaps(shape)) > 1
-        tests = deadline_tests(self.context, classes, self.incumbent.target, either, among)
+        several = any(runs(self.incumbent.request, one, 2) for one in overlaps(shape))
+        tests = deadline_tests(self.context, classes, self.incumbent.target, either, among) if several else []
         precise = PRECISE if bound < self._least[0] else ROUGH
         return deadline_bound(tests, bound, self.incumbent.target, precise), OpenVariant(tuple(tests))
 

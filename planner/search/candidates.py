@@ -11,7 +11,7 @@ from planner.costs.node_classes import NodeClass
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.generation import class_sets, every_pipeline, promising
 from planner.search.rough_estimate import bottleneck, rough_stage_seconds
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.errors import NoRoute, NotModelled
 
 

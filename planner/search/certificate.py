@@ -10,7 +10,7 @@ from planner.placement.simulation import step
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed, mixed_placements
 from planner.search.searched_space import axes, outside
-from sim.plan import schedules
+from planner.space.shapes import searched_schedules
 from sim.plan.certificate import Certificate
 from sim.plan.plan import Plan
 from sim.units import Seconds
@@ -29,7 +29,10 @@ def certificate(
     bound = min([objective, *bounds])
     if is_mixed(plan) and mixed is not None:
         bound = min(bound, mixed)
-    gap, in_space = 1 - bound / objective, schedules.is_searched(plan.config.schedule) or bool(request.wishes.schedule)
+    gap, in_space = (
+        1 - bound / objective,
+        plan.config.schedule in dict(searched_schedules(request)) or bool(request.wishes.schedule),
+    )
     return Certificate(
         status="optimal" if in_space and gap <= incumbent.budgets.optimal_gap else "feasible",
         objective_s=objective,

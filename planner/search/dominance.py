@@ -16,14 +16,17 @@ from planner.costs.node_classes import NodeClass, node_classes
 from planner.request import Request
 from planner.search.candidates import too_large
 from planner.search.incumbent import Incumbent
-from planner.space.shapes import Shape
+from planner.space.runnable import runs
+from planner.space.shape import Shape
 from sim.plan import schedules
 
 
 def dominating(request: Request, shape: Shape) -> Shape | None:
     """The variant that dominates a shape; None where the search has none."""
     free = shape.zero_stage == 2 and request.wishes.zero_stage is None
-    return replace(shape, zero_stage=1) if free and not shape.all_reduces else None
+    other = replace(shape, zero_stage=1)
+    able = all(runs(request, other, pp) for pp in (1, 2) if runs(request, shape, pp))
+    return other if free and able and not shape.all_reduces else None
 
 
 def is_dominated(incumbent: Incumbent, shape: Shape) -> bool:

@@ -16,7 +16,7 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass
 from planner.placement.ranks import virtual_stages
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic.candidates import PIPELINE_RANK, STAGE, UNTIED, Candidates, Floats, join
 from sim.analytic.evaluator import Ints, Table
 from sim.analytic.recurrence import steps_and_reductions

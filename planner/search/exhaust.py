@@ -17,7 +17,9 @@ from planner.search.candidates import Candidate, priced
 from planner.search.dominance import undominated
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
-from planner.space.shapes import Shape, overlaps
+from planner.space.runnable import runs
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps
 from sim.errors import NotModelled
 
 
@@ -125,7 +127,7 @@ class Exhaust:
         Pipelines over the same classes are evaluated together, whatever the order of their classes."""
         context, most = self.incumbent.context, self.incumbent.budgets.kept_pipelines
         for classes, listed in _by_classes(variant.tests, pipelines).items():
-            for one in overlaps(shape):
+            for one in (one for one in overlaps(shape) if runs(context.request, one, 2)):
                 known, fastest = variant.evaluated.get((one, classes), (set(), []))
                 fresh = [pipeline for pipeline in listed if pipeline not in known]
                 if fresh:

@@ -18,7 +18,9 @@ from planner.costs.node_classes import node_classes
 from planner.effort import Level
 from planner.search.incumbent import Incumbent
 from planner.search.single_stage import may_beat_cutoff
-from planner.space.shapes import Shape, split_backward, variants, zero_stages
+from planner.space import runnable
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import variants, zero_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class Branching:
 
     def zero_stages(self, shape: Shape, among: Orders) -> Iterator[tuple[Shape, Orders]]:
         """A shape under a schedule with each ZeRO stage, unless all are pruned; `among` are the orders that are left."""
-        every = tuple(replace(shape, zero_stage=stage) for stage in zero_stages(self.incumbent.request, shape))
+        request = self.incumbent.request
+        found = (replace(shape, zero_stage=stage) for stage in zero_stages(request, shape))
+        every = tuple(variant for variant in found if not runnable.fault(request, variant))
         if len(every) > 1:
             yield from self._members("variant", every, shape, every, AnyZeroStage, among)
         else:

@@ -21,7 +21,8 @@ from planner.search.latency import latency_candidates
 from planner.search.local_search import improved
 from planner.search.mixed import mixed
 from planner.search.stage_search import StageSearch
-from planner.space.shapes import USUAL_SIZES, Shape, split_backward, variants
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import USUAL_SIZES, variants
 from sim.plan import schedules
 
 

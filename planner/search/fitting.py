@@ -21,7 +21,9 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
 from planner.space.device_slots import Run, minmax_layers
-from planner.space.shapes import Shape, searched, slots
+from planner.space.runnable import runs
+from planner.space.shape import Shape
+from planner.space.shapes import searched, slots
 from sim.errors import Infeasible, NoRoute, NotDefined, PlanError
 from sim.hardware.cluster import Cluster
 from sim.plan import schedules
@@ -135,7 +137,7 @@ def _along(request: Request, shape: Shape, some: Clusters, memory: _Memory) -> I
     capacity = [slots(cluster, shape.tp) // shape.slots for cluster in some]
     most, pinned, m = request.workload.model.layers // shape.vpp, request.wishes.pp, shape.microbatches(request.workload)
     for pp in _lengths(min(sum(capacity), most), pinned):
-        if len(some) <= pp <= sum(capacity) and shape.is_defined(m, pp):
+        if len(some) <= pp <= sum(capacity) and shape.is_defined(m, pp) and runs(request, shape, pp):
             counts = memory.stage_counts(shape, some, capacity, pp)
             if counts:
                 yield tuple(cluster for cluster, count in zip(some, counts, strict=True) for _ in range(count))

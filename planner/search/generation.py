@@ -18,6 +18,7 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import NodeClass
 from planner.models.class_orders import EVERY_ORDER, orders
 from planner.search.evaluation import PipelineEvaluation, roles
+from planner.space.runnable import runs
 
 EVERY = 60
 """Number of pipelines of a shape over a set of classes up to which all are listed and evaluated (a guess). More take longer."""
@@ -49,7 +50,8 @@ def every_pipeline(evaluation: PipelineEvaluation) -> list[Pipeline] | None:
         for counts in product(*stage_counts):
             pp = sum(counts)
             pinned_otherwise = evaluation.pinned_pp not in (None, pp)
-            if pinned_otherwise or pp * shape.vpp > layers or not shape.is_defined(evaluation.microbatches, pp):
+            defined = shape.is_defined(evaluation.microbatches, pp) and runs(evaluation.context.request, shape, pp)
+            if pinned_otherwise or pp * shape.vpp > layers or not defined:
                 continue
             if len(pipelines) + math.comb(layers - 1, pp - 1) > EVERY:
                 return None
@@ -136,7 +138,9 @@ def _with_allowed_length(evaluation: PipelineEvaluation, counts: list[int], slow
     total, capacity = sum(counts), sum(option.max_stages for option in classes)
     longest = evaluation.layers // shape.vpp
     pp = evaluation.pinned_pp or shape.longest(evaluation.microbatches, min(total, longest))
-    defined = shape.is_defined(evaluation.microbatches, pp)
+    if not runs(evaluation.context.request, shape, pp):
+        pp = 1 if pp > 1 else 2
+    defined = shape.is_defined(evaluation.microbatches, pp) and runs(evaluation.context.request, shape, pp)
     if not defined or not len(classes) <= pp <= min(capacity, longest):
         return []
     for i in slowest_first:

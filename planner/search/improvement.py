@@ -15,7 +15,7 @@ from planner.models.stage_programme import solve
 from planner.search.candidates import estimates
 from planner.search.incumbent import Incumbent
 from planner.search.local_search import improved
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 
 
 @dataclass(slots=True)

@@ -17,7 +17,8 @@ from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate
 from planner.search.mixed import is_mixed
 from planner.search.pool import Pool
-from planner.space.shapes import Shape, uneven
+from planner.space.shape import Shape
+from planner.space.shapes import uneven
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.plan_costs import step_seconds
@@ -94,9 +95,9 @@ class Incumbent:
         self._reserve(before - self.limit.seconds_left)
 
     def begin(self, start: Plan) -> None:
-        """Simulate a given plan and keep it, if it fits memory."""
-        before = self.limit.seconds_left
-        if fits(start):
+        """Simulate a given plan and keep it, if it fits memory and the target can run it."""
+        before, target = self.limit.seconds_left, self.request.target
+        if fits(start) and (target is None or not target.fault(start)):
             self.keep(self.simulated(start))
         self._reserve(before - self.limit.seconds_left)
 

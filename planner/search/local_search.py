@@ -9,6 +9,7 @@ from planner.bounds.greedy_filling import Pipeline
 from planner.costs.node_classes import under
 from planner.search.candidates import Candidate, priced
 from planner.search.evaluation import roles
+from planner.space.runnable import runs
 from planner.space.shapes import overlaps
 from sim.errors import NotModelled
 
@@ -29,7 +30,8 @@ def _either(candidate: Candidate) -> Iterator[Candidate]:
     """The candidate, then the same pipeline with its parameter gathers at the other time, if the evaluator models it."""
     yield candidate
     context, classes = candidate.evaluation.context, candidate.evaluation.classes
-    for shape in overlaps(candidate.shape)[1:]:
+    others = overlaps(candidate.shape)[1:]
+    for shape in (one for one in others if runs(context.request, one, len(candidate.pipeline))):
         try:
             other = priced(context, shape, under(context, shape, classes), [candidate.pipeline], 1)
         except NotModelled:

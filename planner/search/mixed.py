@@ -24,7 +24,8 @@ from planner.placement.simulation import fits
 from planner.request import Request
 from planner.search.shortlist import shortlist
 from planner.space.device_slots import Run, StageSlots, cut, devices, minmax_layers, replica_groups
-from planner.space.shapes import Shape, searched, slots, split_backward, variants
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import searched, slots, variants
 from planner.time_limit import TimeLimit
 from sim.analytic.evaluator import evaluate
 from sim.analytic.pipeline_step import PipelineStage, stage_ends, weights_owed
@@ -127,7 +128,10 @@ def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tupl
     if len(list(request.clusters())) > 1:
         with suppress(Infeasible):
             shapes = tuple(searched(request, True, every_size, unequal=False))
-        yield from itertools.chain(_by_slot_order(request, shapes), _by_replica(request, shapes))
+        for shape, stages in itertools.chain(_by_slot_order(request, shapes), _by_replica(request, shapes)):
+            names = {run.cluster.name for stage in stages for run in stage}
+            if request.target is None or request.target.joins(request.topology.fleet, names):
+                yield shape, stages
 
 
 def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from planner.search.candidates import Candidate
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.units import Seconds
 
 LIKELY = 0.02

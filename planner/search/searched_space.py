@@ -16,7 +16,8 @@ from itertools import groupby
 from planner.bounds.deadline_test import CLASSES
 from planner.request import Request, Wishes
 from planner.search.mixed import ORDERS, SHORT
-from planner.space.shapes import Shape, overlaps, searched, variants
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, variants
 from sim.errors import Infeasible
 from sim.plan import schedules
 from sim.plan.certificate import Axis
@@ -44,6 +45,7 @@ def axes(request: Request) -> tuple[Axis, ...]:
         Axis("recompute", _values(shapes, "recompute")),
         Axis("overlap_param_gather", tuple(dict.fromkeys("on" if one.overlap_param_gather else "off" for one in sampled))),
         Axis("layers", ("any split",)),
+        *((Axis("target", (request.target.name,)),) if request.target is not None else ()),
         Axis("placement", tuple(_placements(request))),
     )
     return found + _across(request, sampled)

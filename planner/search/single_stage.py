@@ -10,17 +10,20 @@ from planner.costs.node_classes import NodeClass, node_classes
 from planner.search.candidates import priced
 from planner.search.dominance import dominating
 from planner.search.incumbent import Incumbent
-from planner.space.shapes import Shape, overlaps
+from planner.space.runnable import runs
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps
 from sim.errors import NotModelled
 from sim.plan import schedules
 
 
 def single_stage_bounds(incumbent: Incumbent, shape: Shape) -> list[float]:
     """Lower bounds on all pipelines of one stage of a variant, one for each choice of `overlaps` and each class; empty where a
-    pinned pp excludes them."""
+    pinned pp or the target excludes them."""
     if incumbent.request.wishes.pp not in (None, 1):
         return []
-    return [_bound(incumbent, one, option) for one in overlaps(shape) for option in node_classes(incumbent.context, one)]
+    every = (one for one in overlaps(shape) if runs(incumbent.request, one, 1))
+    return [_bound(incumbent, one, option) for one in every for option in node_classes(incumbent.context, one)]
 
 
 def may_beat_cutoff(incumbent: Incumbent, shape: Shape) -> bool:

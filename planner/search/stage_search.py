@@ -19,7 +19,8 @@ from planner.costs.node_classes import node_classes
 from planner.search.candidates import Candidate
 from planner.search.evaluation import PipelineEvaluation, evaluated_together, roles
 from planner.search.generation import assigned_layers
-from planner.space.shapes import Shape
+from planner.space.runnable import runs
+from planner.space.shape import Shape
 from sim.errors import NoRoute, NotModelled
 
 Run: TypeAlias = tuple[int, tuple[int, ...]]
@@ -102,13 +103,13 @@ class StageSearch:
 
     def _stage_moves(self, pipeline: Pipeline) -> Iterator[Pipeline]:
         """Pipelines after one change of stages, each with layers assigned in two ways."""
-        for runs in _changed([option.max_stages for option in self.classes], pipeline):
-            stages = [i for i, sizes in runs for _ in sizes]
+        for changed in _changed([option.max_stages for option in self.classes], pipeline):
+            stages = [i for i, sizes in changed for _ in sizes]
             evaluation = self._evaluation(stages) if self._is_allowed(len(stages)) else None
             if evaluation is not None:
                 used = sorted(set(stages))
                 within = [used.index(i) for i in stages]
-                sizes = [layers for _, sizes in runs for layers in sizes]
+                sizes = [layers for _, sizes in changed for layers in sizes]
                 listed, kept = (
                     assigned_layers(evaluation, within),
                     kept_layers(evaluation, list(zip(within, sizes, strict=True))),
@@ -120,9 +121,9 @@ class StageSearch:
 
     def _is_allowed(self, pp: int) -> bool:
         """Whether a pipeline of two stages or more may have this length."""
-        workload, pinned = self.context.request.workload, self.context.request.wishes.pp
-        longest = workload.model.layers // self.shape.vpp
-        return 2 <= pp <= longest and pinned in (None, pp) and self.shape.is_defined(self.shape.microbatches(workload), pp)
+        request, workload = self.context.request, self.context.request.workload
+        allowed = 2 <= pp <= workload.model.layers // self.shape.vpp and request.wishes.pp in (None, pp)
+        return allowed and self.shape.is_defined(self.shape.microbatches(workload), pp) and runs(request, self.shape, pp)
 
     def _layer_moves(self, pipeline: Pipeline) -> Iterator[Pipeline]:
         """Pipelines with one layer moved from one stage to another with memory for it."""

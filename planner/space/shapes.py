@@ -6,22 +6,19 @@ A shape leaves out pp: the search chooses how many stages each class of nodes ha
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 
 from planner.request import Request
+from planner.space import runnable
 from planner.space.sequences_and_experts import check_degrees, context_degrees, expert_degrees
+from planner.space.shape import Shape
 from planner.space.unequal_batches import can_have, is_faster_with, unequal_degrees
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device
-from sim.hardware.memory_facts import MEGATRON, MemoryFacts
 from sim.hardware.stack import software_facts
 from sim.plan import schedules
-from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
-from sim.workload.workload import Workload
 
 USUAL_SIZES = (1, 2, 4, 8, 16)
 """Microbatch sizes that the published strategies search; certified searches every divisor of a replica's batch."""
@@ -35,96 +32,16 @@ RECOMPUTE = ("none", "full")
 recomputation equals none, so it is used only when pinned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage.
-
-    The last five fields are facts of the software (`sim.hardware.stack.software_facts`)."""
-
-    tp: int
-    dp: int
-    microbatch_size: int
-    recompute: str
-    schedule: str
-    vpp: int
-    zero_stage: int
-    cp: int = 1
-    ep: int = 1
-    zero_shard_size: int | None = None
-    overlap_param_gather: bool = True
-    all_reduces: bool = False
-    tp_overlap: bool = False
-    early_stop: bool = False
-    fp8_param_gather: bool = False
-    memory: MemoryFacts = field(default=MEGATRON, hash=False)
-
-    @property
-    def slots(self) -> int:
-        """Number of slots (tensor-parallel groups) of one stage."""
-        return self.dp * self.cp
-
-    def microbatches(self, workload: Workload) -> int:
-        """Number of microbatches of every replica; where dp does not divide the batch, of those that have one more."""
-        return -(-workload.global_batch_size // (self.dp * self.microbatch_size))
-
-    def least_microbatches(self, workload: Workload) -> int:
-        """Number of microbatches that every replica has at least."""
-        return workload.global_batch_size // (self.dp * self.microbatch_size)
-
-    def divides(self, workload: Workload) -> bool:
-        """Whether all replicas have the same number of microbatches."""
-        return workload.global_batch_size % (self.dp * self.microbatch_size) == 0
-
-    def microbatches_of_replicas(self, workload: Workload) -> tuple[int, ...]:
-        """Number of microbatches of each replica; those with one more come first."""
-        each, more = divmod(workload.global_batch_size // self.microbatch_size, self.dp)
-        return (each + 1,) * more + (each,) * (self.dp - more)
-
-    def is_defined(self, microbatches: int, pp: int) -> bool:
-        """Whether the schedule is defined for pp pipeline ranks and this number of microbatches."""
-        return schedules.is_defined(self.schedule, pp, microbatches, self.vpp)
-
-    def longest(self, microbatches: int, most: int) -> int:
-        """The largest pp up to `most` that the schedule is defined for; at least 1."""
-        return next((pp for pp in range(most, 0, -1) if self.is_defined(microbatches, pp)), 1)
-
-    def representative(self, microbatches: int, pp: int) -> int:
-        """A number of microbatches, at most the given one, with as many of them in flight on every pipeline rank."""
-        return schedules.representative_microbatches(self.schedule, pp, microbatches)
-
-    def config(self, workload: Workload, pp: int) -> ParallelConfig:
-        """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica."""
-        return _config(self, workload, pp)
-
-
-@functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
-def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
-    return ParallelConfig(
-        pp=pp,
-        num_microbatches=(shape.microbatches(workload),) * shape.dp,
-        sequence_parallel=shape.tp > 1,
-        gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
-        **{one.name: getattr(shape, one.name) for one in fields(shape)},
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def split_backward(shape: Shape) -> Shape:
-    """The shape under a schedule that splits the backward and overlaps messages: its costs are at most those of any
-    schedule."""
-    known = {name: schedules.get(name) for name in schedules.names()}
-    name = next(name for name, schedule in known.items() if schedule.SPLITS_BACKWARD and schedule.OVERLAPS_SENDS)
-    return replace(shape, schedule=name, vpp=1)
-
-
 def variants(request: Request, shape: Shape) -> Iterator[Shape]:
-    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned.
+    """The shape under every schedule, vpp and ZeRO stage that is searched or pinned and that the target can run.
 
     Virtual stages need replicas with the same number of microbatches, because they run these in rounds."""
     for zero in zero_stages(request, shape):
-        for name, vpp in _schedules(request):
+        for name, vpp in searched_schedules(request):
             if vpp == 1 or shape.divides(request.workload):
-                yield replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
+                variant = replace(shape, schedule=name, vpp=vpp, zero_stage=zero)
+                if not runnable.fault(request, variant):
+                    yield variant
 
 
 def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
@@ -133,10 +50,10 @@ def zero_stages(request: Request, shape: Shape) -> tuple[int, ...]:
     return (1, 2, 3) if several else (shape.zero_stage,)
 
 
-def _schedules(request: Request) -> list[tuple[str, int]]:
+def searched_schedules(request: Request) -> list[tuple[str, int]]:
     """(schedule, vpp) that are searched."""
     wishes = request.wishes
-    names = [wishes.schedule] if wishes.schedule else [*filter(schedules.is_searched, schedules.names())]
+    names = (wishes.schedule,) if wishes.schedule else runnable.schedules_for(request.target, request.workload)
     found: list[tuple[str, int]] = []
     for name in names:
         chunked = schedules.get(name).CHUNKED
@@ -193,16 +110,18 @@ def searched(request: Request, across: bool = False, every_size: bool = True, un
     """`shapes` with every cp and ep that is searched: powers of two for cp, all divisors of the number of experts for ep.
 
     Raises Infeasible where there is none."""
-    found, wishes = False, request.wishes
+    found, reason, wishes = False, "", request.wishes
     check_degrees(request.workload, wishes.cp or 1, wishes.ep or 1)
     for cp in context_degrees(request):
         for ep in expert_degrees(request):
-            with suppress(Infeasible):
+            try:
                 for shape in shapes(replace(request, wishes=replace(wishes, cp=cp, ep=ep)), across, every_size, unequal):
                     found = True
                     yield shape
+            except Infeasible as error:
+                reason = reason or str(error)
     if not found:
-        raise Infeasible(_why_none(request))
+        raise Infeasible(reason if request.target is not None else _why_none(request))
 
 
 def shapes(request: Request, across: bool = False, every_size: bool = False, unequal: bool = False) -> Iterator[Shape]:
@@ -211,7 +130,7 @@ def shapes(request: Request, across: bool = False, every_size: bool = False, une
     across: the replicas of a stage may be on several clusters. Microbatch sizes are those of `USUAL_SIZES` that divide a
     replica's batch, or all divisors with `every_size`. unequal: replicas may have one microbatch more than others. Raises
     Infeasible where there is none."""
-    found = False
+    found, refused = False, None
     cp, ep, shards = request.wishes.cp or 1, request.wishes.ep or 1, request.wishes.zero_shard_size
     check_degrees(request.workload, cp, ep)
     for tp in _tensor_degrees(request):
@@ -219,13 +138,25 @@ def shapes(request: Request, across: bool = False, every_size: bool = False, une
         for dp in (*_data_degrees(request, tp, across), *(_unequal_degrees(request, tp) if unequal else ())):
             for size in _sizes(request, dp, every_size):
                 for recompute in (request.wishes.recompute,) if request.wishes.recompute else RECOMPUTE:
-                    found = True
-                    schedule = request.wishes.schedule or ("interleaved" if (request.wishes.vpp or 1) > 1 else "1f1b")
+                    schedule = request.wishes.schedule or _usual_schedule(request)
                     vpp = request.wishes.vpp or (2 if schedules.get(schedule).CHUNKED else 1)
                     zero = 1 if request.wishes.zero_stage is None else request.wishes.zero_stage
-                    yield Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
+                    shape = Shape(tp, dp, size, recompute, schedule, vpp, zero, cp, ep, shards, **facts)
+                    if request.target is None or next(variants(request, shape), None) is not None:
+                        found = True
+                        yield shape
+                    else:
+                        refused = shape
     if not found:
-        raise Infeasible(_why_none(request))
+        raise Infeasible(_why_none(request) if refused is None else _why_refused(request, refused))
+
+
+def _usual_schedule(request: Request) -> str:
+    """The schedule of a base shape where none is pinned."""
+    if (request.wishes.vpp or 1) > 1:
+        return "interleaved"
+    names = runnable.schedules_for(request.target, request.workload)
+    return "1f1b" if "1f1b" in names else names[0]
 
 
 def _tensor_degrees(request: Request) -> list[int]:
@@ -263,8 +194,16 @@ def _sizes(request: Request, dp: int, every_size: bool) -> list[int]:
     return [size for size in able if share % size == 0]
 
 
+def _why_refused(request: Request, shape: Shape) -> str:
+    """Why the target can run no layout, by one of them."""
+    assert request.target is not None
+    return f"{request.target.name} cannot express {runnable.fault(request, shape)}"
+
+
 def _why_none(request: Request) -> str:
     workload, wishes = request.workload, request.wishes
+    if request.target is not None and not any(True for _ in request.clusters()):
+        return f"{request.target.name} runs on none of the devices of {request.topology.name}"
     if not any(True for _ in request.clusters()):
         others = dict.fromkeys(name for one in request.topology.fleet.clusters for name, _ in one.node.device.peak)
         return f"no cluster of {request.topology.name} has devices with {workload.precision}, only with {', '.join(others)}"

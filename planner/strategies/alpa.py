@@ -28,7 +28,8 @@ from planner.models.submeshes import Submeshes, Work, divide
 from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
-from planner.space.shapes import Shape, shapes, slots
+from planner.space.shape import Shape
+from planner.space.shapes import shapes, slots
 from sim.analytic.stage_costs import compute_seconds
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster

@@ -27,7 +27,8 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.device_slots import StageSlots, cut, devices, minmax_layers, ring, thinned
-from planner.space.shapes import Shape, shapes, slots
+from planner.space.shape import Shape
+from planner.space.shapes import shapes, slots
 from sim.errors import Infeasible, NoRoute
 from sim.kernels.payloads import gradient_bytes
 from sim.plan.plan import Plan

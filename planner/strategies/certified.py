@@ -25,7 +25,8 @@ from planner.search.fitting import fitting
 from planner.search.improvement import Improvement
 from planner.search.incumbent import Incumbent
 from planner.search.mixed import is_mixed
-from planner.space.shapes import Shape, searched
+from planner.space.shape import Shape
+from planner.space.shapes import searched
 from planner.strategies import get
 from sim.errors import Infeasible
 from sim.plan.plan import MadeBy, Plan

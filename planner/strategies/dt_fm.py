@@ -20,7 +20,8 @@ from planner.placement.communication_groups import CommunicationModel, Group
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
-from planner.space.shapes import Shape, shapes, slot, slots
+from planner.space.shape import Shape
+from planner.space.shapes import shapes, slot, slots
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device

@@ -26,7 +26,8 @@ from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
 from planner.space.device_slots import StageSlots, cut, devices, minmax_layers, orders, thinned
-from planner.space.shapes import Shape, shapes, slots
+from planner.space.shape import Shape
+from planner.space.shapes import shapes, slots
 from sim.errors import Infeasible, NoRoute, NotDefined
 from sim.plan import schedules
 from sim.plan.plan import Plan

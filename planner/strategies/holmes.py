@@ -19,7 +19,8 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.evaluation import PipelineEvaluation
-from planner.space.shapes import Shape, shapes
+from planner.space.shape import Shape
+from planner.space.shapes import shapes
 from sim.errors import Infeasible
 from sim.plan.plan import Plan
 

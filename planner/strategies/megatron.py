@@ -16,7 +16,8 @@ from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.space.device_slots import cut
-from planner.space.shapes import Shape, searched, slot, slots
+from planner.space.shape import Shape
+from planner.space.shapes import searched, slot, slots
 from sim.errors import Infeasible
 from sim.hardware.cluster import Device
 from sim.plan.plan import Plan

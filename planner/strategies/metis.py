@@ -34,7 +34,8 @@ from planner.placement.simulation import fastest
 from planner.request import Request
 from planner.search.shortlist import shortlist
 from planner.space.device_slots import StageSlots, cut, devices, orders, replica_groups, thinned
-from planner.space.shapes import Shape, shapes, slots
+from planner.space.shape import Shape
+from planner.space.shapes import shapes, slots
 from sim.errors import Infeasible, NoRoute, NotDefined
 from sim.plan.plan import Plan
 

@@ -18,7 +18,8 @@ from planner.costs.context import PlanningContext
 from planner.placement.ranks import assemble
 from planner.placement.simulation import fastest
 from planner.request import Request
-from planner.space.shapes import Shape, shapes, slot, slots
+from planner.space.shape import Shape
+from planner.space.shapes import shapes, slot, slots
 from planner.time_limit import TimeLimit
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster, Device

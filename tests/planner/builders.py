@@ -21,7 +21,8 @@ from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
 from planner.search.budgets import Budgets
-from planner.space.shapes import Shape, overlaps, searched, slots, variants
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, slots, variants
 from planner.strategies import certified
 from sim.errors import Infeasible, PlanError
 from sim.hardware.cluster import Cluster, Fleet, Trunk

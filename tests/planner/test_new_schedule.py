@@ -15,7 +15,7 @@ from planner.costs.context import PlanningContext
 from planner.placement.simulation import fits
 from planner.request import Request, Wishes
 from planner.search.searched_space import axes
-from planner.space.shapes import split_backward
+from planner.space.shape import split_backward
 from sim.errors import Infeasible
 from sim.hardware.cluster import Trunk
 from sim.hardware.topology import Topology

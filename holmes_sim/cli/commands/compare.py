@@ -45,6 +45,15 @@ def command(
             autocompletion=completion.listed("planner.strategies", "all"),
         ),
     ] = "all",
+    launches: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="all|TARGET,...",
+            help="Compare the best plans for launch targets (holmes-sim list targets) instead; all: every training framework.",
+            autocompletion=completion.listed("holmes_sim.exporters", "all"),
+        ),
+    ] = None,
     model: ModelWord = None,
     global_batch_size: BatchSize = None,
     seq_len: SequenceLength = None,
@@ -61,7 +70,7 @@ def command(
     profile: Measured = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the plans of several strategies for one topology, or compare measured steps with their plan."""
+    """Compare plans of several strategies, or for several launch targets, or compare measured steps with their plan."""
     from holmes_sim import commands, files
     from holmes_sim.intervals import plan_facts
     from sim.errors import HolmesError
@@ -69,7 +78,7 @@ def command(
 
     if any(name.endswith(".json") for name in what):
         topology_only = {
-            "--strategies": strategies != "all", "--model": model, "--global-batch-size": global_batch_size,
+            "--strategies": strategies != "all", "--for": launches, "--model": model, "--global-batch-size": global_batch_size,
             "--seq-len": seq_len, "--time-limit": time_limit != SEARCH, "--output": output, str(wishes): str(wishes),
         }  # fmt: skip
         if any(topology_only.values()):
@@ -82,9 +91,13 @@ def command(
     out.can_be_drawn(chart)
     if output is not None:
         files.folder(output)
-    names = () if strategies == "all" else tuple(name.strip() for name in strategies.split(","))
+    if launches is not None and strategies != "all":
+        raise HolmesError("--for compares plans of strategy certified; leave out --strategies")
+    wanted = strategies if launches is None else launches
+    names = () if wanted == "all" else tuple(name.strip() for name in wanted.split(","))
     with out.progress("comparing") as progress:
-        answer = commands.compare(where, workload, names, wishes, time_limit, progress)
+        compare = commands.compare if launches is None else commands.compare_targets
+        answer = compare(where, workload, names, wishes, time_limit, progress)
     if output is not None:
         for name, plan, _ in answer.ranked:
             out.write(output / f"{name}.json", planfile.to_json(plan, plan_facts(plan)))

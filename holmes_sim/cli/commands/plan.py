@@ -99,6 +99,15 @@ def command(
             autocompletion=completion.modules("holmes_sim.exporters"),
         ),
     ] = None,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="TARGET",
+            help="Launch target that must be able to run the plan (holmes-sim list targets), such as megatron.",
+            autocompletion=completion.modules("holmes_sim.exporters"),
+        ),
+    ] = None,
     runs: Runs = None,
     as_json: Json = False,
     as_json_lines: Annotated[
@@ -156,7 +165,7 @@ def command(
     watch = Improvements(out.show_json_line, begun) if as_json_lines else lambda state: None
     with out.progress("planning", left) as progress:
         try:
-            answer = commands.plan(where, workload, strategy, wishes, left, progress, explain, objective, watch)
+            answer = commands.plan(where, workload, strategy, wishes, left, progress, explain, objective, watch, launch)
         except KeyboardInterrupt:
             answer = None
     if answer is None:

@@ -12,7 +12,7 @@ from planner.bounds.deadline_test import ROUGH, DeadlineTest, deadline_bound
 from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from tests.more import after
 from tests.planner.builders import random_request
 

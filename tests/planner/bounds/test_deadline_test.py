@@ -21,7 +21,8 @@ from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
 from planner.placement.simulation import fits, simulate_plan, step
 from planner.request import Request, Wishes
-from planner.space.shapes import Shape, overlaps, searched, variants
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, variants
 from sim.analytic import plan_costs
 from sim.analytic.stage_costs import StageCosts
 from sim.errors import Infeasible, NoRoute, NotDefined, NotModelled, PlanError

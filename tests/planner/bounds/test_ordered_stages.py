@@ -13,7 +13,8 @@ from planner.bounds.greedy_filling import Filling
 from planner.bounds.ordered_stages import OrderedStages
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.space.shapes import Shape, searched, variants
+from planner.space.shape import Shape
+from planner.space.shapes import searched, variants
 from tests.planner.real_nodes import EIGHT_H100, on_real_nodes
 
 

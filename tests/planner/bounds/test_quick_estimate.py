@@ -10,7 +10,7 @@ from hypothesis import given
 from planner.bounds.quick_estimate import estimate_over, quick_estimate
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import Drawn, drawn_plans, on_one_cluster, on_two_clusters, request, shape

@@ -11,7 +11,8 @@ from planner.bounds.shape_families import AnyChunks, AnySchedule, AnyZeroStage
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, node_classes, under
 from planner.search.candidates import priced
-from planner.space.shapes import Shape, overlaps, split_backward
+from planner.space.shape import Shape, split_backward
+from planner.space.shapes import overlaps
 from tests.more import after
 from tests.planner.builders import families
 

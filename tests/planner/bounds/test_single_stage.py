@@ -9,7 +9,8 @@ import pytest
 from planner.bounds.single_stage import single_bound, single_seconds
 from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
-from planner.space.shapes import overlaps, split_backward
+from planner.space.shape import split_backward
+from planner.space.shapes import overlaps
 from sim.analytic.evaluator import evaluate
 from sim.errors import NoRoute, NotDefined, NotModelled
 from tests.planner.builders import families

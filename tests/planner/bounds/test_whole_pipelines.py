@@ -14,7 +14,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.request import Request, Wishes
 from planner.search.evaluation import PipelineEvaluation
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.formats.topology import load
 from sim.plan.schedules import is_defined
 from tests.more import after

@@ -6,7 +6,7 @@ import pytest
 
 from planner.costs.cluster_costs import single_replica
 from planner.costs.context import PlanningContext
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, shape
 

@@ -15,7 +15,8 @@ from planner.costs.gradient_loads import Rival, _busy_until
 from planner.placement.ranks import build
 from planner.request import Request, Wishes
 from planner.search.evaluation import PipelineEvaluation
-from planner.space.shapes import Shape, overlaps, searched, slots, variants
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, slots, variants
 from sim.engine.engine import simulate
 from sim.errors import HolmesError
 from sim.hardware.cluster import Cluster, Trunk

@@ -9,7 +9,7 @@ import pytest
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import NodeClass, holds, node_classes
 from planner.request import Request, Wishes
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.hardware.cluster import Fabric
 from tests import builders as make
 from tests.planner.builders import on_one_cluster, request, shape

@@ -10,7 +10,7 @@ from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.placement.ranks import build
 from planner.search.candidates import priced
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic import plan_costs
 from sim.analytic.evaluator import evaluate
 from tests import builders as make

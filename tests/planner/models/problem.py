@@ -10,7 +10,7 @@ from planner.models.pipeline_constraints import require_pipeline
 from planner.models.solver import Programme, Solution
 from planner.models.stage_variables import StageVariables, stage_sizes
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from planner.time_limit import TimeLimit
 from tests.planner.builders import Stages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.costs.context import PlanningContext
 from planner.costs.node_classes import node_classes
 from planner.models.class_orders import orders
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.hardware.cluster import Trunk
 from tests import builders as make
 from tests.planner.builders import request

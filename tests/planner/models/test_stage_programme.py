@@ -19,7 +19,8 @@ from planner.models.stage_programme import Assignment, solve
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
-from planner.space.shapes import Shape, slots
+from planner.space.shape import Shape
+from planner.space.shapes import slots
 from planner.time_limit import TimeLimit
 from sim.analytic import plan_costs
 from sim.errors import PlanError

@@ -12,7 +12,7 @@ from planner.models.step_constraints import StepConstraints
 from planner.placement.ranks import build
 from planner.placement.simulation import fits
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic import plan_costs
 from tests import builders as make
 from tests.planner.builders import Stages, on_one_cluster, on_two_clusters, pipelines, random_request, shape

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from planner.placement.ranks import assemble
 from planner.request import Request
-from planner.space.shapes import Shape, slot
+from planner.space.shape import Shape
+from planner.space.shapes import slot
 from sim.hardware.cluster import Fabric
 from sim.plan.plan import Plan
 from tests import builders as make

@@ -12,7 +12,7 @@ from planner.placement.leaves import arranged, partitions, tilings
 from planner.placement.oversubscription import OversubscriptionCosts
 from planner.placement.ranks import build
 from planner.request import Request
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.engine.engine import simulate
 from sim.hardware.cluster import Fabric
 from sim.plan.plan import Plan

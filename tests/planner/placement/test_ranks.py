@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.placement.ranks import assemble, build, virtual, virtual_stages
-from planner.space.shapes import Shape, slot, spread, uneven
+from planner.space.shape import Shape
+from planner.space.shapes import slot, spread, uneven
 from sim.analytic import plan_costs
 from sim.errors import NotDefined
 from sim.hardware.cluster import Trunk

@@ -13,7 +13,7 @@ from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate, priced
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.incumbent import Incumbent
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from planner.time_limit import TimeLimit
 from sim.plan.plan import Plan
 from tests.planner.builders import Stages

@@ -12,7 +12,8 @@ from planner.placement.simulation import step
 from planner.search.branch_and_bound import Proof, in_words
 from planner.search.budgets import Budgets
 from planner.search.improvement import Improvement
-from planner.space.shapes import Shape, searched
+from planner.space.shape import Shape
+from planner.space.shapes import searched
 from planner.time_limit import TimeLimit
 from tests.planner.builders import plan_of, random_request
 from tests.planner.search.searches import incumbent

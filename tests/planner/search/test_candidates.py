@@ -14,7 +14,7 @@ from planner.search import candidates
 from planner.search.candidates import estimates
 from planner.search.evaluation import PipelineEvaluation
 from planner.search.rough_estimate import rough_seconds
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate
 from sim.hardware.topology import Topology

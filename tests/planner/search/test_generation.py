@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.request import Wishes
 from planner.search.generation import class_sets, every_pipeline, promising
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.errors import NoRoute
 from tests.planner.builders import on_one_cluster, on_two_clusters, pipelines, random_request, shape
 from tests.planner.search.searches import evaluation

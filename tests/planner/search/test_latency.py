@@ -13,7 +13,7 @@ from planner.request import Request
 from planner.search.budgets import Budgets
 from planner.search.candidates import Candidate
 from planner.search.latency import latency_candidates
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.formats import planfile
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE

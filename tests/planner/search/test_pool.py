@@ -9,7 +9,7 @@ import pytest
 
 from planner.search.candidates import Candidate
 from planner.search.pool import Pool
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 
 CLASS = SimpleNamespace(cluster=SimpleNamespace(name="a"))
 

@@ -9,7 +9,8 @@ import pytest
 from holmes_sim import commands
 from planner.request import Request, Wishes
 from planner.search.searched_space import ACROSS, axes, listed, outside
-from planner.space.shapes import Shape, overlaps, searched, variants
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, variants
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from tests import builders as make

@@ -13,7 +13,7 @@ from planner.costs.node_classes import node_classes
 from planner.request import Request
 from planner.search.candidates import Candidate, estimates
 from planner.search.stage_search import StageSearch
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim.hardware.cluster import Trunk
 from sim.hardware.memory_facts import WORKSPACE
 from sim.kernels import memory

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.request import Request, Wishes
-from planner.space.shapes import Shape, overlaps, searched, shapes, slot, slots, variants
+from planner.space.shape import Shape
+from planner.space.shapes import overlaps, searched, shapes, slot, slots, variants
 from sim.errors import Infeasible
 from sim.hardware.cluster import Cluster
 from tests import builders as make

@@ -12,7 +12,8 @@ from planner.placement.ranks import build
 from planner.placement.simulation import simulate_plan, step
 from planner.request import Request, Wishes
 from planner.search.evaluation import PipelineEvaluation
-from planner.space.shapes import Shape, searched, variants
+from planner.space.shape import Shape
+from planner.space.shapes import searched, variants
 from planner.space.unequal_batches import is_faster_with, replicas_of_whole_clusters
 from planner.strategies import get
 from tests import builders as make

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.collectives import Machine, options
-from planner.space.shapes import Shape
+from planner.space.shape import Shape
 from sim import collectives
 from sim.analytic.plan_costs import step_seconds
 from sim.engine.engine import simulate

@@ -1,0 +1,23 @@
+"""Which training frameworks can run a plan."""
+
+from __future__ import annotations
+
+from holmes_sim import exporters
+from sim.plan.plan import Plan
+
+MOST = 10_000
+"""Largest number of ranks for which the frameworks are asked (a guess): they look at every group and host, for some seconds of
+100,000 ranks."""
+
+
+def frameworks(plan: Plan) -> str:
+    """The frameworks that can run a plan and those that cannot, as a sentence; empty for more than `MOST` ranks."""
+    if plan.config.world_size > MOST:
+        return ""
+    every = exporters.frameworks()
+    able = [name for name in every if next(exporters.unsupported(name, plan), None) is None]
+    others = [name for name in every if name not in able]
+    if not others:
+        return f"Runs with {', '.join(able)}."
+    other = f"with {', '.join(others)}: `plan --for NAME` finds the best plan for one"
+    return f"Runs with {', '.join(able)}; not {other}." if able else f"Does not run {other}."

@@ -1,0 +1,69 @@
+"""Which shapes the launch target of a request can run: with one stage, and in a pipeline of several stages."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from planner.request import Request
+from planner.space.shape import Shape
+from planner.target import Target
+from sim.errors import PlanError
+from sim.plan import schedules
+from sim.plan.parallel_config import ParallelConfig
+from sim.workload.workload import Workload
+
+
+def runs(request: Request, shape: Shape, pp: int) -> bool:
+    """Whether the target of a request, if it has one, can run a shape in pipelines of pp stages.
+
+    Targets are asked for one and for two stages only: whether there are borders decides what they can express."""
+    if request.target is None:
+        return True
+    return not _fault(request.target, request.workload, *_probe(request.workload, shape), min(pp, 2))
+
+
+def fault(request: Request, shape: Shape) -> str:
+    """The first property of a shape that the target cannot express with any number of stages; empty where there is none."""
+    if request.target is None:
+        return ""
+    probe = request.target, request.workload, *_probe(request.workload, shape)
+    return _fault(*probe, 1) and _fault(*probe, 2)
+
+
+def _probe(workload: Workload, shape: Shape) -> tuple[Shape, tuple[int, ...]]:
+    """A small shape of the same kind, and the microbatches of its replicas: targets ask whether there are several replicas and
+    microbatches, and whether replicas are equal, not for their number."""
+    dp = min(shape.dp, 2) if shape.ep == 1 and shape.zero_shard_size is None else shape.dp
+    most = min(shape.microbatches(workload), 2)
+    least = most if shape.divides(workload) else most - 1
+    return replace(shape, dp=dp, microbatch_size=1), (most,) * (dp - 1) + (max(least, 1),)
+
+
+@functools.lru_cache(maxsize=65536)
+def _fault(target: Target, workload: Workload, probe: Shape, microbatches: tuple[int, ...], pp: int) -> str:
+    try:
+        config = replace(probe.config(workload, pp), num_microbatches=microbatches)
+    except PlanError as error:  # such as virtual stages of a single stage
+        return str(error)
+    return next(iter(target.unsupported_layout(config, workload)), "")
+
+
+def schedules_for(target: Target | None, workload: Workload) -> tuple[str, ...]:
+    """The schedules that are searched: those of `sim.plan.schedules.is_searched`; where the target plays none of them in a
+    pipeline, those that it plays."""
+    usual = tuple(filter(schedules.is_searched, schedules.names()))
+    if target is None or any(_plays(target, workload, name) for name in usual):
+        return usual
+    return tuple(name for name in schedules.names() if _plays(target, workload, name)) or usual
+
+
+@functools.lru_cache(maxsize=1024)
+def _plays(target: Target, workload: Workload, name: str) -> bool:
+    """Whether a target has the schedule in pipelines."""
+    vpp = 2 if schedules.get(name).CHUNKED else 1
+    try:
+        config = ParallelConfig(pp=2, vpp=vpp, schedule=name, num_microbatches=(2,))
+    except PlanError:  # a schedule with a list
+        return False
+    return not any(text.startswith("schedule ") for text in target.unsupported_layout(config, workload))

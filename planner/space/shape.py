@@ -1,0 +1,93 @@
+"""A shape: a parallel layout without pp, because the search chooses how many stages each class of nodes has."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, fields, replace
+
+from sim.hardware.memory_facts import MEGATRON, MemoryFacts
+from sim.plan import schedules
+from sim.plan.parallel_config import USUAL_GRADIENTS, ParallelConfig
+from sim.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A parallel layout without pp: all degrees, the microbatch size, recomputation, schedule and ZeRO stage.
+
+    The last five fields are facts of the software (`sim.hardware.stack.software_facts`)."""
+
+    tp: int
+    dp: int
+    microbatch_size: int
+    recompute: str
+    schedule: str
+    vpp: int
+    zero_stage: int
+    cp: int = 1
+    ep: int = 1
+    zero_shard_size: int | None = None
+    overlap_param_gather: bool = True
+    all_reduces: bool = False
+    tp_overlap: bool = False
+    early_stop: bool = False
+    fp8_param_gather: bool = False
+    memory: MemoryFacts = field(default=MEGATRON, hash=False)
+
+    @property
+    def slots(self) -> int:
+        """Number of slots (tensor-parallel groups) of one stage."""
+        return self.dp * self.cp
+
+    def microbatches(self, workload: Workload) -> int:
+        """Number of microbatches of every replica; where dp does not divide the batch, of those that have one more."""
+        return -(-workload.global_batch_size // (self.dp * self.microbatch_size))
+
+    def least_microbatches(self, workload: Workload) -> int:
+        """Number of microbatches that every replica has at least."""
+        return workload.global_batch_size // (self.dp * self.microbatch_size)
+
+    def divides(self, workload: Workload) -> bool:
+        """Whether all replicas have the same number of microbatches."""
+        return workload.global_batch_size % (self.dp * self.microbatch_size) == 0
+
+    def microbatches_of_replicas(self, workload: Workload) -> tuple[int, ...]:
+        """Number of microbatches of each replica; those with one more come first."""
+        each, more = divmod(workload.global_batch_size // self.microbatch_size, self.dp)
+        return (each + 1,) * more + (each,) * (self.dp - more)
+
+    def is_defined(self, microbatches: int, pp: int) -> bool:
+        """Whether the schedule is defined for pp pipeline ranks and this number of microbatches."""
+        return schedules.is_defined(self.schedule, pp, microbatches, self.vpp)
+
+    def longest(self, microbatches: int, most: int) -> int:
+        """The largest pp up to `most` that the schedule is defined for; at least 1."""
+        return next((pp for pp in range(most, 0, -1) if self.is_defined(microbatches, pp)), 1)
+
+    def representative(self, microbatches: int, pp: int) -> int:
+        """A number of microbatches, at most the given one, with as many of them in flight on every pipeline rank."""
+        return schedules.representative_microbatches(self.schedule, pp, microbatches)
+
+    def config(self, workload: Workload, pp: int) -> ParallelConfig:
+        """The configuration with pp pipeline stages, for costs: every replica has the most microbatches of any replica."""
+        return _config(self, workload, pp)
+
+
+@functools.lru_cache(maxsize=64)  # shared by the node classes of a shape; one entry is large: a number for each replica
+def _config(shape: Shape, workload: Workload, pp: int) -> ParallelConfig:
+    return ParallelConfig(
+        pp=pp,
+        num_microbatches=(shape.microbatches(workload),) * shape.dp,
+        sequence_parallel=shape.tp > 1,
+        gradient_precision=USUAL_GRADIENTS.get(workload.precision, "fp32"),
+        **{one.name: getattr(shape, one.name) for one in fields(shape)},
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def split_backward(shape: Shape) -> Shape:
+    """The shape under a schedule that splits the backward and overlaps messages: its costs are at most those of any
+    schedule."""
+    known = {name: schedules.get(name) for name in schedules.names()}
+    name = next(name for name, schedule in known.items() if schedule.SPLITS_BACKWARD and schedule.OVERLAPS_SENDS)
+    return replace(shape, schedule=name, vpp=1)

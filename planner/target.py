@@ -1,0 +1,36 @@
+"""A launch target that a plan must be able to run on, such as Megatron-LM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sim.hardware.cluster import Fleet
+from sim.plan.parallel_config import ParallelConfig
+from sim.plan.plan import Plan
+from sim.workload.workload import Workload
+
+Vendors: TypeAlias = Literal["one", "joined", "any"]
+"""Of how many vendors the devices of a plan may be: of one; of several that the fleet's communicator joins; of any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a launch target cannot express, of layouts and of whole plans; each as text that begins with the property."""
+
+    name: str
+    vendors: Vendors
+    excluded_vendors: tuple[str, ...]
+    unsupported_layout: Callable[[ParallelConfig, Workload], Iterator[str]]
+    unsupported_placement: Callable[[Plan], Iterator[str]]
+
+    def joins(self, fleet: Fleet, names: Iterable[str]) -> bool:
+        """Whether a plan may have devices of all these clusters, as far as their vendors decide."""
+        many = len({fleet.cluster(name).node.device.vendor for name in names})
+        return many <= 1 or self.vendors == "any" or (self.vendors == "joined" and fleet.communicator == "unified")
+
+    def fault(self, plan: Plan) -> str:
+        """The first property of a plan that the target cannot express; empty where it can run the plan."""
+        faults = self.unsupported_layout(plan.config, plan.workload)
+        return next(faults, None) or next(self.unsupported_placement(plan), "")

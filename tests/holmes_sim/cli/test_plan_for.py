@@ -1,0 +1,84 @@
+"""plan --for TARGET and compare --for: plans that a launch target can run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holmes_sim import commands, exporters, exporting
+from planner.costs.context import PlanningContext
+from planner.request import Request
+from planner.strategies import certified
+from sim.errors import Infeasible
+from tests.more import after
+from tests.planner.builders import NO_PROOF
+
+TOPOLOGIES = [name for name in commands.shipped_topologies() if not name.startswith("peers/")]
+LAUNCHED_BY_ANY = [("holmes-hybrid-4", target) for target in exporters.names() if target not in exporters.frameworks()]
+LAW = [("mixed-h100-a100-v100", target) for target in exporters.frameworks()] + LAUNCHED_BY_ANY
+FURTHER = [(name, target) for name in TOPOLOGIES for target in exporters.frameworks() if (name, target) not in LAW]
+
+
+@pytest.mark.parametrize(("topology", "target"), after(len(LAW), LAW + FURTHER))
+def test_a_plan_for_a_target_can_be_exported_to_it(topology, target):
+    """Found without a proof; those of a whole search are refused by the same check when they are built. Without a plan, the
+    reason names the target."""
+    where = commands.load(topology)
+    request = Request(where, commands.workload_of(where), target=exporters.target(target))
+    try:
+        plan = certified.plan(request, PlanningContext(request), NO_PROOF)
+    except Infeasible as error:
+        assert str(error).startswith((f"{target} cannot express ", f"no layout that fits runs on {target}"))
+        return
+    assert exporting.export(plan, target).files
+    assert plan.certificate is not None
+    assert ("target", (target,)) in [(axis.name, axis.values) for axis in plan.certificate.space]
+
+
+def test_plan_says_what_it_is_for_and_what_can_run_it(run):
+    seen = run("plan", "holmes-hybrid-4", "--for", "megatron", "--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4")
+    assert seen.code == 0
+    assert "target megatron." in seen.out
+    assert "Runs with megatron" in seen.out
+
+
+def test_an_unknown_target_is_named(run):
+    seen = run("plan", "holmes-hybrid-4", "--for", "megatrn")
+    assert (seen.code, seen.err) == (2, "error: target 'megatrn' is unknown; did you mean 'megatron'?\n")
+
+
+def test_a_target_that_cannot_run_the_model_says_why_and_what_helps(run):
+    seen = run("plan", "holmes-hybrid-4", "--for", "torchtitan")
+    assert (seen.code, seen.out) == (3, "")
+    why = "torchtitan cannot express mlp gelu: its models for text are gated; swiglu"
+    assert seen.err == f"error: {why}; remedy: leaving out --for torchtitan\n"
+
+
+def test_a_pinned_schedule_that_the_target_lacks_is_refused(run):
+    seen = run("plan", "holmes-hybrid-4", "--for", "megatron", "--schedule", "zb-h2")
+    assert seen.code == 3
+    assert seen.err.startswith("error: megatron cannot express schedule zb-h2: it supports 1F1B, plain or interleaved")
+
+
+PINS = ("--tp", "2", "--pp", "2", "--dp", "8", "--microbatch-size", "4")
+
+
+def test_compare_shows_what_each_target_costs(run):
+    seen = run("compare", "holmes-hybrid-4", "--for", "megatron,torchtitan", *PINS, "--json")
+    assert seen.code == 0
+    rows = {row["name"]: row for row in json.loads(seen.out)["rows"]}
+    assert list(rows) == ["any", "megatron", "torchtitan"]
+    assert rows["any"]["slower_than_best"] == 0.0 < rows["megatron"]["slower_than_best"]
+    assert rows["torchtitan"]["step_s"] is None and rows["torchtitan"]["reason_if_none"].startswith("torchtitan cannot express")
+
+
+def test_compare_prints_targets(run):
+    seen = run("compare", "holmes-hybrid-4", "--for", "megatron", *PINS)
+    assert seen.code == 0
+    assert "Targets, the fastest first" in seen.out and "target" in seen.out
+
+
+def test_targets_and_strategies_are_not_compared_at_once(run):
+    seen = run("compare", "holmes-hybrid-4", "--for", "all", "--strategies", "holmes")
+    assert (seen.code, seen.err) == (2, "error: --for compares plans of strategy certified; leave out --strategies\n")

@@ -1,0 +1,29 @@
+"""The sentence that says which frameworks can run a plan."""
+
+from __future__ import annotations
+
+from holmes_sim import exporters, launchable
+from tests import builders, features
+
+
+def test_each_framework_is_named_once_on_one_side():
+    assert exporters.frameworks() == ("deepspeed", "flagscale", "holmes", "megatron", "torchtitan")
+    plain = features.plan_of(features.FEATURES[0])
+    assert launchable.frameworks(plain) == (
+        "Runs with flagscale, holmes, megatron, torchtitan; not with deepspeed: `plan --for NAME` finds the best plan for one."
+    )
+
+
+def test_where_all_or_none_can_the_sentence_is_shorter(monkeypatch):
+    plan = features.plan_of(features.FEATURES[0])
+    monkeypatch.setattr(exporters, "unsupported", lambda name, plan: iter(()))
+    assert launchable.frameworks(plan) == "Runs with deepspeed, flagscale, holmes, megatron, torchtitan."
+    monkeypatch.setattr(exporters, "unsupported", lambda name, plan: iter(["tp 1: never"]))
+    assert launchable.frameworks(plan) == (
+        "Does not run with deepspeed, flagscale, holmes, megatron, torchtitan: `plan --for NAME` finds the best plan for one."
+    )
+
+
+def test_large_plans_are_not_asked_about(monkeypatch):
+    monkeypatch.setattr(launchable, "MOST", 1)
+    assert launchable.frameworks(builders.plan(builders.fleet(builders.cluster(devices=2)), dp=2)) == ""

@@ -1,0 +1,104 @@
+"""Shapes that a target can run, and plans for it: every one can be run, and none in its space is faster than the bound."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from planner.costs.context import PlanningContext
+from planner.placement.ranks import build
+from planner.placement.simulation import fits, simulate_plan, step
+from planner.search.budgets import Budgets
+from planner.space.runnable import fault, runs, schedules_for
+from planner.space.shapes import overlaps, searched, variants
+from planner.strategies import certified, get, names
+from sim.errors import Infeasible, NotDefined, PlanError
+from tests.more import after
+from tests.planner.builders import on_one_cluster, pipelines, plan_of, random_request, shape
+from tests.planner.targets import target
+
+QUESTION = replace(on_one_cluster(layers=4, batch=8, nodes=2, devices=2), target=target())
+
+
+def test_without_a_target_every_shape_runs():
+    free = replace(QUESTION, target=None)
+    assert runs(free, shape(schedule="zb-h2"), 2) and fault(free, shape(schedule="zb-h2")) == ""
+    assert schedules_for(None, free.workload) == ("1f1b", "interleaved", "zb-h1", "zb-h2")
+
+
+@pytest.mark.parametrize(
+    ("one", "alone", "several"),
+    [
+        (shape(dp=2), False, True),
+        (shape(dp=2, zero_stage=3), True, False),
+        (shape(), True, True),
+        (shape(schedule="zb-h1"), False, False),
+        (shape(dp=3), False, False),
+    ],
+)
+def test_one_stage_and_several_are_asked_for(one, alone, several):
+    assert (runs(QUESTION, one, 1), runs(QUESTION, one, 2), runs(QUESTION, one, 7)) == (alone, several, several)
+    assert bool(fault(QUESTION, one)) == (not alone and not several)
+
+
+def test_the_search_has_shapes_that_run_only():
+    found = [variant for base in searched(QUESTION) for variant in variants(QUESTION, base)]
+    assert {variant.schedule for variant in found} == {"1f1b"}
+    assert {variant.zero_stage for variant in found if variant.dp > 1} == {1, 3}
+    assert all(variant.divides(QUESTION.workload) for variant in found)
+
+
+def test_a_target_that_plays_no_searched_schedule_gets_its_own():
+    def only_gpipe(config, workload):
+        return iter([f"schedule {config.schedule}"] if config.schedule != "gpipe" else [])
+
+    gpipe = replace(target(), unsupported_layout=only_gpipe, unsupported_placement=lambda plan: iter(()))
+    assert schedules_for(gpipe, QUESTION.workload) == ("gpipe",)
+    plan = plan_of(replace(QUESTION, target=gpipe))
+    assert plan is not None and plan.config.schedule == "gpipe"
+    assert plan.certificate is not None and plan.certificate.gap < 0.0051
+
+
+def test_a_plan_that_the_target_cannot_run_is_not_built():
+    with pytest.raises(NotDefined, match="strict cannot express pp 4: at most 2"):
+        build(QUESTION, shape(), (("c", 1),) * 4, "by hand")
+
+
+def test_where_nothing_runs_the_reason_and_the_remedy_are_said():
+    nothing = replace(target(), unsupported_layout=lambda config, workload: iter(["tp 1: never"]))
+    with pytest.raises(Infeasible, match=r"^strict cannot express tp 1: never$"):
+        certified.plan(replace(QUESTION, target=nothing), PlanningContext(replace(QUESTION, target=nothing)))
+    never = replace(target(), unsupported_placement=lambda plan: iter(["placement: never"]))
+    with pytest.raises(Infeasible, match="no layout that fits runs on strict; for example, it cannot express"):
+        certified.plan(replace(QUESTION, target=never), PlanningContext(replace(QUESTION, target=never)))
+
+
+@pytest.mark.parametrize("seed", after(12, range(60)))
+def test_every_strategy_plans_for_the_target_and_no_plan_for_it_is_faster_than_the_bound(seed):
+    """Against brute force over all shapes and pipelines of a random fleet, whether they run or not."""
+    question = replace(random_request(seed), time_limit=math.inf, target=target())
+    free = replace(question, target=None)
+    best = math.inf
+    for base in searched(free):
+        for one in itertools.chain.from_iterable(map(overlaps, variants(free, base))):
+            for stages in pipelines(free, one):
+                with suppress(PlanError):
+                    plan = build(free, one, stages, "by hand")
+                    if fits(plan) and not target().fault(plan):
+                        best = min(best, step(simulate_plan(plan)))
+    for name in names():
+        context = PlanningContext(question)
+        try:
+            plan = certified.plan(question, context, Budgets()) if name == "certified" else get(name).plan(question, context)
+        except Infeasible:
+            assert name != "certified" or math.isinf(best)
+            continue
+        assert target().fault(plan) == ""
+        if name == "certified" and math.isfinite(best):
+            assert plan.certificate is not None
+            assert plan.certificate.lower_bound_s <= best * (1 + 1e-9)
+            assert step(plan) <= best * 1.005

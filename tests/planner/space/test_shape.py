@@ -1,0 +1,28 @@
+"""A shape: its microbatches and its configuration."""
+
+from __future__ import annotations
+
+from planner.space.shape import split_backward
+from sim.plan import schedules
+from tests.planner.builders import on_one_cluster, shape
+
+
+def test_replicas_of_a_dp_that_does_not_divide_the_batch_differ_by_one_microbatch():
+    workload = on_one_cluster(batch=14).workload
+    three = shape(dp=3, microbatch_size=2)
+    assert (three.microbatches(workload), three.least_microbatches(workload), three.divides(workload)) == (3, 2, False)
+    assert three.microbatches_of_replicas(workload) == (3, 2, 2)
+    assert three.config(workload, 2).num_microbatches == (3, 3, 3), "for costs, the most"
+    one = shape(dp=7)
+    assert (one.microbatches(workload), one.least_microbatches(workload), one.divides(workload)) == (2, 2, True)
+
+
+def test_a_split_backward_overlaps_messages():
+    found = split_backward(shape(schedule="interleaved", vpp=2))
+    assert found.vpp == 1 and schedules.get(found.schedule).SPLITS_BACKWARD and schedules.get(found.schedule).OVERLAPS_SENDS
+
+
+def test_the_longest_pipeline_is_one_that_the_schedule_is_defined_for():
+    interleaved = shape(schedule="interleaved", vpp=2)
+    assert [interleaved.longest(12, most) for most in (3, 5, 7, 13)] == [3, 4, 6, 12]
+    assert [shape().longest(12, most) for most in (3, 5)] == [3, 5]
