@@ -169,21 +169,29 @@ class Incumbent:
         """Simulations in a row without a faster plan that the time limit still allows once it has passed."""
         return self.budgets.late_tries if self.longest < self.budgets.long_s else 0
 
-    def simulate(self, candidate: Candidate) -> bool:
-        """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest."""
+    def simulate(self, candidate: Candidate) -> bool | None:
+        """Simulate a candidate and record its contention for others of its kind; return whether it is the fastest.
+
+        None where it has no plan to simulate."""
         found = self._offered(candidate.shape, candidate.stages)
         if found:
             self.pool.learn(candidate, min(seconds for seconds, _ in found))
-        return any(better for _, better in found)
+        return any(better for _, better in found) if found else None
 
     def simulate_pool(self, tries: int) -> None:
-        """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan."""
-        since_improvement = 0
-        while since_improvement < (min(tries, self._late_tries) if self.is_over else tries):
+        """Simulate candidates of the pool, the most promising first, until `tries` in a row gave no faster plan.
+
+        Candidates that the target of the request cannot run are no tries; at most `Budgets.refused` of them are looked at."""
+        since_improvement, refused = 0, 0
+        while since_improvement < (min(tries, self._late_tries) if self.is_over else tries) and refused < self.budgets.refused:
             candidate = self.pool.take(self.cutoff)
             if candidate is None:
                 return
-            since_improvement = 0 if self.simulate(candidate) else since_improvement + 1
+            better = self.simulate(candidate)
+            if better is None and self.request.target is not None:
+                refused += 1
+                continue
+            since_improvement = 0 if better else since_improvement + 1
             self.report("simulating candidates")
 
     def add(self, candidates: Iterable[Candidate]) -> None:

@@ -62,6 +62,7 @@ def plan(request: Request, context: PlanningContext, budgets: Budgets | None = N
                 context.limit.reserve(-reserved)
                 with spent("other strategies"):
                     beside.collect()
+                    _keep_those_beside(incumbent)
                 if context.limit.reached and not context.punctual and context.limit.seconds_left > -incumbent.budgets.late_s:
                     with spent("other strategies"):
                         _compare_with_baselines(incumbent)
@@ -90,14 +91,21 @@ def _by_division(request: Request) -> tuple[list[Shape], list[Shape]]:
     return (equal, [shape for shape in every if not shape.divides(request.workload)]) if equal else (every, [])
 
 
+def _keep_those_beside(incumbent: Incumbent) -> None:
+    """Keep the fastest plan of the strategies that were planned beside the search, if it is faster than the search's."""
+    for name in incumbent.context.beside:
+        plan = _planned_by(incumbent, name) if incumbent.context.answers(name) else None
+        if plan is not None:
+            incumbent.keep(plan)
+
+
 def _compare_with_baselines(incumbent: Incumbent) -> None:
-    """Compare with the plans of two quick strategies once the time limit has ended the search, so that the result is not slower
-    than theirs: with those that were planned beside it, if any were wanted, else with those that they now make."""
-    for name in QUICK:
-        if not incumbent.context.beside or incumbent.context.answers(name):
-            plan = _planned_by(incumbent, name)
-            if plan is not None:
-                incumbent.keep(plan)
+    """Compare with the plans that two quick strategies now make, once the time limit has ended a search beside which none were
+    planned, so that the result is not slower than theirs."""
+    for name in QUICK if not incumbent.context.beside else ():
+        plan = _planned_by(incumbent, name)
+        if plan is not None:
+            incumbent.keep(plan)
 
 
 def _planned_by(incumbent: Incumbent, name: str) -> Plan | None:

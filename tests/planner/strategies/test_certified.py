@@ -325,3 +325,14 @@ def test_a_solver_that_ran_out_of_time_has_proved_nothing(monkeypatch):
     if plan is not None:
         assert plan.certificate.lower_bound_s <= truth
         assert plan.certificate.lower_bound_s < step(plan) and plan.certificate.status == "feasible"
+
+
+def test_a_faster_plan_of_a_strategy_beside_the_search_is_kept(monkeypatch):
+    question = random_request(4)
+    usual = plan_of(question)
+    assert usual is not None and usual.prediction is not None
+    faster = usual.annotated(prediction=replace(usual.prediction, step_s=usual.prediction.step_s / 2))
+    monkeypatch.setattr(certified, "asked", lambda name, context: faster)
+    found = certified.plan(question, PlanningContext(question, beside=("megatron",)))
+    assert step(found) == step(faster) == step(usual) / 2
+    assert found.certificate is not None and found.certificate.objective_s == step(faster)
