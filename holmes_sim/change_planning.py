@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from holmes_sim import commands
+from holmes_sim import commands, exporters
 from holmes_sim.sweeping.engines.local import pooled
 from planner import api
 from planner.costs.context import PlanningContext
@@ -26,13 +26,15 @@ which took 1.5 s where it was measured. A larger value leaves less time to searc
 @dataclass(frozen=True, slots=True)
 class Task:
     """A changed topology to plan. `start` is a plan of it to begin with; the search ends after `share` seconds, and `due`
-    (`time.monotonic`, which all processes of a machine share) at the latest."""
+    (`time.monotonic`, which all processes of a machine share) at the latest. `target`: a launch target that must be able to
+    run the plan."""
 
     index: int
     topology: Topology
     start: Plan | None
     share: Seconds = 0.0
     due: float = 0.0
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,15 @@ def _shared(tasks: Sequence[Task], due: float, least: Seconds) -> Iterator[Task]
         if left < least:
             return
         rounds = -(-(len(tasks) - number) // processes)
-        yield Task(task.index, task.topology, task.start, max(left / rounds, least), due)
+        yield replace(task, share=max(left / rounds, least), due=due)
 
 
 def _answer(task: Task) -> Answer:
     """The answer to a task; an error becomes its reason."""
     limit = max(min(task.share, task.due - time.monotonic()), 0.0)
-    request = Request(task.topology, commands.workload_of(task.topology), Wishes(), limit)
     try:
+        target = exporters.target(task.target) if task.target is not None else None
+        request = Request(task.topology, commands.workload_of(task.topology), Wishes(), limit, target=target)
         found = api.plan(request, api.DEFAULT, PlanningContext(request, start=task.start, punctual=True))
     except HolmesError as error:
         return Answer(task.index, reason="; ".join(str(error).splitlines()))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from holmes_sim import commands
+from holmes_sim import commands, exporters
 from planner import pareto_front
 from planner.costs.context import PlanningContext
 from planner.request import Request, Wishes
@@ -52,12 +52,15 @@ def pareto(
     wishes: Wishes | None = None,
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
+    target: str | None = None,
 ) -> Front:
     """Find plans that trade step time for cost and energy per token. Raises Infeasible, OptionError, TopologyError.
 
     Cost is left out if a device has no price, energy if a device has no watts; raises OptionError if both are left out.
+    `target` is a launch target that must be able to run the plans.
     """
     request = Request(where, workload or commands.workload_of(where), wishes or Wishes(), time_limit)
+    request = replace(request, target=exporters.target(target) if target is not None else None)
     context = PlanningContext(request, progress)
     objectives, plans, others = pareto_front.pareto(request, context)
     return Front(request, objectives, plans, others, context.interrupted)

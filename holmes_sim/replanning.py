@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from holmes_sim import exporters
 from holmes_sim.intervals import plan_facts
 from planner import api, strategies
 from planner.costs.context import PlanningContext
@@ -19,6 +20,7 @@ from planner.replan import moves, staying
 from planner.replan.moves import Moves
 from planner.request import Request, Wishes
 from planner.strategies import certified
+from planner.target import Target
 from sim.errors import Infeasible
 from sim.formats import lost_nodes, planfile
 from sim.formats.lost_nodes import Place, Surviving, place_text
@@ -110,15 +112,23 @@ def replan(
     time_limit: float = 50.0,
     progress: Callable[[str], None] = lambda text: None,
     stay: bool = False,
+    target: str | None = None,
 ) -> Replanned:
     """Replan without one or more nodes (`ib/node3` or a host name), with the strategy and the objective of the plan.
 
-    With `stay`, no rank moves and there is no search. Raises OptionError for nodes that do not exist; Infeasible, with a
+    With `stay`, no rank moves and there is no search. `target` is a launch target that must be able to run the new plan; that
+    for which the plan was made, if None. Raises OptionError for nodes that do not exist; Infeasible, with a
     remedy, if the remaining nodes have no plan."""
     texts = (lost,) if isinstance(lost, str) else lost
     places = tuple(dict.fromkeys(lost_nodes.parse_node(plan.fleet, text) for text in texts))
     left = lost_nodes.without(plan.topology, places)
+    launched = _target(plan, target)
     kept = staying.stayed(plan, left.topology, left.previous)
+    fault = launched.fault(kept) if launched is not None and kept is not None else ""
+    if launched is not None and fault:
+        kept = None
+        if stay:
+            raise Infeasible(f"--stay: {launched.name} cannot express {fault}; remedy: leaving out --stay")
     if stay:
         if kept is None:
             raise Infeasible(
@@ -126,15 +136,23 @@ def replan(
                 "remedy: leaving out --stay"
             )
         return Replanned(plan, kept, places, left, moves.moves(plan, kept, left.previous), None, kept)
-    request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit)
+    request = Request(left.topology, plan.workload, wishes or Wishes(), time_limit, target=launched)
     context = PlanningContext(request, progress, beside=certified.QUICK)
     strategy = plan.made_by.strategy if plan.made_by.strategy in strategies.names() else api.DEFAULT
     objective = plan.certificate.objective if plan.certificate is not None else "step-time"
     found, _ = api.plan_for(objective, request, strategy, context)
     searched = moves.settled(plan, found, left.previous)
+    if launched is not None and launched.fault(searched):
+        searched = found
     if searched is not found:
         searched = simulation.simulate_plan(searched)
     may_stay = request.wishes == Wishes() and objective == "step-time"
     takes_kept = kept is not None and may_stay and simulation.step(kept) <= (1 + EQUAL) * simulation.step(searched)
     taken = kept if kept is not None and takes_kept else searched
     return Replanned(plan, taken, places, left, moves.moves(plan, taken, left.previous), searched, kept, context.interrupted)
+
+
+def _target(plan: Plan, name: str | None) -> Target | None:
+    """The target of a name; without a name that for which the plan was made, if there is one."""
+    name = name or (plan.certificate.target if plan.certificate is not None else "")
+    return exporters.target(name) if name else None

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holmes_sim import change_planning, changes, commands, frames
+from holmes_sim import change_planning, changes, commands, exporters, frames
 from holmes_sim.change_planning import Answer, Task
 from holmes_sim.changes import Change
 from holmes_sim.outcomes import Outcome, added_rent, outcome, with_smaller_sizes
@@ -27,7 +27,7 @@ from planner.bounds.relaxation import relaxed_bound
 from planner.costs.context import PlanningContext
 from planner.replan.rebasing import rebased
 from planner.request import Request, Wishes
-from sim.errors import HolmesError
+from sim.errors import HolmesError, Infeasible
 from sim.hardware.topology import Topology
 from sim.plan.plan import Plan
 from sim.plan.prediction import Prediction
@@ -96,17 +96,19 @@ def what_if(
     time_limit: Seconds = 100.0,
     progress: Callable[[str], None] = lambda text: None,
     menu: tuple[Change, ...] | None = None,
+    target: str | None = None,
 ) -> WhatIf:
     """Rank changes of a topology with a workload by their gain: those of `menu`, or the default menu (`changes.menu`) if None.
 
-    `time_limit` is in seconds. Raises TopologyError; Infeasible if the unchanged topology has no plan; HolmesError if the menu
-    is empty."""
+    `time_limit` is in seconds. `target` is a launch target that must be able to run all plans. Raises TopologyError; Infeasible
+    if the unchanged topology has no plan; HolmesError if the menu is empty."""
     begun = time.monotonic()
     if menu == ():
         raise HolmesError("menu: at least one change is needed; leave out the menu to use the default one")
     progress("the present plan")
     first_s = max(PRESENT_SHARE * time_limit, min(MIN_PLANNING, 2 * PRESENT_SHARE * time_limit))
-    request = Request(where, commands.workload_of(where), Wishes(), first_s)
+    launched = exporters.target(target) if target is not None else None
+    request = Request(where, commands.workload_of(where), Wishes(), first_s, target=launched)
     context = PlanningContext(request, punctual=True)
     now = api.plan(request, api.DEFAULT, context)
     assert now.prediction is not None
@@ -115,11 +117,13 @@ def what_if(
     changed, end = [change.made(where) for change in candidates], begun + time_limit
     costs = [added_rent(change, where, topology) for change, topology in zip(candidates, changed, strict=True)]
     least = max(min(MIN_PLANNING, MIN_SHARE * time_limit), SIMULATIONS * context.timelines.wall_s)
-    gains = _bound_gains(where, changed, end, least)
+    gains = _bound_gains(request, changed, end, least)
     simulated = _all_simulated(now, changed, gains, end, least, context.timelines.wall_s)
+    if launched is not None:
+        simulated = {index: one if one is None or not launched.fault(one) else None for index, one in simulated.items()}
     estimates = [_estimate(now, gain, simulated.get(index, now)) for index, gain in enumerate(gains)]
     order = sorted(range(len(changed)), key=lambda index: -estimates[index])
-    tasks = [Task(index, changed[index], simulated.get(index)) for index in order]
+    tasks = [Task(index, changed[index], simulated.get(index), target=target) for index in order]
     answers, interrupted = _planned(tasks, end, least, progress)
     found = [
         outcome(now.prediction, one, costs[index], _prediction(simulated.get(index)), answers.get(index))
@@ -134,17 +138,19 @@ def _is_time(seconds: Seconds, least: Seconds) -> bool:
     return seconds - change_planning.LATE >= least
 
 
-def _bound_gains(where: Topology, changed: Sequence[Topology], end: float, least: Seconds) -> list[float]:
+def _bound_gains(request: Request, changed: Sequence[Topology], end: float, least: Seconds) -> list[float]:
     """Gain of the relaxed bound of each change; 0 for those that are left when `BOUND_SHARE` of the time until `end` is over,
     and for all where no change can be replanned."""
     begun, gains = time.monotonic(), [0.0] * len(changed)
     if not _is_time(end - begun, least):
         return gains
-    present = _relaxed(where)
+    present = _relaxed(replace(request, time_limit=math.inf))
     for index, topology in enumerate(changed):
         if time.monotonic() >= begun + BOUND_SHARE * (end - begun):
             break
-        gains[index] = present / _relaxed(topology) - 1
+        workload = commands.workload_of(topology)
+        with suppress(Infeasible):  # such as a sequence that the target cannot express; its search says why
+            gains[index] = present / _relaxed(replace(request, topology=topology, workload=workload, time_limit=math.inf)) - 1
     return gains
 
 
@@ -169,9 +175,8 @@ def _all_simulated(
     return found
 
 
-def _relaxed(where: Topology) -> Seconds:
+def _relaxed(request: Request) -> Seconds:
     """Relaxed lower bound of the planner, in seconds per token."""
-    request = Request(where, commands.workload_of(where), Wishes(), math.inf)
     return relaxed_bound(request, PlanningContext(request), usual=True) / request.workload.tokens
 
 

@@ -68,6 +68,15 @@ Cases = Annotated[
     list[Path] | None, typer.Option(metavar="FILE|FOLDER", help="A case file, or a folder of case files; may be repeated.")
 ]
 
+LaunchTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="TARGET",
+        help="Launch target that must be able to run the plan (holmes-sim list targets), such as megatron.",
+        autocompletion=completion.modules("holmes_sim.exporters"),
+    ),
+]
 Runs = Annotated[
     list[Path] | None,
     typer.Option(metavar="FOLDER", help="A folder of plans that ran (holmes-sim plan --shortlist writes it); may be repeated."),

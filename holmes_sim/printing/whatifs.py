@@ -87,8 +87,14 @@ def _notes(found: WhatIf, shown: Sequence[Outcome], priced: bool) -> list[str]:
     if not priced:
         lines.append("No cost: a price is missing (key `price` of devices, NICs and links in the topology).")
     if sure:
-        lines.append(f"Plan for the best change: holmes-sim plan TOPO {_settings(sure[0])}")
+        lines.append(f"Plan for the best change: holmes-sim plan TOPO {_launched(found)}{_settings(sure[0])}")
     return lines
+
+
+def _launched(found: WhatIf) -> str:
+    """The option that the plans are limited by, if they are made for a launch target."""
+    target = found.plan.certificate.target if found.plan.certificate is not None else ""
+    return f"--for {target} " if target else ""
 
 
 def _settings(outcome: Outcome) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from holmes_sim import exporters
 from planner import strategies
 from planner.api import DEFAULT
 from planner.request import Wishes
@@ -15,7 +16,7 @@ from sim.plan import schedules
 from sim.plan.parallel_config import RECOMPUTE, ZERO_STAGES
 from sim.plan.prediction import OBJECTIVES
 
-OTHERS = ("strategy", "objective", "time_limit")
+OTHERS = ("strategy", "objective", "time_limit", "target")
 """Options that are not pins."""
 
 
@@ -49,6 +50,7 @@ class OptionFacts(StrictModel):
     strategy: Annotated[str, _one_of(*strategies.names())] = DEFAULT
     objective: Annotated[str, _one_of(*OBJECTIVES)] = "step-time"
     time_limit: Annotated[float, Field(ge=1)] = 50.0
+    target: Annotated[str | None, _one_of(None, *exporters.names())] = None
 
     def wishes(self) -> Wishes:
         """The pins as wishes of a request."""

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from holmes_sim import exporters
 from holmes_sim.sweeping.options import OptionFacts
 from holmes_sim.sweeping.study import Scenario
 from planner import api
@@ -84,7 +85,8 @@ def _row(task: Task) -> Row:
     try:
         where = from_document(documents.parse(task.name, task.facts))
         assert where.workload is not None
-        request = Request(where, where.workload, options.wishes(), options.time_limit)
+        target = exporters.target(options.target) if options.target is not None else None
+        request = Request(where, where.workload, options.wishes(), options.time_limit, target=target)
         context = PlanningContext(request)
         found, _ = api.plan_for(options.objective, request, options.strategy, context)
     except Infeasible as error:

@@ -39,3 +39,8 @@ class Certificate:
     least_bound_layout: str | None = None
     space: tuple[Axis, ...] = ()
     outside: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """The launch target that all searched plans run on; empty if there is none."""
+        return next((str(axis.values[0]) for axis in self.space if axis.name == "target"), "")

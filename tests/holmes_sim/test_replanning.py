@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import holmes_sim as hs
-from holmes_sim import commands, files, replanning
+from holmes_sim import commands, exporters, files, replanning
 from holmes_sim.launching import hosts
+from holmes_sim.replanning import replan
 from planner.request import Wishes
 from sim.engine.engine import simulate
+from sim.errors import Infeasible
 from sim.formats import planfile
 from sim.plan.plan import MadeBy, Plan
 
@@ -114,3 +116,21 @@ def test_what_is_left_may_have_no_plan(run: Make, written: Path, tmp_path: Path)
 def test_a_node_that_is_not_there_is_wrong_input(run: Make, written: Path) -> None:
     seen = run("replan", written, "--lost", "ib/node2")
     assert (seen.code, seen.err) == (2, "error: --lost ib/node2: cluster ib has nodes 0 to 1 (hosts ib-node0 to ib-node1)\n")
+
+
+def test_a_plan_for_a_target_is_replanned_for_it(hybrid: Plan) -> None:
+    """The plan for Megatron-LM has a schedule that it plays; without a target ZB-H2 is faster."""
+    made = commands.plan(hybrid.topology, hybrid.workload, target="megatron", wishes=Wishes(tp=2, dp=8, microbatch_size=4)).plan
+    assert made.certificate is not None and made.certificate.target == "megatron"
+    pins = Wishes(tp=2, dp=4, microbatch_size=4)
+    again, free = (replan(one, "ib/node1", pins).plan for one in (made, hybrid))
+    assert again.config.schedule in ("1f1b", "interleaved")
+    assert again.certificate is not None and again.certificate.target == "megatron"
+    assert free.config.schedule == "zb-h2" and not any(exporters.unsupported("torchrun", free))
+    other = replan(hybrid, "ib/node1", pins, target="megatron").plan
+    assert (other.config, other.stages) == (again.config, again.stages)
+
+
+def test_a_layout_that_the_target_cannot_play_does_not_stay(hybrid: Plan) -> None:
+    with pytest.raises(Infeasible, match=r"--stay: deepspeed cannot express schedule .*; remedy: leaving out --stay"):
+        replan(hybrid, "ib/node1", stay=True, target="deepspeed")

@@ -210,6 +210,19 @@ def test_the_command_prints_one_document(run):
     assert {"east: left out", "west: 3 nodes, not 2"} <= {row["change"] for row in told["rows"]}
 
 
+def test_plans_for_a_target_are_all_for_it(run):
+    """Sequences longer than the learned positions cannot be expressed by Megatron-LM, whatever the layout."""
+    where = commands.load("holmes-infiniband-4")
+    menu = (Change("long", (("workload.seq_len", 4096),)), Change("more", (("clusters.ib.nodes", 5),)))
+    found = whatif.what_if(where, 20.0, menu=menu, target="megatron")
+    assert found.plan.certificate is not None and found.plan.certificate.target == "megatron"
+    more, long = found.outcomes
+    assert (more.change.name, long.change.name, long.gain) == ("more", "long", None)
+    assert long.reason.startswith("megatron cannot express learned_positions 2048: fewer than seq_len 4096")
+    wrong = run("what-if", "holmes-infiniband-4", "--for", "megatrn")
+    assert (wrong.code, wrong.err) == (2, "error: target 'megatrn' is unknown; did you mean 'megatron'?\n")
+
+
 def test_a_topology_without_workload_is_one_line(run, tmp_path):
     text = (commands.topologies_folder() / f"{NAME}.yaml").read_text()
     (tmp_path / "bare.yaml").write_text(text[: text.index("workload:")])

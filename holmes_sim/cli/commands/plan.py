@@ -17,6 +17,7 @@ from holmes_sim.cli.options import (
     BatchSize,
     Edits,
     Json,
+    LaunchTarget,
     Measured,
     ModelWord,
     Runs,
@@ -99,15 +100,7 @@ def command(
             autocompletion=completion.modules("holmes_sim.exporters"),
         ),
     ] = None,
-    launch: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="TARGET",
-            help="Launch target that must be able to run the plan (holmes-sim list targets), such as megatron.",
-            autocompletion=completion.modules("holmes_sim.exporters"),
-        ),
-    ] = None,
+    launch: LaunchTarget = None,
     runs: Runs = None,
     as_json: Json = False,
     as_json_lines: Annotated[
@@ -139,6 +132,8 @@ def command(
                 "--shortlist uses strategy certified and the step time; leave out --strategy, --objective, --pareto, --explain "
                 "and --chart"
             )
+        if launch is not None:
+            raise HolmesError("--shortlist has its target from --to; leave out --for")
         if output is None:
             raise HolmesError("--shortlist writes a folder for each plan; give the folder with -o FOLDER")
         options = {"--model": model, "--global-batch-size": global_batch_size, "--seq-len": seq_len, "--profile": profile}
@@ -156,7 +151,7 @@ def command(
             raise HolmesError(
                 "--pareto uses strategy certified and all objectives; leave out --strategy, --objective and --explain"
             )
-        _pareto(where, workload, wishes, time_limit, output, chart, as_json)
+        _pareto(where, workload, wishes, time_limit, launch, (output, chart), as_json)
         return
     if chart is not None:
         raise HolmesError("--chart needs --pareto; `holmes-sim simulate PLAN --chart FILE` draws a plan")
@@ -199,20 +194,21 @@ def _pareto(
     workload: Workload,
     wishes: Wishes,
     time_limit: float,
-    output: Path | None,
-    chart: Path | None,
+    launch: str | None,
+    files_to: tuple[Path | None, Path | None],
     as_json: bool,
 ) -> None:
-    """Print, draw and write the Pareto front of step time, cost and energy."""
+    """Print, draw and write the Pareto front of step time, cost and energy; `files_to`: folder of the plans, and chart."""
     from holmes_sim import files, front
     from holmes_sim.intervals import plan_facts
     from sim.formats import planfile
 
+    output, chart = files_to
     out.can_be_drawn(chart)
     if output is not None:
         files.folder(output)
     with out.progress("planning", time_limit) as progress:
-        found = front.pareto(where, workload, wishes, time_limit, progress)
+        found = front.pareto(where, workload, wishes, time_limit, progress, launch)
     for number, plan in enumerate(found.plans, 1):
         out.write(output / f"{number}.json" if output is not None else None, planfile.to_json(plan, plan_facts(plan)))
     if chart is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Json, PlanArgument, pinned
+from holmes_sim.cli.options import Json, LaunchTarget, PlanArgument, pinned
 
 if TYPE_CHECKING:
     from planner.request import Wishes
@@ -33,6 +33,7 @@ def command(
         ),
     ] = 50.0,
     stay: Annotated[bool, typer.Option("--stay", help="Move no rank: keep the stages and use fewer replicas.")] = False,
+    launch: LaunchTarget = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the new plan to this file.")
     ] = None,
@@ -50,7 +51,7 @@ def command(
     given = commands.read_plan(plan)
     out.can_be_written(output)
     with out.progress("planning", None if stay else time_limit) as progress:
-        found = replan(given, lost, wishes, time_limit, progress, stay)
+        found = replan(given, lost, wishes, time_limit, progress, stay, launch)
     out.write(output, planfile.to_json(found.plan, plan_facts(found.plan)))
     if as_json:
         out.show_json(found.facts())

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holmes_sim.cli import output as out
-from holmes_sim.cli.options import Edits, Json, Measured, TopologyArgument, edited
+from holmes_sim.cli.options import Edits, Json, LaunchTarget, Measured, TopologyArgument, edited
 
 NAME = "what-if"
 ORDER = 43
@@ -18,6 +18,7 @@ EXAMPLE = "holmes-sim what-if holmes-hybrid-4"
 def command(
     topo: TopologyArgument,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Time limit of the whole search.")] = 100.0,
+    launch: LaunchTarget = None,
     edits: Edits = None,
     profile: Measured = None,
     as_json: Json = False,
@@ -30,7 +31,7 @@ def command(
     commands.workload_of(where)
     left = max(time_limit - (time.monotonic() - begun), 0.0)
     with out.progress("what if", left) as progress:
-        found = whatif.what_if(where, left, progress)
+        found = whatif.what_if(where, left, progress, target=launch)
     if as_json:
         out.show_json(found.facts())
         return

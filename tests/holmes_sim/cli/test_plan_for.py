@@ -82,3 +82,15 @@ def test_compare_prints_targets(run):
 def test_targets_and_strategies_are_not_compared_at_once(run):
     seen = run("compare", "holmes-hybrid-4", "--for", "all", "--strategies", "holmes")
     assert (seen.code, seen.err) == (2, "error: --for compares plans of strategy certified; leave out --strategies\n")
+
+
+def test_a_shortlist_has_its_target_from_another_option(run, tmp_path):
+    seen = run("plan", "holmes-hybrid-4", "--for", "megatron", "--shortlist", "2", "-o", tmp_path / "runs")
+    assert (seen.code, seen.err) == (2, "error: --shortlist has its target from --to; leave out --for\n")
+
+
+def test_a_front_for_a_target_has_only_plans_that_it_runs(run):
+    seen = run("plan", "mixed-h100-a100-v100", "--for", "megatron", "--pareto", *PINS[:2], "--recompute", "none", "--json")
+    assert seen.code == 0
+    schedules = {row["config"]["schedule"] for row in json.loads(seen.out)["rows"]}
+    assert schedules <= {"1f1b", "interleaved"}

@@ -66,6 +66,14 @@ def test_a_scenario_without_a_plan_is_a_row_with_its_reason(quick):
     assert rows[0]["clusters.ib.hosts"] == '["a", "b"]'
 
 
+def test_scenarios_may_plan_for_targets(quick):
+    with pytest.raises(HolmesError, match="'megatrn' is unknown; did you mean 'megatron'"):
+        hs.sweep(quick("vary: {plan.target: [megatrn]}\n"))
+    path = quick("vary: {plan.schedule: [null], plan.target: [null, megatron, deepspeed]}\n")
+    rows = hs.sweep(path).rows
+    assert [row["schedule"] for row in rows] == ["1f1b", "1f1b", "1f1b-deepspeed"], "strategy megatron has one schedule"
+
+
 def test_an_unexpected_error_is_a_row_too_and_is_planned_again(quick, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
