@@ -189,12 +189,16 @@ def compare(
     """
     request = Request(where, workload or workload_of(where), wishes or Wishes(), time_limit)
     chosen = tuple(dict.fromkeys(names or strategies.names()))
-    found = Compared(request, chosen, api.compare(request, chosen, progress))
-    if not found.ranked:
-        if found.note:
-            raise KeyboardInterrupt
-        raise Infeasible(_why_none(found.rows))
-    return found
+    return _with_a_plan(Compared(request, chosen, api.compare(request, chosen, progress)))
+
+
+def _with_a_plan(found: Compared) -> Compared:
+    """The comparison, if a row has a plan. Raises Infeasible, or KeyboardInterrupt if Ctrl-C was pressed before."""
+    if found.ranked:
+        return found
+    if found.note:
+        raise KeyboardInterrupt
+    raise Infeasible(_why_none(found.rows))
 
 
 ANY = "any"
@@ -224,12 +228,7 @@ def compare_targets(
             break
         if rows[-1].interrupted:
             break
-    found = Compared(request, (ANY, *chosen), tuple(rows), "target")
-    if not found.ranked:
-        if found.note:
-            raise KeyboardInterrupt
-        raise Infeasible(_why_none(found.rows))
-    return found
+    return _with_a_plan(Compared(request, (ANY, *chosen), tuple(rows), "target"))
 
 
 def _of_target(progress: Callable[[str], None], who: str, text: str) -> None:

@@ -54,6 +54,15 @@ class Request:
     machines: tuple[tuple[str, int], ...] = ()
     target: Target | None = None
 
+    def joinable(self) -> list[list[Cluster]]:
+        """The clusters that may be used, in sets that a plan may have devices of: all of them, or those of each vendor where
+        the target does not join vendors."""
+        every = list(self.clusters())
+        if self.target is None or self.target.joins(self.topology.fleet, (cluster.name for cluster in every)):
+            return [every]
+        vendors = dict.fromkeys(cluster.node.device.vendor for cluster in every)
+        return [[cluster for cluster in every if cluster.node.device.vendor == vendor] for vendor in vendors]
+
     def clusters(self) -> Iterator[Cluster]:
         """Clusters that may be used, with the allowed number of nodes, whose devices support the workload's precision and have
         a vendor that the target runs on."""

@@ -75,10 +75,10 @@ class GradientLoads:
 
     def shared(self, cluster: Cluster, shape: Shape) -> Shared:
         """The links of a cluster's nodes that several stages of the pattern load; none with virtual stages."""
-        config = shape.config(self._workload, 2)
         number = min(period(cluster, shape), slots(cluster, shape.tp) // shape.slots)
-        if number < 2 or config.dp_cp == 1 or cluster.fabric or shape.vpp > 1 or not config.reduces_behind:
+        if number < 2 or shape.slots == 1 or cluster.fabric or shape.vpp > 1:
             return Shared()
+        config = shape.config(self._workload, 2)
         key = cluster.name, shape.tp, shape.dp, shape.cp, shape.zero_stage, shape.zero_shard_size, config.reduction
         if key not in self._shared:
             placed = [rows((Run(cluster, position * shape.slots, shape.slots),), shape.tp) for position in range(number)]

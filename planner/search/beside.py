@@ -103,6 +103,8 @@ def work() -> None:
     """The second process: read the task from standard input, and write the answers to standard output."""
     ask, names, request = pickle.load(sys.stdin.buffer)
     answers = {name: _answer(ask, name, request) for name in names}
+    sys.stdout.buffer.seek(0)  # whatever the start of Python has printed
+    sys.stdout.buffer.truncate()
     pickle.dump(answers, sys.stdout.buffer)
 
 

@@ -50,7 +50,7 @@ def certificate(
 def mixed_lower_bound(incumbent: Incumbent) -> float | None:
     """A lower bound of plans with mixed stages, at most the best step; None where there are none, or no plan yet."""
     request, context = incumbent.request, incumbent.context
-    if incumbent.best is None or len(list(request.clusters())) < 2:
+    if incumbent.best is None or all(len(clusters) < 2 for clusters in request.joinable()):
         return None
     bound = mixed_bound(context, mixed_placements(request), incumbent.cutoff, incumbent.limit)
     return work_bound(context) if bound is None else bound

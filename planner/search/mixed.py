@@ -119,19 +119,19 @@ def is_mixed(plan: Plan) -> bool:
 
 
 def mixed_placements(request: Request, every_size: bool = True) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
-    """(shape, slots of each stage) of plans with mixed stages: by slot order, then by replica.
+    """(shape, slots of each stage) of plans with mixed stages on all clusters that a plan may have: by slot order, then by
+    replica.
 
     Nothing for one cluster, or where a pinned dp does not divide the batch.
 
     every_size: every microbatch size that divides a replica's batch, else the usual sizes."""
+    several = [clusters for clusters in request.joinable() if len(clusters) > 1]
     shapes: tuple[Shape, ...] = ()
-    if len(list(request.clusters())) > 1:
+    if several:
         with suppress(Infeasible):
             shapes = tuple(searched(request, True, every_size, unequal=False))
-        for shape, stages in itertools.chain(_by_slot_order(request, shapes), _by_replica(request, shapes)):
-            names = {run.cluster.name for stage in stages for run in stage}
-            if request.target is None or request.target.joins(request.topology.fleet, names):
-                yield shape, stages
+    for clusters in several:
+        yield from itertools.chain(_by_slot_order(request, clusters, shapes), _by_replica(request, clusters, shapes))
 
 
 def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
@@ -141,9 +141,11 @@ def _schedules(request: Request, shape: Shape) -> Iterator[Shape]:
             yield variant
 
 
-def _by_slot_order(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+def _by_slot_order(
+    request: Request, clusters: list[Cluster], shapes: tuple[Shape, ...]
+) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Stages on consecutive slots of all clusters, where some stage is on several clusters."""
-    clusters, layers, pinned = list(request.clusters()), request.workload.model.layers, request.wishes.pp
+    layers, pinned = request.workload.model.layers, request.wishes.pp
     for shape in shapes:
         for order in itertools.islice(itertools.permutations(clusters), ORDERS):
             stages = cut(order, shape.tp, shape.slots, pinned or layers)
@@ -151,9 +153,11 @@ def _by_slot_order(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tupl
                 yield shape, stages
 
 
-def _by_replica(request: Request, shapes: tuple[Shape, ...]) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
+def _by_replica(
+    request: Request, clusters: list[Cluster], shapes: tuple[Shape, ...]
+) -> Iterator[tuple[Shape, tuple[StageSlots, ...]]]:
     """Each replica on one cluster; dp is the number of replicas with pp stages that fit on the clusters."""
-    clusters, layers, wishes = list(request.clusters()), request.workload.model.layers, request.wishes
+    layers, wishes = request.workload.model.layers, request.wishes
     seen: set[tuple[Shape, int]] = set()
     for shape in shapes:
         capacity = [slots(cluster, shape.tp) // shape.cp for cluster in clusters]

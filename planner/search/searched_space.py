@@ -116,7 +116,7 @@ def _placements(request: Request) -> Iterator[str]:
 
 def _across(request: Request, sampled: Iterable[Shape]) -> tuple[Axis, ...]:
     """The axis of plans with mixed stages; empty for one cluster, or where pinned values rule such plans out."""
-    many = len(list(request.clusters()))
+    many = max(map(len, request.joinable()))
     unequal = [one for one in sampled if not schedules.get(one.schedule).CHUNKED and one.zero_stage <= 1]
     if many < 2 or not unequal:
         return ()

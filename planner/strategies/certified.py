@@ -117,7 +117,13 @@ def _planned_by(incumbent: Incumbent, name: str) -> Plan | None:
 
 def asked(name: str, context: PlanningContext) -> Plan:
     """The plan of a strategy for the request of a context. Raises Infeasible where it has none."""
-    return get(name).plan(context.request, context)
+    try:
+        return get(name).plan(context.request, context)
+    except Infeasible as error:
+        target = context.request.target
+        raise Infeasible(
+            f"{error}, or {target.name} cannot run any such layout" if target is not None else str(error)
+        ) from None
 
 
 def _any_plan(request: Request) -> Plan:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from planner.request import Request
+from planner.search.mixed import mixed_placements
+from sim.hardware.cluster import Trunk
 from tests import builders as make
-from tests.planner.builders import on_one_cluster, on_two_clusters
+from tests.planner.builders import on_one_cluster, on_two_clusters, request
 from tests.planner.targets import target
 
 
@@ -51,3 +54,25 @@ def test_clusters_of_excluded_vendors_are_not_used():
     assert names(question) == ["a", "b"]
     assert names(replace(question, target=target(excluded_vendors=("acme",)))) == []
     assert names(replace(on_one_cluster(), target=target(excluded_vendors=("other",)))) == ["c"]
+
+
+def on_three_clusters(vendors: str) -> Request:
+    """Clusters of vendors x, y and x, one device a node; a target that joins vendors as it says."""
+    devices = {"a": "x", "b": "y", "c": "x"}
+    nics = (make.nic("ethernet", 1e6),)
+    clusters = [make.cluster(name, 3, nics=nics, spec=make.device(f"chip-{name}", vendor=v)) for name, v in devices.items()]
+    trunks = tuple(Trunk(pair, "ethernet", 1e6, 0.0) for pair in itertools.combinations("abc", 2))
+    question = request(make.fleet(*clusters, trunks=trunks), make.model(4), 12)
+    return replace(question, target=target(vendors=vendors))
+
+
+def test_mixed_stages_are_on_the_clusters_of_one_vendor_where_the_target_joins_none():
+    """The bound of plans with mixed stages holds for these, too: it is not that of no plan at all."""
+    one, free = on_three_clusters("one"), on_three_clusters("any")
+    assert [[cluster.name for cluster in some] for some in one.joinable()] == [["a", "c"], ["b"]]
+    assert [[cluster.name for cluster in some] for some in free.joinable()] == [["a", "b", "c"]]
+    for question, names in ((one, {"a", "c"}), (free, {"a", "b", "c"})):
+        placed = list(mixed_placements(question))
+        assert placed
+        used = [{run.cluster.name for stage in stages for run in stage} for _, stages in placed]
+        assert set().union(*used) == names and all(len(some) > 1 for some in used)
